@@ -1,0 +1,1 @@
+"""The composition root: YAML declarations and the commands that run them."""

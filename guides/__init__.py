@@ -1,0 +1,1 @@
+"""Variational families q(w), one per file; Pyro's own autoguides need no file, only a YAML line."""

@@ -1,0 +1,1 @@
+"""Generative programs p(y, w | x), one per file."""

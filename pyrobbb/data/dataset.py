@@ -1,0 +1,68 @@
+"""A data set: training, validation and test tensors, and the facts a model needs from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Inputs and targets of one part of the data, row by row.
+
+    Shapes: `x` is `(N, *features)`, floating point; `y` is `(N,)` integer class labels for
+    classification, `(N, outputs)` floating point for regression.
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def to(self, device: torch.device | str) -> Split:
+        """The same rows on another device."""
+        return Split(self.x.to(device), self.y.to(device))
+
+    def head(self, count: int) -> Split:
+        """The first `count` rows."""
+        return Split(self.x[:count], self.y[:count])
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a model needs to know of the data: N, the shape of one input, how many outputs.
+
+    `outputs` is the number of classes, or of regression targets.
+    """
+
+    N: int
+    features: tuple[int, ...]
+    outputs: int
+    task: Task
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The three parts of a data set on one device; `validation` and `test` may be absent."""
+
+    name: str
+    train: Split
+    spec: Spec
+    validation: Split | None = None
+    test: Split | None = None
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same data on another device."""
+        return Dataset(
+            self.name,
+            self.train.to(device),
+            self.spec,
+            None if self.validation is None else self.validation.to(device),
+            None if self.test is None else self.test.to(device),
+        )
