@@ -66,3 +66,7 @@ class Dataset:
             None if self.validation is None else self.validation.to(device),
             None if self.test is None else self.test.to(device),
         )
+
+    def load(self) -> Dataset:
+        """Itself: data already at hand goes wherever a component that loads data does."""
+        return self

@@ -1,0 +1,143 @@
+"""A plain network, a prior and a likelihood make the Pyro model p(y, w | x)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from math import prod
+
+import pyro
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from pyrobbb import checks
+from pyrobbb.likelihoods import Likelihood
+from pyrobbb.priors import Prior
+
+
+class BayesianNetwork(PyroModule):
+    r"""The Pyro model :math:`p(y, w \mid x) = \prod_j P(w_j) \prod_i P(y_i \mid f_w(x_i))`.
+
+    One sample site per named parameter of `network`, under the parameter's own name; one
+    `pyro.plate("data", N, subsample=x)`, so that a minibatch of B rows counts N/B times; the
+    observation is site `"y"`. `network` itself is copied and left as it was. Its initial values travel
+    in `infer["init"]` of each site, where a guide may start from them.
+
+    Args:
+        network: Any `nn.Module` that maps `(B, *features)` to `(B, width)`; tied weights are one site.
+        prior: Which law each parameter has; parameters for which it has none are trained to a point.
+        likelihood: What `y` is, given the network's output.
+        N: Number of training data.
+
+    Raises:
+        ValueError: If the network has no parameter, none of them is Bayesian, a parameter is not
+            floating point, a layer mixes the rows of a batch, or the prior names absent parameters.
+    """
+
+    def __init__(self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int) -> None:
+        super().__init__()
+        self.N = checks.count("N", N)
+        self.prior = prior
+        self.likelihood = deepcopy(likelihood)
+        self.network = deepcopy(network)
+        self.sites = self._make_room(self.network)
+
+    def _make_room(self, network: nn.Module) -> tuple[str, ...]:
+        """Turn each Bayesian parameter of `network` into a buffer that holds its initial value."""
+        names = [name for name, _ in network.named_parameters()]
+        if not names:
+            raise ValueError(f"the network has no parameters: {type(network).__name__}")
+        self.prior.check(names)
+        for name, module in network.named_modules():
+            if getattr(module, "track_running_stats", False) and module.training:
+                raise ValueError(
+                    f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
+                    f"so it has no likelihood per datum; call network.eval() or use LayerNorm or GroupNorm"
+                )
+        sites = []
+        for name, parameter in network.named_parameters():
+            if not parameter.is_floating_point():
+                raise ValueError(f"parameter {name!r} is {parameter.dtype}; weights must be floating point")
+            if self.prior.distribution(name, parameter.detach()) is not None:
+                sites.append(name)
+        if not sites:
+            raise ValueError(
+                f"the prior leaves every parameter deterministic, so nothing is Bayesian: {', '.join(names)}"
+            )
+        initial = {name: parameter.detach() for name, parameter in network.named_parameters()}
+        shared: dict[int, Tensor] = {id(p): initial[name] for name, p in network.named_parameters()}
+        bayesian = {id(p) for name, p in network.named_parameters() if name in sites}
+        for path, parameter in list(network.named_parameters(remove_duplicate=False)):
+            if id(parameter) in bayesian:  # tied weights share one buffer, as they shared one parameter
+                owner, _, attribute = path.rpartition(".")
+                module = network.get_submodule(owner)
+                delattr(module, attribute)
+                module.register_buffer(attribute, shared[id(parameter)], persistent=False)
+        return tuple(sites)
+
+    @property
+    def num_weights(self) -> int:
+        """Number of Bayesian weights."""
+        return sum(value.numel() for value in self.initial().values())
+
+    def initial(self) -> dict[str, Tensor]:
+        """The network's own initial value of each Bayesian parameter."""
+        return {name: self._buffer(name) for name in self.sites}
+
+    def _buffer(self, name: str) -> Tensor:
+        owner, _, attribute = name.rpartition(".")
+        value = getattr(self._modules["network"].get_submodule(owner), attribute)
+        assert isinstance(value, Tensor)
+        return value
+
+    def sample_weights(self) -> dict[str, Tensor]:
+        """Sample every weight site; each value has shape `(*draws, *parameter.shape)`."""
+        weights = {}
+        for name in self.sites:
+            initial = self._buffer(name)
+            law = self.prior.distribution(name, initial)
+            weights[name] = pyro.sample(name, law, infer={"init": initial})
+            assert weights[name].shape[weights[name].dim() - initial.dim() :] == initial.shape
+        return weights
+
+    def apply_network(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """The network's output for given weights.
+
+        Shapes: weights `(*draws, *parameter.shape)` with the same `draws` for each site, `x` of
+        `(B, *features)`; returns `(*draws, B, width)`, computed by `torch.vmap` when there are draws.
+        """
+        network = self.network
+        first = self.sites[0]
+        draws = weights[first].shape[: weights[first].dim() - self._buffer(first).dim()]
+        if not draws:
+            output = functional_call(network, dict(weights), (x,))
+        else:
+            flat = {k: w.reshape(prod(draws), *w.shape[len(draws) :]) for k, w in weights.items()}
+            output = vmap(lambda w: functional_call(network, w, (x,)), randomness="different")(flat)
+            output = output.reshape(*draws, *output.shape[1:])
+        assert output.shape[: len(draws) + 1] == (*draws, x.shape[0]), "the network must keep the batch dim"
+        assert isinstance(output, Tensor)
+        return output
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """One draw of p(y, w | x); with `y`, y is observed and its log-likelihood counts N/B times.
+
+        Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
+        that sees this trace must never take the prediction for a latent variable.
+        """
+        B = x.shape[0]
+        if y is not None and B > self.N:
+            raise ValueError(f"a batch of {B} rows is larger than the data set, N={self.N}")
+        weights = self.sample_weights()
+        lead = weights[self.sites[0]].dim() - self._buffer(self.sites[0]).dim()
+        if lead:  # particles: Pyro left room for the data plate, one dimension of size 1
+            weights = {name: w.squeeze(lead - 1) for name, w in weights.items()}
+        output = self.apply_network(weights, x)
+        self.likelihood.check(output, y)
+        with pyro.plate("data", self.N if y is not None else B, subsample=x):
+            law = self.likelihood(output)
+            with torch.no_grad():
+                value = law.sample() if y is None else y
+            return pyro.sample("y", law, obs=value)

@@ -1,0 +1,42 @@
+"""Checks of a value's domain, each with one message: the name, what it was, what it must be."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a finite float, or a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: Any) -> float:
+    """`value` if it is a number greater than 0."""
+    if number(name, value) <= 0:
+        raise ValueError(f"{name} must be greater than 0, got {value!r}")
+    return float(value)
+
+
+def between(name: str, value: Any, low: float, high: float) -> float:
+    """`value` if it is a number in [`low`, `high`]."""
+    if not low <= number(name, value) <= high:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value!r}")
+    return float(value)
+
+
+def count(name: str, value: Any, *, least: int = 1) -> int:
+    """`value` if it is a whole number, at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """`value` if it is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return str(value)

@@ -1,0 +1,120 @@
+"""Distributions that Pyro lacks: the paper's scale mixture of two zero-mean normals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pyro.distributions import TorchDistribution
+from pyro.distributions import constraints as C
+from torch import Tensor
+from torch.distributions.utils import broadcast_all
+
+
+class ScaleMixtureNormal(TorchDistribution):
+    r"""The paper's prior on one weight, a wide normal mixed with a narrow one (eq. 7).
+
+    .. math::
+        P(w) = \pi N(w \mid 0, \sigma_1^2) + (1 - \pi) N(w \mid 0, \sigma_2^2)
+
+    The log-density is evaluated as
+
+    .. math::
+        \log P(w) = \log\frac{\pi}{\sigma_1} - \tfrac12\log 2\pi - k_1 w^2
+            + \mathrm{softplus}(\log r - (k_2 - k_1) w^2),
+        \quad k_i = \frac{1}{2\sigma_i^2},\; r = \frac{(1 - \pi)\,\sigma_1}{\pi\,\sigma_2}
+
+    which is the log-sum-exp of both components with the wide one taken out: value and gradient stay
+    finite wherever `w**2 / sigma2**2` does, and it needs one exponential and one logarithm per weight.
+
+    Args:
+        pi: Probability of the wide component, in [0, 1].
+        sigma1: Standard deviation of the wide component.
+        sigma2: Standard deviation of the narrow component (the spike), smaller than `sigma1`.
+
+    Shapes: the three parameters broadcast to the batch shape; events are scalars.
+
+    Raises:
+        ValueError: If validation is on and a parameter lies outside its domain or `sigma1 <= sigma2`.
+
+    Source: Blundell et al. 2015, section 3.3.
+    """
+
+    arg_constraints = {"pi": C.unit_interval, "sigma1": C.positive, "sigma2": C.positive}  # noqa: RUF012
+    support = C.real
+    has_rsample = False  # a guide proposes the weights; the prior only scores them
+
+    def __init__(
+        self,
+        pi: Tensor | float,
+        sigma1: Tensor | float,
+        sigma2: Tensor | float,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.pi, self.sigma1, self.sigma2 = broadcast_all(pi, sigma1, sigma2)
+        super().__init__(self.pi.shape, validate_args=validate_args)
+        if self._validate_args and not bool((self.sigma1 > self.sigma2).all()):
+            raise ValueError(
+                f"sigma1 must be greater than sigma2, got sigma1={self.sigma1} and sigma2={self.sigma2}"
+            )
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> ScaleMixtureNormal:
+        """The same distribution over a larger batch shape."""
+        new = self._get_checked_instance(ScaleMixtureNormal, _instance)
+        batch_shape = torch.Size(batch_shape)
+        for name in ("pi", "sigma1", "sigma2"):
+            setattr(new, name, getattr(self, name).expand(batch_shape))
+        super(ScaleMixtureNormal, new).__init__(batch_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def _spike_logit(self, value: Tensor) -> Tensor:
+        """Log odds that `value` came from the narrow component."""
+        tiny = torch.finfo(value.dtype).tiny  # keeps pi = 0 and pi = 1 finite
+        log_r = (
+            (1 - self.pi).clamp_min(tiny).log()
+            - self.pi.clamp_min(tiny).log()
+            + self.sigma1.log()
+            - self.sigma2.log()
+        )
+        return log_r - (0.5 / self.sigma2**2 - 0.5 / self.sigma1**2) * value**2
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-density at `value`, in nats; shape: the broadcast of `value` and the batch shape."""
+        if self._validate_args:
+            self._validate_sample(value)
+        tiny = torch.finfo(value.dtype).tiny
+        log_wide = self.pi.clamp_min(tiny).log() - self.sigma1.log() - 0.5 * math.log(2 * math.pi)
+        wide = log_wide - 0.5 / self.sigma1**2 * value**2
+        return wide + F.softplus(self._spike_logit(value), threshold=40.0)
+
+    def spike_probability(self, value: Tensor) -> Tensor:
+        r"""Posterior probability that `value` belongs to the spike :math:`N(0, \sigma_2^2)`."""
+        return torch.sigmoid(self._spike_logit(value))
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        """Draws of shape `sample_shape + batch_shape`, without gradients."""
+        with torch.no_grad():
+            shape = self._extended_shape(sample_shape)
+            wide = torch.bernoulli(self.pi.expand(shape)).bool()
+            sigma = torch.where(wide, self.sigma1.expand(shape), self.sigma2.expand(shape))
+            return torch.randn(shape, dtype=sigma.dtype, device=sigma.device) * sigma
+
+    def cdf(self, value: Tensor) -> Tensor:
+        r"""Cumulative probability :math:`\pi\Phi(w/\sigma_1) + (1-\pi)\Phi(w/\sigma_2)`."""
+        if self._validate_args:
+            self._validate_sample(value)
+        phi = torch.special.ndtr
+        return self.pi * phi(value / self.sigma1) + (1 - self.pi) * phi(value / self.sigma2)
+
+    @property
+    def mean(self) -> Tensor:
+        """Zero."""
+        return torch.zeros_like(self.sigma1)
+
+    @property
+    def variance(self) -> Tensor:
+        r""":math:`\pi\sigma_1^2 + (1-\pi)\sigma_2^2`."""
+        return self.pi * self.sigma1**2 + (1 - self.pi) * self.sigma2**2

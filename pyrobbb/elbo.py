@@ -1,0 +1,95 @@
+"""One training step by Pyro's own means: `pyro.infer.SVI` with `Trace_ELBO`, the reference path."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from pyro import poutine
+from pyro.infer import SVI, Trace_ELBO
+from torch import Tensor, nn
+
+from pyrobbb.kl import LatentScale
+from pyrobbb.optim import JointOptimizer
+
+
+class Terms(NamedTuple):
+    """The two parts of the free energy that one step saw, in nats.
+
+    `kl` estimates KL[q || P] whole and unweighted; `nll` is -log P(D_i | w) summed over the minibatch.
+    """
+
+    kl: Tensor
+    nll: Tensor
+
+
+class Step(Protocol):
+    """Takes one optimiser step on a minibatch and returns the terms it saw."""
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        """Step on rows `x`, `y`; `share` is the KL's pi_i, `data` the minibatch's fraction B/N."""
+        ...
+
+
+class RecordingELBO(Trace_ELBO):
+    """Pyro's `Trace_ELBO`, which also keeps the unscaled terms of the traces it has just scored."""
+
+    terms: list[Terms]
+
+    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
+        model_trace, guide_trace = super()._get_trace(model, guide, args, kwargs)
+        self.terms.append(terms_of(model_trace, guide_trace))
+        return model_trace, guide_trace
+
+
+def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
+    """KL estimate and negative log-likelihood of one pair of scored traces, without scales."""
+    with torch.no_grad():
+        kl: Any = 0.0
+        nll: Any = 0.0
+        for site in guide_trace.nodes.values():
+            if site["type"] == "sample":
+                kl = kl + site["unscaled_log_prob"].sum()
+        for site in model_trace.nodes.values():
+            if site["type"] == "sample" and site["is_observed"]:
+                nll = nll - site["unscaled_log_prob"].sum()
+            elif site["type"] == "sample":
+                kl = kl - site["unscaled_log_prob"].sum()
+    return Terms(torch.as_tensor(kl), torch.as_tensor(nll))
+
+
+class ReferenceStep:
+    r"""Minimises the paper's minibatch cost F_i = pi_i KL - log P(D_i | w) (eq. 9) with `SVI`.
+
+    Pyro's loss is N/B F_i; the whole program is scaled by B/N, so that the optimiser follows F_i itself
+    and a learning rate means what it means in the paper.
+
+    Args:
+        model: Pyro model(x, y) with one data plate.
+        guide: Pyro guide(x, y) over the same weight sites.
+        optimizer: Over the parameters of both.
+        samples: Draws of the weights that each step averages over.
+        vectorize: Evaluate these draws as one batch instead of one after another.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        guide: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        samples: int = 1,
+        vectorize: bool = False,
+    ) -> None:
+        self.elbo = RecordingELBO(
+            num_particles=samples, vectorize_particles=vectorize and samples > 1, max_plate_nesting=1
+        )
+        self.samples = samples
+        self.svi = SVI(model, guide, JointOptimizer(optimizer), loss=self.elbo)
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        self.elbo.terms = []
+        with poutine.scale(scale=data), LatentScale(share / data):
+            self.svi.step(x, y)
+        kls, nlls = zip(*self.elbo.terms, strict=True)
+        return Terms(sum(kls) / self.samples, sum(nlls) / self.samples)

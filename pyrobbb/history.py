@@ -1,0 +1,67 @@
+"""The course of a training: one row per epoch, in memory and in `history.csv`."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from pyrobbb.files import replacing
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch did.
+
+    `free_energy` = `kl` + `nll`, all in nats per training datum and averaged over the epoch's steps;
+    `validation_error` is in percent for classification, the root mean squared error otherwise, and
+    `validation_nll` in nats per datum, both NaN without a validation set.
+    """
+
+    chain: int
+    epoch: int
+    free_energy: float
+    kl: float
+    nll: float
+    validation_error: float
+    validation_nll: float
+    lr: float
+    seconds: float
+
+
+@dataclass
+class History:
+    """All epochs of one chain so far."""
+
+    rows: list[Epoch] = field(default_factory=list)
+
+    @property
+    def train_seconds(self) -> float:
+        """Time spent in training steps, validation not counted."""
+        return sum(row.seconds for row in self.rows)
+
+
+def write(path: Path | str, rows: list[Epoch]) -> None:
+    """Write a whole history, replacing what was there."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [f.name for f in fields(Epoch)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def append(path: Path | str, row: Epoch) -> None:
+    """Add one row to the file; the next reader sees it."""
+    with Path(path).open("a", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, [f.name for f in fields(Epoch)]).writerow(asdict(row))
+
+
+def read(path: Path | str) -> list[Epoch]:
+    """Read a history back; a last line cut short by a crash is left out."""
+    types = {f.name: int if f.type == "int" else float for f in fields(Epoch)}
+    rows = []
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        for record in csv.DictReader(file):
+            if None in record.values() or set(record) != set(types):
+                continue
+            rows.append(Epoch(**{name: kind(record[name]) for name, kind in types.items()}))  # type: ignore[arg-type]
+    return rows

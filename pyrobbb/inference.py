@@ -1,0 +1,293 @@
+"""Stochastic variational inference: the training loop, with checkpoints and exact resumption."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb import checkpoint as checkpoints
+from pyrobbb import checks, history
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.elbo import ReferenceStep, Step, Terms
+from pyrobbb.history import Epoch, History
+from pyrobbb.interrupt import Interrupt
+from pyrobbb.isolation import isolated, random_state, set_random_state
+from pyrobbb.kl import Share, Uniform
+from pyrobbb.optim import MakeOptimizer, MakeSchedule, named_parameters, parameter_groups
+from pyrobbb.posterior import ClassPrediction, Posterior
+from pyrobbb.progress import Progress, Silent
+from pyrobbb.sites import check_sites
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
+
+
+def best_device(device: str | None = None) -> torch.device:
+    """The device asked for, or CUDA if there is one, else the CPU.
+
+    Raises:
+        ValueError: If CUDA is asked for and absent.
+    """
+    if device is None or device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {device!r} was asked for, but torch finds no CUDA device; use device=cpu")
+    return chosen
+
+
+class Training:
+    """One chain's training: its state, and how to go on with it.
+
+    Args:
+        model: The Pyro model; moved to `device`.
+        guide: The Pyro guide, an `nn.Module` over the same sites; moved to `device`.
+        data: Training data, and validation data if there are any.
+        epochs: Passes over the data.
+        batch_size: Rows of a minibatch, B; the last of an epoch may be shorter.
+        optim: Makes a torch optimiser from parameter groups.
+        schedule: Makes a torch learning-rate schedule, stepped once per epoch.
+        kl: The share of the KL that each minibatch carries.
+        samples: Weight draws per step.
+        vectorize: Evaluate these draws as one batch.
+        rates: Factors on the learning rate by part of a parameter's name.
+        seed: Decides the initial values of the guide, the order of the data and the noise.
+        device: Where to train; by default CUDA if there is one.
+        validation_draws: Weight draws for the validation error; 0 uses the mean weights.
+        folder: Where checkpoint and history go; None keeps nothing.
+        checkpoint_seconds: Least time between two checkpoints.
+        chain: Number of this restart.
+        progress: Who is told how it goes.
+    """
+
+    def __init__(
+        self,
+        model: BayesianNetwork,
+        guide: nn.Module,
+        data: Dataset,
+        *,
+        epochs: int,
+        batch_size: int = 128,
+        optim: MakeOptimizer = partial(torch.optim.Adam, lr=1e-3),
+        schedule: MakeSchedule | None = None,
+        kl: Share | None = None,
+        samples: int = 1,
+        vectorize: bool = False,
+        rates: Mapping[str, float] | None = None,
+        seed: int = 0,
+        device: str | None = None,
+        validation_draws: int = 3,
+        folder: Path | str | None = None,
+        checkpoint_seconds: float = 30.0,
+        chain: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        N = len(data.train)
+        if N != model.N:
+            raise ValueError(f"the model was made for N={model.N} data, the training set has {N}")
+        if checks.count("batch_size", batch_size) > N:
+            raise ValueError(f"batch_size {batch_size} is larger than the training set, N={N}")
+        self.epochs = checks.count("epochs", epochs)
+        self.batch_size = batch_size
+        self.M = math.ceil(N / batch_size)
+        self.kl = kl or Uniform()
+        self.device = best_device(device)
+        self.validation_draws = checks.count("validation_draws", validation_draws, least=0)
+        self.folder = None if folder is None else Path(folder)
+        self.checkpoint_seconds = checks.number("checkpoint_seconds", checkpoint_seconds)
+        self.chain = chain
+        self.seed = checks.count("seed", seed, least=0)
+        self.progress = progress or Silent()
+        self.model, self.guide = model.to(self.device), guide
+        self.train, self.validation = data.train.to(self.device), data.validation
+        if self.validation is not None:
+            self.validation = self.validation.to(self.device)
+        self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
+        with isolated(self.seed, device=self.device):
+            self._set_up(checks.count("samples", samples), optim, schedule, rates or {}, vectorize)
+            self.noise = random_state(self.device)
+        self.epoch = 0  # epochs done
+        self.batch = 0  # minibatches done of the epoch under way
+        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # KL, NLL of that epoch
+        self.spent = 0.0  # seconds of that epoch
+        self.history = History()
+        self.saved_at = monotonic()
+
+    def _set_up(
+        self, samples: int, optim: MakeOptimizer, schedule: Any, rates: Mapping[str, float], vectorize: bool
+    ) -> None:
+        first = self.train.head(1)
+        self.guide(first.x, first.y)  # autoguides make their parameters at the first call
+        self.guide.to(self.device)
+        check_sites(self.model, self.guide, first)
+        self.named = named_parameters(self.model, self.guide)
+        self.optimizer = optim(parameter_groups(self.named, optim, rates))
+        self.schedule = schedule(self.optimizer) if schedule else None
+        self.step: Step = ReferenceStep(
+            self.model, self.guide, self.optimizer, samples=samples, vectorize=vectorize
+        )
+
+    @property
+    def checkpoint_path(self) -> Path | None:
+        """The chain's checkpoint in the run folder."""
+        return None if self.folder is None else self.folder / f"chain-{self.chain}.pt"
+
+    @property
+    def history_path(self) -> Path | None:
+        """The chain's history in the run folder."""
+        return None if self.folder is None else self.folder / f"history-{self.chain}.csv"
+
+    def run(self) -> History:
+        """Train to the last epoch, or on from where a checkpoint or an interruption left off.
+
+        Ctrl-C and SIGTERM end it after the step under way, with a checkpoint.
+
+        Raises:
+            NonFiniteLossError: If the free energy becomes infinite or NaN.
+        """
+        self.progress.start(self.chain, self.epoch, self.epochs, self.M)
+        if self.history_path is not None:
+            history.write(self.history_path, self.history.rows)
+        with isolated(device=self.device), Interrupt() as self.interrupt:
+            set_random_state(self.noise, self.device)
+            try:
+                while self.epoch < self.epochs:
+                    self._run_epoch()
+                    self._save(force=self.epoch == self.epochs)
+            except KeyboardInterrupt:
+                self._save(force=True)
+                raise
+            finally:
+                self.noise = random_state(self.device)
+                self.progress.stop()
+        return self.history
+
+    def _run_epoch(self) -> None:
+        began = perf_counter() - self.spent
+        order_at_start = self.order.get_state()
+        permutation = torch.randperm(len(self.train), generator=self.order)
+        batches = permutation.to(self.device).split(self.batch_size)
+        try:
+            for i in range(self.batch, self.M):
+                self._run_step(batches[i], i)
+                self.spent = perf_counter() - began
+                self.interrupt.check()
+        except BaseException:
+            self.order.set_state(order_at_start)  # the epoch's rest needs the same order again
+            raise
+        if self.schedule is not None:
+            self.schedule.step()
+        self._end_epoch()
+
+    def _run_step(self, rows: Tensor, i: int) -> None:
+        data = len(rows) / len(self.train)
+        share = self.kl.share(i + 1, self.M, self.epoch + 1, data)
+        terms = self.step(self.train.x[rows], self.train.y[rows], share, data)
+        if not bool(torch.isfinite(terms.kl + terms.nll)):
+            raise self._non_finite(terms, i)
+        self.sums += torch.stack([terms.kl * data, terms.nll]).to(self.sums)
+        self.batch = i + 1
+        self.progress.step()
+
+    def _end_epoch(self) -> None:
+        kl, nll = (self.sums / len(self.train)).tolist()
+        error, validation_nll = self._validate()
+        lr = float(self.optimizer.param_groups[0]["lr"])
+        self.epoch += 1
+        row = Epoch(self.chain, self.epoch, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
+        self.batch, self.spent = 0, 0.0
+        self.sums.zero_()
+        self.history.rows.append(row)
+        if self.history_path is not None:
+            history.append(self.history_path, row)
+        self.progress.epoch(row)
+
+    def _validate(self) -> tuple[float, float]:
+        """Validation error (percent, or root mean squared) and NLL; leaves the random state as it was."""
+        if self.validation is None:
+            return math.nan, math.nan
+        part = self.validation
+        prediction = Posterior([(self.model, self.guide)]).predict(
+            part.x,
+            part.y,
+            draws=max(self.validation_draws, 1),
+            mean_weights=self.validation_draws == 0,
+            seed=self.epoch,
+        )
+        nll = -float(prediction.log_predictive.mean())
+        if isinstance(prediction, ClassPrediction):
+            return 100 * float((prediction.probs.argmax(-1) != part.y).double().mean()), nll
+        return float((prediction.mean - part.y).square().mean().sqrt()), nll
+
+    def _non_finite(self, terms: Terms, i: int) -> NonFiniteLossError:
+        kept = self.checkpoint_path
+        where = f"; the last good checkpoint is {kept}" if kept is not None and kept.exists() else ""
+        return NonFiniteLossError(
+            f"the free energy is not finite in epoch {self.epoch + 1}, step {i + 1} of {self.M}: "
+            f"KL {float(terms.kl):g}, NLL {float(terms.nll):g}. Usual causes: a learning rate too large for "
+            f"the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), inputs that "
+            f"are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a "
+            f"wider sigma2{where}."
+        )
+
+    def _save(self, *, force: bool) -> None:
+        path = self.checkpoint_path
+        if path is None or not (force or monotonic() - self.saved_at >= self.checkpoint_seconds):
+            return
+        if not all(bool(p.isfinite().all()) for p in self.named.values()):
+            return  # the next step will say so; the last good checkpoint stays
+        checkpoints.save(path, self.state())
+        self.saved_at = monotonic()
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here, as tensors and plain values."""
+        return {
+            "guide": self.guide.state_dict(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "noise": random_state(self.device),
+            "order": self.order.get_state(),
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "sums": self.sums,
+            "spent": self.spent,
+            "history": [asdict(row) for row in self.history.rows],
+        }
+
+    def restore(self, path: Path | str) -> None:
+        """Take up the state that a checkpoint holds.
+
+        Raises:
+            CheckpointError: If the file is damaged or belongs to another network or guide.
+        """
+        state = checkpoints.load(path, self.device)
+        checkpoints.load_module(self.guide, state["guide"], "guide", path)
+        checkpoints.load_module(self.model, state["model"], "model", path)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.schedule is not None and state["schedule"] is not None:
+            self.schedule.load_state_dict(state["schedule"])
+        self.noise = {k: v.cpu() for k, v in state["noise"].items()}
+        self.order.set_state(state["order"].cpu())
+        self.epoch, self.batch, self.spent = state["epoch"], state["batch"], state["spent"]
+        self.sums = state["sums"].to(self.device)
+        self.history.rows = [Epoch(**row) for row in state["history"]]
+
+
+def fit(model: BayesianNetwork, guide: nn.Module, data: Dataset, **options: Any) -> Posterior:
+    """Fit q(w) to p(w | data) and return the posterior; `options` are those of `Training`.
+
+    >>> posterior = fit(model, MeanFieldNormal(model), data, epochs=10)
+    """
+    Training(model, guide, data, **options).run()
+    return Posterior([(model, guide)])

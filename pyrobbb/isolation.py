@@ -1,0 +1,58 @@
+"""Work that leaves no trace: random states, Pyro's parameter store and its validation flag come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyro
+import torch
+
+
+def _cuda_index(device: torch.device | str) -> int | None:
+    device = torch.device(device)
+    if device.type != "cuda":
+        return None
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+@contextmanager
+def isolated(
+    seed: int | None = None, *, device: torch.device | str = "cpu", validate: bool = False
+) -> Iterator[None]:
+    """Run the body with an empty parameter store, its own random state and Pyro's validation as told.
+
+    Everything is put back at the end, also after an error: the user's global seeds and param store are
+    as they were. Modules keep the parameters they were trained to, for those are their own.
+
+    Args:
+        seed: Seeds torch's generators inside; None continues from the present state.
+        device: Whose random state is kept besides the CPU's.
+        validate: Whether Pyro and torch check their arguments inside.
+    """
+    index = _cuda_index(device)
+    with (
+        torch.random.fork_rng([] if index is None else [index]),
+        pyro.get_param_store().scope(),
+        pyro.validation_enabled(validate),
+    ):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+            if index is not None:
+                torch.cuda.default_generators[index].manual_seed(seed)
+        yield
+
+
+def random_state(device: torch.device | str) -> dict[str, torch.Tensor]:
+    """The state of torch's generators on the CPU and on `device`, as tensors."""
+    index = _cuda_index(device)
+    state = {"cpu": torch.get_rng_state()}
+    return state if index is None else {**state, "cuda": torch.cuda.get_rng_state(index)}
+
+
+def set_random_state(state: dict[str, torch.Tensor], device: torch.device | str) -> None:
+    """Put back what `random_state` returned; call it inside `isolated`."""
+    torch.set_rng_state(state["cpu"].cpu())
+    index = _cuda_index(device)
+    if index is not None and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"].cpu(), index)

@@ -1,0 +1,56 @@
+"""One torch optimiser over everything that training changes, and its learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pyro.optim import PyroOptim
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from pyrobbb import checks
+
+MakeOptimizer = Callable[[Iterable[dict[str, Any]]], Optimizer]
+MakeSchedule = Callable[[Optimizer], LRScheduler]
+
+
+class JointOptimizer(PyroOptim):
+    """One torch optimiser over all parameters behind Pyro's interface, which makes one for each."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def __call__(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def named_parameters(model: nn.Module, guide: nn.Module) -> dict[str, nn.Parameter]:
+    """Everything that training changes: the guide's parameters, then the model's, in a fixed order."""
+    named = {f"guide.{k}": v for k, v in guide.named_parameters()}
+    return named | {f"model.{k}": v for k, v in model.named_parameters()}
+
+
+def parameter_groups(
+    named: Mapping[str, nn.Parameter], optim: MakeOptimizer, rates: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Optimiser groups, one for each factor on the learning rate.
+
+    `rates` maps part of a parameter's name (`rho`, say) to the factor on its learning rate.
+
+    Raises:
+        ValueError: If a name in `rates` fits no parameter, or the optimiser states no `lr` to multiply.
+    """
+    rest = dict(named)
+    groups = []
+    for part, factor in rates.items():
+        chosen = {k: rest.pop(k) for k in list(rest) if part in k}
+        if not chosen:
+            raise ValueError(f"rates: {part!r} fits no parameter; there are {', '.join(named)}")
+        lr = getattr(optim, "keywords", {}).get("lr")
+        if lr is None:
+            raise ValueError("rates multiply the optimiser's lr, so optim must state one")
+        groups.append({"params": list(chosen.values()), "lr": lr * checks.positive(f"rates.{part}", factor)})
+    return ([{"params": list(rest.values())}] if rest else []) + groups

@@ -1,0 +1,242 @@
+"""The fitted posterior: draws of the weights, and predictions that average probabilities over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any
+
+import torch
+from pyro import poutine
+from torch import Tensor, nn
+
+from pyrobbb import checks
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.isolation import isolated
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the posterior says of M inputs, from S weight draws.
+
+    `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given.
+    """
+
+    log_likelihood: Tensor | None
+
+    @property
+    def log_predictive(self) -> Tensor:
+        """Log p(y | x) = log mean_s p(y | x, w_s), in nats, shape `(M,)`."""
+        if self.log_likelihood is None:
+            raise ValueError("give y to predict() to have its log-likelihood")
+        return self.log_likelihood.logsumexp(0) - log(self.log_likelihood.shape[0])
+
+
+@dataclass(frozen=True)
+class ClassPrediction(Prediction):
+    """p(c | x) = mean_s p(c | x, w_s), shape `(M, C)`, and the entropies of section "uncertainty", in nats.
+
+    `predictive_entropy` is H(mean_s p_s), `expected_entropy` mean_s H(p_s), both of shape `(M,)`.
+    """
+
+    probs: Tensor
+    predictive_entropy: Tensor
+    expected_entropy: Tensor
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """I(y; w | x) = predictive minus expected entropy: what the draws disagree about, in nats."""
+        return (self.predictive_entropy - self.expected_entropy).clamp_min(0)
+
+
+@dataclass(frozen=True)
+class ValuePrediction(Prediction):
+    """Mean and variance of y for real-valued targets.
+
+    `means` are E[y | x, w_s], shape `(S, M, K)`; `noise` is mean_s Var[y | x, w_s], shape `(M, K)`.
+    """
+
+    means: Tensor
+    noise: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """E[y | x], shape `(M, K)`."""
+        return self.means.mean(0)
+
+    @property
+    def variance(self) -> Tensor:
+        """Var[y | x]: spread of the means over draws, plus the mean noise variance."""
+        return self.means.var(0, unbiased=False) + self.noise
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, K)`."""
+        levels = [checks.between("levels", level, 0, 1) for level in levels]
+        return self.means.quantile(
+            torch.tensor(levels, dtype=self.means.dtype, device=self.means.device), dim=0
+        )
+
+
+class Posterior:
+    """Independent restarts (chains) of one fit, each a model and its guide.
+
+    Args:
+        chains: Pairs of the Pyro model p(y, w | x) and the fitted guide q(w).
+    """
+
+    def __init__(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]]) -> None:
+        if not chains:
+            raise ValueError("a posterior needs at least one chain (a fitted model and guide)")
+        self.chains = tuple(chains)
+
+    @property
+    def model(self) -> BayesianNetwork:
+        """The model of the first chain."""
+        return self.chains[0][0]
+
+    def each_draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Iterator[Weights]:
+        """One weight draw after another; draw s is the same however many are asked for.
+
+        Each draw maps a site's name to a value of the parameter's own shape.
+        """
+        model, guide = self.chains[chain]
+        device = model.initial()[model.sites[0]].device
+        for s in range(checks.count("draws", draws)):
+            with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
+                trace = poutine.trace(guide).get_trace()
+            yield {name: trace.nodes[name]["value"] for name in model.sites}
+
+    def draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Weights:
+        """Weight draws stacked: `(draws, *shape)` for each site."""
+        return _stack(list(self.each_draw(draws, chain=chain, seed=seed)))
+
+    def mean_weights(self, chain: int = 0) -> Weights:
+        """The posterior mean of every weight (the median, for guides that give no mean)."""
+        return moments(self.chains[chain])[0]
+
+    def predict(
+        self,
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        draws: int = 100,
+        mean_weights: bool = False,
+        chains: Sequence[int] | None = None,
+        seed: int = 0,
+        rows: int = 1000,
+        megabytes: float = 128.0,
+    ) -> ClassPrediction | ValuePrediction:
+        """The posterior predictive of y at `x`, averaging probabilities over weight draws.
+
+        Draws are made and used a few at a time, and `x` in blocks of `rows`, so memory does not grow
+        with their number.
+
+        Args:
+            x: Inputs `(M, *features)`.
+            y: Targets, to have their log-likelihood too.
+            draws: Weight draws of each chain.
+            mean_weights: Use the posterior mean of the weights as the one draw instead.
+            chains: Which chains to average over; by default all.
+            seed: Which draws.
+            rows: Rows of `x` at a time.
+            megabytes: Room for the weights drawn at a time.
+        """
+        groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
+        for chain in range(len(self.chains)) if chains is None else chains:
+            model = self.chains[chain][0]
+            if mean_weights:
+                groups.append(iter([(model, _stack([self.mean_weights(chain)]))]))
+            else:
+                size = max(1, int(megabytes * 2**20 / (4 * model.num_weights)))
+                groups.append(self._batches(draws, chain, seed, size))
+        batches = (batch for group in groups for batch in group)
+        with torch.no_grad(), isolated(device=x.device):
+            if self.model.likelihood.task == "classification":
+                return _predict_classes(batches, x, y, rows)
+            return _predict_values(batches, x, y, rows)
+
+    def _batches(
+        self, draws: int, chain: int, seed: int, size: int
+    ) -> Iterator[tuple[BayesianNetwork, Weights]]:
+        waiting: list[Weights] = []
+        for weights in self.each_draw(draws, chain=chain, seed=seed):
+            waiting.append(weights)
+            if len(waiting) == size:
+                yield self.chains[chain][0], _stack(waiting)
+                waiting = []
+        if waiting:
+            yield self.chains[chain][0], _stack(waiting)
+
+
+def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]:
+    """Location and scale of q for each weight: exact where the guide knows them.
+
+    A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides),
+    else its median with scale 0 (Pyro's AutoDelta).
+    """
+    model, guide = chain
+    with torch.no_grad(), isolated():
+        if hasattr(guide, "loc_and_scale"):
+            return guide.loc_and_scale()  # type: ignore[operator]
+        if hasattr(guide, "quantiles"):
+            one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
+            quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]
+            both = quantiles([0.5, one_sd])
+            locs = {name: both[name][0] for name in model.sites}
+            return locs, {name: both[name][1] - both[name][0] for name in model.sites}
+        median: Callable[..., Any] = guide.median  # type: ignore[assignment]
+        locs = {name: value for name, value in median().items() if name in model.sites}
+        return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
+
+
+def _predict_classes(
+    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int
+) -> ClassPrediction:
+    probs: Any = 0.0
+    entropy: Any = 0.0
+    log_likelihood, total = [], 0
+    for model, weights in batches:
+        logits = _outputs(model, weights, x, rows)
+        log_probs = logits.log_softmax(-1)
+        if y is not None:
+            index = y.expand(log_probs.shape[0], -1)[..., None]
+            log_likelihood.append(log_probs.gather(-1, index)[..., 0])
+        p = log_probs.exp()
+        probs = probs + p.sum(0)
+        entropy = entropy - (p * log_probs).sum((0, -1))
+        total += logits.shape[0]
+    probs, entropy = probs / total, entropy / total
+    predictive = -torch.special.xlogy(probs, probs).sum(-1)
+    return ClassPrediction(torch.cat(log_likelihood) if y is not None else None, probs, predictive, entropy)
+
+
+def _predict_values(
+    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int
+) -> ValuePrediction:
+    log_likelihood, means, noise, total = [], [], 0.0, 0
+    for model, weights in batches:
+        law = model.likelihood(_outputs(model, weights, x, rows))
+        if y is not None:
+            log_likelihood.append(law.log_prob(y))
+        means.append(law.mean)
+        noise = noise + law.variance.sum(0)
+        total += law.mean.shape[0]
+    every = torch.cat(log_likelihood) if y is not None else None
+    return ValuePrediction(every, torch.cat(means), torch.as_tensor(noise) / total)
+
+
+def _outputs(model: BayesianNetwork, weights: Weights, x: Tensor, rows: int) -> Tensor:
+    """Network outputs `(S, M, width)`, computed block by block over the rows of `x`."""
+    return torch.cat([model.apply_network(weights, block) for block in x.split(rows)], dim=1)
+
+
+def _stack(draws: Sequence[Weights]) -> Weights:
+    return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+
+
+def _mix(seed: int, chain: int, draw: int) -> int:
+    """A seed for one draw of one chain."""
+    return (seed * 1_000_003 + chain) * 1_000_003 + draw & 0x7FFF_FFFF_FFFF_FFFF

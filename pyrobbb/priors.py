@@ -1,0 +1,175 @@
+"""What a weight is believed to be before data: a parameter's name and value -> distribution, or None.
+
+A prior is a small frozen object whose constructor checks its domain. `distribution` returns the law of a
+whole parameter tensor, as one event, on that tensor's device and in its precision; None says that the
+parameter is not Bayesian and stays an ordinary trained parameter. To add one, imitate `Laplace`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import prod
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+
+from pyrobbb import checks
+from pyrobbb.distributions import ScaleMixtureNormal
+
+
+class Prior(ABC):
+    """The law of each parameter before data."""
+
+    @abstractmethod
+    def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
+        """Prior of the parameter called `name`, with event shape `parameter.shape`; None: deterministic."""
+
+    def check(self, names: Sequence[str]) -> None:  # noqa: B027 (most priors treat all names alike)
+        """Raise ValueError if this prior does not fit a network with these parameter names."""
+
+
+class _Elementwise(Prior):
+    """A prior under which the weights are independent draws from one univariate law."""
+
+    @abstractmethod
+    def law(self, parameter: Tensor) -> TorchDistribution:
+        """The law of a single weight of `parameter`, with empty or full batch shape."""
+
+    def distribution(self, name: str, parameter: Tensor) -> TorchDistribution:
+        return self.law(parameter).expand(parameter.shape).to_event(parameter.dim())
+
+
+def _scalar(value: float, like: Tensor) -> Tensor:
+    return torch.full((), value, dtype=like.dtype, device=like.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleMixture(_Elementwise):
+    r""":math:`\pi N(0, \sigma_1^2) + (1 - \pi) N(0, \sigma_2^2)`, the paper's prior (eq. 7)."""
+
+    pi: float = 0.5
+    sigma1: float = 1.0
+    sigma2: float = 0.0024787521766663585  # e^-6
+
+    def __post_init__(self) -> None:
+        checks.between("pi", self.pi, 0, 1)
+        checks.positive("sigma1", self.sigma1)
+        checks.positive("sigma2", self.sigma2)
+        if self.sigma1 <= self.sigma2:
+            raise ValueError(
+                f"sigma1 must be greater than sigma2, got sigma1={self.sigma1!r} and sigma2={self.sigma2!r}"
+            )
+
+    def law(self, parameter: Tensor) -> TorchDistribution:
+        pi, sigma1, sigma2 = (_scalar(v, parameter) for v in (self.pi, self.sigma1, self.sigma2))
+        return ScaleMixtureNormal(pi, sigma1, sigma2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normal(_Elementwise):
+    r""":math:`N(0, \sigma^2)`; `sigma` is the standard deviation."""
+
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive("sigma", self.sigma)
+
+    def law(self, parameter: Tensor) -> TorchDistribution:
+        return dist.Normal(_scalar(0.0, parameter), _scalar(self.sigma, parameter))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace(_Elementwise):
+    r""":math:`p(w) = \exp(-|w| / b) / 2b` with `scale` b."""
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive("scale", self.scale)
+
+    def law(self, parameter: Tensor) -> TorchDistribution:
+        return dist.Laplace(_scalar(0.0, parameter), _scalar(self.scale, parameter))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentT(_Elementwise):
+    """Student's t with `df` degrees of freedom, centred at 0 and stretched by `scale`."""
+
+    df: float = 3.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive("df", self.df)
+        checks.positive("scale", self.scale)
+
+    def law(self, parameter: Tensor) -> TorchDistribution:
+        return dist.StudentT(
+            _scalar(self.df, parameter), _scalar(0.0, parameter), _scalar(self.scale, parameter)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FanInNormal(_Elementwise):
+    r""":math:`N(0, g^2 / \text{fan-in})` for weights and :math:`N(0, \sigma_b^2)` for biases.
+
+    Fan-in is the number of inputs that one unit sums over: the product of all dimensions but the first.
+    One-dimensional parameters (biases, normalisation gains) have none and take `bias_sigma`.
+    """
+
+    gain: float = 2**0.5
+    bias_sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive("gain", self.gain)
+        checks.positive("bias_sigma", self.bias_sigma)
+
+    def law(self, parameter: Tensor) -> TorchDistribution:
+        fan_in = prod(parameter.shape[1:])
+        sigma = self.gain / fan_in**0.5 if parameter.dim() > 1 else self.bias_sigma
+        return dist.Normal(_scalar(0.0, parameter), _scalar(sigma, parameter))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deterministic(Prior):
+    """No prior: the parameter is trained to a point by maximum likelihood, as in an ordinary network."""
+
+    def distribution(self, name: str, parameter: Tensor) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerParameter(Prior):
+    """Another prior for chosen parameters: the first shell pattern that matches the name decides.
+
+    >>> PerParameter(default=ScaleMixture(), where={"*.bias": Normal(sigma=1.0), "4.*": Deterministic()})
+
+    Raises:
+        ValueError: From `check`, if a pattern matches no parameter of the network.
+    """
+
+    default: Prior
+    where: Mapping[str, Prior] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key, prior in {"default": self.default, **self.where}.items():
+            if not isinstance(prior, Prior):
+                raise ValueError(f"{key!r} must be given a prior, got {prior!r}")
+
+    def _chosen(self, name: str) -> Prior:
+        matches = (prior for pattern, prior in self.where.items() if fnmatchcase(name, pattern))
+        return next(matches, self.default)
+
+    def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
+        return self._chosen(name).distribution(name, parameter)
+
+    def check(self, names: Sequence[str]) -> None:
+        for pattern in self.where:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ValueError(
+                    f"the prior's pattern {pattern!r} matches no parameter; there are {', '.join(names)}"
+                )

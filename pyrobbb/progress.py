@@ -1,0 +1,103 @@
+"""What a person sees while a network trains: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+from time import monotonic
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from pyrobbb.history import Epoch
+
+
+class Progress(Protocol):
+    """Receives the events of a training."""
+
+    def start(self, chain: int, epoch: int, epochs: int, steps: int) -> None:
+        """Training begins or goes on after `epoch` of `epochs`, of `steps` steps each."""
+
+    def step(self) -> None:
+        """One step is done."""
+
+    def epoch(self, row: Epoch) -> None:
+        """One epoch is done."""
+
+    def stop(self) -> None:
+        """Training ends, well or badly."""
+
+    def say(self, message: str) -> None:
+        """A line worth reading."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, chain: int, epoch: int, epochs: int, steps: int) -> None: ...
+
+    def step(self) -> None: ...
+
+    def epoch(self, row: Epoch) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+
+class Printed:
+    """A progress bar over the steps of each epoch on a terminal; at most one line a second elsewhere."""
+
+    def __init__(self, file: Any = None, error: str = "error %") -> None:
+        self.file = sys.stderr if file is None else file
+        self.error = error
+        self.bar: Any = None
+        self.last_line = -math.inf
+
+    def start(self, chain: int, epoch: int, epochs: int, steps: int) -> None:
+        self.chain, self.first, self.done, self.epochs, self.steps = chain, epoch, epoch, epochs, steps
+        self.began = monotonic()
+        if self.file.isatty():
+            self.bar = tqdm(
+                total=epochs * steps, initial=epoch * steps, file=self.file, unit="step", dynamic_ncols=True,
+                bar_format="{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+            )  # fmt: skip
+            self.bar.set_description(f"epoch {epoch}/{epochs}")
+
+    def step(self) -> None:
+        if self.bar is not None:
+            self.bar.update()
+
+    def epoch(self, row: Epoch) -> None:
+        self.done = row.epoch
+        left = (monotonic() - self.began) / (row.epoch - self.first) * (self.epochs - row.epoch)
+        validation = (
+            "" if math.isnan(row.validation_error) else f"  val {self.error} {row.validation_error:.4g}"
+        )
+        line = f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + NLL {row.nll:.4g}{validation}"
+        if self.bar is not None:
+            self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")
+            self.bar.set_postfix_str(line.replace("free energy", "F"))
+        elif monotonic() - self.last_line >= 1 or row.epoch == self.epochs:
+            self.last_line = monotonic()
+            self.say(
+                f"epoch {row.epoch}/{self.epochs}  {line}  {row.seconds:.3g} s/epoch  {_clock(left)} left"
+            )
+
+    def stop(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+    def say(self, message: str) -> None:
+        if self.bar is not None:
+            self.bar.write(message, file=self.file)
+        else:
+            print(message, file=self.file, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return (
+        f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"
+    )
