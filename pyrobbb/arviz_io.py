@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5netcdf
 import numpy as np
@@ -19,9 +19,6 @@ import xarray as xr
 
 from pyrobbb import __version__
 from pyrobbb.files import replacing
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SAMPLE_GROUPS = (
     "posterior",
@@ -38,6 +35,10 @@ DATA_GROUPS = ("observed_data", "constant_data", "predictions_constant_data", "v
 
 ARVIZ_GENERATION = int(version("arviz").split(".")[0])
 LIBRARY = "pyrobbb"
+SUMMARY_COLUMNS = [
+    *("mean", "sd", "hdi_lower", "hdi_upper"),
+    *("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"),
+]
 
 
 def to_arviz(
@@ -125,12 +126,12 @@ def load(path: Path | str) -> Any:
 
 def summary(
     data: Any, var_names: Sequence[str] | None = None, *, group: str = "posterior", ci_prob: float = 0.95
-) -> pd.DataFrame:
+) -> Any:
     """`az.summary` with the same columns and unrounded numbers in both generations.
 
-    Columns: mean, sd, hdi_lower, hdi_upper (highest-density interval of mass `ci_prob`), mcse_mean,
-    mcse_sd, ess_bulk, ess_tail, r_hat. With one chain r_hat is NaN: there is no other restart to
-    disagree with.
+    A pandas table, one row per scalar: mean, sd, hdi_lower, hdi_upper (highest-density interval of mass
+    `ci_prob`), mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat. With one chain r_hat is NaN: there is no
+    other restart to disagree with.
     """
     if group not in _datasets(data):
         raise ValueError(f"group must be one of {', '.join(_datasets(data))}, got {group!r}")
@@ -179,6 +180,8 @@ def _dataset(
         array = np.asarray(value)
         if array.dtype.kind not in "biufU":
             raise ValueError(f"{where} must hold numbers or strings, got dtype {array.dtype}")
+        if array.dtype == np.float16:
+            array = array.astype(np.float32)  # netCDF has no half precision
         axes = tuple(dims.get(f"{group}/{name}", dims.get(name, ())))
         if group in SAMPLE_GROUPS:
             axes = ("chain", "draw", *axes)

@@ -22,10 +22,12 @@ Weights = dict[str, Tensor]
 class Prediction:
     """What the posterior says of M inputs, from S weight draws.
 
-    `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given.
+    `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given; `samples` are draws from
+    p(y | x, w_s), shape `(S, M)` or `(S, M, K)`, if they were asked for.
     """
 
     log_likelihood: Tensor | None
+    samples: Tensor | None
 
     @property
     def log_predictive(self) -> Tensor:
@@ -124,6 +126,7 @@ class Posterior:
         *,
         draws: int = 100,
         mean_weights: bool = False,
+        sample: bool = False,
         chains: Sequence[int] | None = None,
         seed: int = 0,
         rows: int = 1000,
@@ -139,6 +142,7 @@ class Posterior:
             y: Targets, to have their log-likelihood too.
             draws: Weight draws of each chain.
             mean_weights: Use the posterior mean of the weights as the one draw instead.
+            sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
             seed: Which draws.
             rows: Rows of `x` at a time.
@@ -153,10 +157,10 @@ class Posterior:
                 size = max(1, int(megabytes * 2**20 / (4 * model.num_weights)))
                 groups.append(self._batches(draws, chain, seed, size))
         batches = (batch for group in groups for batch in group)
-        with torch.no_grad(), isolated(device=x.device):
+        with torch.no_grad(), isolated(_mix(seed, -1, 0), device=x.device):
             if self.model.likelihood.task == "classification":
-                return _predict_classes(batches, x, y, rows)
-            return _predict_values(batches, x, y, rows)
+                return _predict_classes(batches, x, y, rows, sample)
+            return _predict_values(batches, x, y, rows, sample)
 
     def _batches(
         self, draws: int, chain: int, seed: int, size: int
@@ -193,39 +197,48 @@ def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]
 
 
 def _predict_classes(
-    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int
+    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int, sample: bool
 ) -> ClassPrediction:
     probs: Any = 0.0
     entropy: Any = 0.0
-    log_likelihood, total = [], 0
+    log_likelihood, samples, total = [], [], 0
     for model, weights in batches:
         logits = _outputs(model, weights, x, rows)
         log_probs = logits.log_softmax(-1)
         if y is not None:
             index = y.expand(log_probs.shape[0], -1)[..., None]
             log_likelihood.append(log_probs.gather(-1, index)[..., 0])
+        if sample:
+            samples.append(model.likelihood(logits).sample())
         p = log_probs.exp()
         probs = probs + p.sum(0)
         entropy = entropy - (p * log_probs).sum((0, -1))
         total += logits.shape[0]
     probs, entropy = probs / total, entropy / total
     predictive = -torch.special.xlogy(probs, probs).sum(-1)
-    return ClassPrediction(torch.cat(log_likelihood) if y is not None else None, probs, predictive, entropy)
+    return ClassPrediction(_cat(log_likelihood), _cat(samples), probs, predictive, entropy)
 
 
 def _predict_values(
-    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int
+    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int, sample: bool
 ) -> ValuePrediction:
-    log_likelihood, means, noise, total = [], [], 0.0, 0
+    log_likelihood, samples, means, noise, total = [], [], [], 0.0, 0
     for model, weights in batches:
         law = model.likelihood(_outputs(model, weights, x, rows))
         if y is not None:
             log_likelihood.append(law.log_prob(y))
+        if sample:
+            samples.append(law.sample())
         means.append(law.mean)
         noise = noise + law.variance.sum(0)
         total += law.mean.shape[0]
-    every = torch.cat(log_likelihood) if y is not None else None
-    return ValuePrediction(every, torch.cat(means), torch.as_tensor(noise) / total)
+    return ValuePrediction(
+        _cat(log_likelihood), _cat(samples), torch.cat(means), torch.as_tensor(noise) / total
+    )
+
+
+def _cat(parts: Sequence[Tensor]) -> Tensor | None:
+    return torch.cat(list(parts)) if parts else None
 
 
 def _outputs(model: BayesianNetwork, weights: Weights, x: Tensor, rows: int) -> Tensor:
