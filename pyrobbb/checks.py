@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -30,9 +30,9 @@ def between(name: str, value: Any, low: float, high: float) -> float:
 
 def count(name: str, value: Any, *, least: int = 1) -> int:
     """`value` if it is a whole number, at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value
+    return int(value)
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
@@ -29,3 +31,23 @@ def write_text(path: Path | str, text: str) -> None:
     """Write `text` to `path`, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def locked(folder: Path | str) -> Iterator[None]:
+    """Hold `folder` for this process; the lock goes with the process, however it ends.
+
+    Raises:
+        BlockingIOError: If another process holds it.
+    """
+    lock = FileLock(Path(folder) / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(
+            f"another run is working in {folder}; wait for it, or give this one another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -55,6 +55,11 @@ def append(path: Path | str, row: Epoch) -> None:
         csv.DictWriter(file, [f.name for f in fields(Epoch)]).writerow(asdict(row))
 
 
+def read_if_there(path: Path | str) -> list[Epoch]:
+    """Read a history back; no file is an empty history."""
+    return read(path) if Path(path).exists() else []
+
+
 def read(path: Path | str) -> list[Epoch]:
     """Read a history back; a last line cut short by a crash is left out."""
     types = {f.name: int if f.type == "int" else float for f in fields(Epoch)}

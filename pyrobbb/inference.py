@@ -144,8 +144,8 @@ class Training:
 
     @property
     def history_path(self) -> Path | None:
-        """The chain's history in the run folder."""
-        return None if self.folder is None else self.folder / f"history-{self.chain}.csv"
+        """The history of all chains in the run folder."""
+        return None if self.folder is None else self.folder / "history.csv"
 
     def run(self) -> History:
         """Train to the last epoch, or on from where a checkpoint or an interruption left off.
@@ -157,7 +157,8 @@ class Training:
         """
         self.progress.start(self.chain, self.epoch, self.epochs, self.M)
         if self.history_path is not None:
-            history.write(self.history_path, self.history.rows)
+            others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
+            history.write(self.history_path, others + self.history.rows)
         with isolated(device=self.device), Interrupt() as self.interrupt:
             set_random_state(self.noise, self.device)
             try:

@@ -1,0 +1,45 @@
+# Every target sets up what it needs. PYTHON=python3.12 make ... chooses the interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+
+.PHONY: help setup mnist test lint test-arviz bench clean
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+setup: $(READY) ## the virtual environment, with exact versions
+
+mnist: $(READY) ## train the default Bayesian network on MNIST; results in runs/mnist
+	$(BIN)/python -m experiments.run experiment=mnist
+
+test: $(READY) ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## format, style, types and the arrows between the rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The ArviZ reader and writer under ArviZ 1.x, which needs Python 3.12; torch is not needed for it.
+PYTHON312 ?= python3.12
+test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there is one
+	@if $(PYTHON312) --version >/dev/null 2>&1; then \
+	  test -e .venv-arviz1/.ready || { $(PYTHON312) -m venv .venv-arviz1 \
+	    && .venv-arviz1/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	         arviz h5netcdf matplotlib pytest filelock && touch .venv-arviz1/.ready; } \
+	  && .venv-arviz1/bin/python -m pytest tests/test_arviz_io.py; \
+	else echo "no Python 3.12 here: the tests with ArviZ 1.x are left out"; fi
+
+bench: $(READY)  ## how fast: ratios to a plain network, to Pyro as usually written, and to other libraries
+	$(BIN)/python -m benchmarks.run
+
+clean:           ## remove the environments and caches (not the runs)
+	rm -rf .venv .venv-arviz1 .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

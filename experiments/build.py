@@ -1,0 +1,88 @@
+"""From YAML to a `Run`: composed and instantiated once, with one clear message for what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import hydra.utils
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, OmegaConf
+
+from pyrobbb.run import Run
+
+NOT_OF_THE_RUN = ("experiment", "name", "folder")
+NOT_IN_FOLDER_NAME = (*NOT_OF_THE_RUN, "device", "data.root", "checkpoint_seconds")
+
+
+class ConfigError(ValueError):
+    """A configuration that makes no run; the message names the key."""
+
+
+def register_resolvers() -> None:
+    """`${exp:-6}` is e^-6; `${changes:}` is what the command line changed, as a folder name."""
+    OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
+    OmegaConf.register_new_resolver("changes", _changes, replace=True)
+
+
+def _changes() -> str:
+    if not HydraConfig.initialized():
+        return "default"
+    overrides = [str(o) for o in HydraConfig.get().overrides.task]
+    kept = [o.lstrip("+") for o in overrides if o.lstrip("+~").split("=")[0] not in NOT_IN_FOLDER_NAME]
+    return ",".join(sorted(kept)).replace("/", "_").replace(" ", "") or "default"
+
+
+def build(config: DictConfig) -> Run:
+    """Instantiate every component and check that they fit together, before any data is loaded.
+
+    Raises:
+        ConfigError: With the key that is wrong, and why.
+    """
+    parts: dict[str, Any] = {}
+    for key in config:
+        if key in NOT_OF_THE_RUN:
+            continue
+        try:
+            parts[str(key)] = _instantiate(config[key])
+        except InstantiationException as error:
+            raise ConfigError(explain(str(key), error)) from error
+        _check_partial(str(key), parts[str(key)])
+    try:
+        return Run(**parts)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _instantiate(part: Any) -> Any:
+    if isinstance(part, DictConfig) and "_target_" in part:
+        return hydra.utils.instantiate(part, _convert_="all")
+    return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+
+
+def explain(key: str, error: Exception) -> str:
+    """One line from Hydra's chain of exceptions: the key, and the innermost reason."""
+    full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    where = f"{key}.{full}" if full and full != key else key
+    return f"{where}: {reason}"
+
+
+def _check_partial(key: str, part: Any) -> None:
+    """A misspelt option of a factory shows only when it is called; look now, and say what it takes."""
+    make, given = getattr(part, "func", None), getattr(part, "keywords", {})
+    if make is None:
+        return
+    signature = inspect.signature(make)
+    try:
+        signature.bind_partial(**given)
+    except TypeError as error:
+        options = [p.name for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
+        raise ConfigError(
+            f"{key}: {getattr(make, '__name__', make)} {error}; it takes {', '.join(options)}"
+        ) from error

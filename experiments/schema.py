@@ -1,0 +1,44 @@
+"""The keys of a run and the types of its scalars; the components stay open, their constructors check them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+
+@dataclass
+class RunConfig:
+    """`experiments/run.yaml`, typed: an unknown key or a word for a number is refused with its name."""
+
+    data: Any = MISSING
+    model: Any = MISSING
+    prior: Any = MISSING
+    likelihood: Any = MISSING
+    guide: Any = MISSING
+    kl: Any = MISSING
+    optim: Any = MISSING
+    schedule: Any = MISSING
+    experiment: Any = None
+    name: str = MISSING
+    folder: str = MISSING
+    epochs: int = MISSING
+    batch_size: int = MISSING
+    samples: int = MISSING
+    vectorize: bool = MISSING
+    chains: int = MISSING
+    seed: int = MISSING
+    device: str = MISSING
+    rates: dict[str, float] = field(default_factory=dict)
+    validation_draws: int = MISSING
+    draws: int = MISSING
+    export_weights: Any = MISSING
+    observations: int = MISSING
+    checkpoint_seconds: float = MISSING
+
+
+def register() -> None:
+    """Make the schema known to Hydra under the name `schema`."""
+    ConfigStore.instance().store(name="schema", node=RunConfig)

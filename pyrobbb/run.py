@@ -1,0 +1,233 @@
+"""A whole experiment as one value: what to fit, how, and what to leave in the run folder."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+
+from pyrobbb import arviz_io, checks, export
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.files import locked, write_text
+from pyrobbb.inference import Training, best_device
+from pyrobbb.isolation import isolated
+from pyrobbb.kl import Share, Uniform
+from pyrobbb.likelihoods import Likelihood
+from pyrobbb.metrics import classification_metrics, regression_metrics
+from pyrobbb.optim import MakeOptimizer, MakeSchedule
+from pyrobbb.posterior import ClassPrediction, Posterior
+from pyrobbb.priors import Prior
+from pyrobbb.progress import Progress, Silent
+
+
+class Source(Protocol):
+    """Where data come from."""
+
+    def load(self) -> Dataset:
+        """Read or make the data."""
+        ...
+
+
+MakeModel = Callable[[Spec, Prior, Likelihood], BayesianNetwork]
+MakeGuide = Callable[[BayesianNetwork], nn.Module]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One experiment; the fields are the keys of `experiments/run.yaml`, in Python.
+
+    Args:
+        data: Has `.load()`.
+        model: Makes the Pyro model from the data's spec, the prior and the likelihood.
+        prior: What each weight is believed to be.
+        likelihood: What y is, given the network's output.
+        guide: Makes the Pyro guide from the model; Pyro's autoguides fit.
+        kl: Share of the KL that each minibatch carries.
+        optim: Makes a torch optimiser from parameter groups.
+        schedule: Makes a learning-rate schedule, stepped once per epoch.
+        rates: Factors on the learning rate by part of a parameter's name, such as `{"rho": 10}`.
+        epochs: Passes over the training data.
+        batch_size: Rows of a minibatch.
+        samples: Weight draws per training step.
+        vectorize: Evaluate these draws as one batch.
+        chains: Independent restarts, from seeds seed, seed + 1, ...
+        seed: Decides everything random.
+        device: `auto`, `cpu`, `cuda`, ...
+        validation_draws: Weight draws for the validation error of each epoch; 0: the mean weights.
+        draws: Weight draws for the final predictions, of each chain.
+        export_weights: How many weights (or which) go into `posterior.nc`.
+        observations: How many training data have their log-likelihood there.
+        checkpoint_seconds: Least time between two checkpoints.
+    """
+
+    data: Source
+    model: MakeModel
+    prior: Prior
+    likelihood: Likelihood
+    guide: MakeGuide
+    optim: MakeOptimizer
+    kl: Share = field(default_factory=Uniform)
+    schedule: MakeSchedule | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    epochs: int = 10
+    batch_size: int = 128
+    samples: int = 1
+    vectorize: bool = False
+    chains: int = 1
+    seed: int = 1
+    device: str = "auto"
+    validation_draws: int = 3
+    draws: int = 100
+    export_weights: int | Sequence[str] = 200
+    observations: int = 1000
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "samples", "chains", "draws", "observations"):
+            checks.count(name, getattr(self, name))
+        checks.count("seed", self.seed, least=0)
+        checks.count("validation_draws", self.validation_draws, least=0)
+        for name, kind in (("prior", Prior), ("likelihood", Likelihood), ("kl", Share)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}")
+        for name, arguments in (("model", 3), ("guide", 1), ("optim", 1), ("schedule", 1)):
+            _check_callable(name, getattr(self, name), arguments)
+        best_device(self.device)
+
+    def execute(self, folder: Path | str | None = None, progress: Progress | None = None) -> Result:
+        """Fit, or go on fitting, and leave checkpoints, metrics and `posterior.nc` in `folder`."""
+        progress = progress or Silent()
+        if folder is None:
+            return self._execute(None, progress)
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            return self._execute(folder, progress)
+
+    def _execute(self, folder: Path | None, progress: Progress) -> Result:
+        device = best_device(self.device)
+        data = self.data.load().to(device)
+        if data.spec.task != self.likelihood.task:
+            raise ValueError(
+                f"likelihood {type(self.likelihood).__name__} is for {self.likelihood.task}, "
+                f"but {data.name} is a {data.spec.task} data set"
+            )
+        chains = []
+        for chain in range(self.chains):
+            training = self.training(data, chain, folder, progress)
+            path = training.checkpoint_path
+            if path is not None and path.exists():
+                training.restore(path)
+                progress.say(f"chain {chain}: going on from epoch {training.epoch} of {self.epochs} ({path})")
+            training.run()
+            chains.append(training)
+        posterior = Posterior([(t.model, t.guide) for t in chains])
+        result = Result(
+            run=self,
+            data=data,
+            posterior=posterior,
+            metrics={
+                **{
+                    name: evaluate(posterior, part, draws=self.draws, seed=self.seed)
+                    for name, part in (("test", data.test), ("validation", data.validation))
+                    if part is not None
+                },
+                "train_seconds": sum(t.history.train_seconds for t in chains),
+                "epochs": self.epochs,
+                "parameters": posterior.model.num_weights,
+                "free_energy": chains[0].history.rows[-1].free_energy,
+                "chains": self.chains,
+                "seed": self.seed,
+                "device": str(device),
+            },
+        )
+        if folder is not None:
+            result.save(folder)
+        return result
+
+    def training(
+        self, data: Dataset, chain: int = 0, folder: Path | None = None, progress: Progress | None = None
+    ) -> Training:
+        """The training of one chain, at its beginning."""
+        seed = self.seed + chain
+        with isolated(seed):
+            model = self.model(data.spec, self.prior, self.likelihood)
+            guide = self.guide(model)
+        return Training(
+            model,
+            guide,
+            data,
+            epochs=self.epochs,
+            batch_size=min(self.batch_size, len(data.train)),
+            optim=self.optim,
+            schedule=self.schedule,
+            kl=self.kl,
+            samples=self.samples,
+            vectorize=self.vectorize,
+            rates=self.rates,
+            seed=seed,
+            device=self.device,
+            validation_draws=self.validation_draws,
+            folder=folder,
+            checkpoint_seconds=self.checkpoint_seconds,
+            chain=chain,
+            progress=progress,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """A fitted run: its data, its posterior and its metrics."""
+
+    run: Run
+    data: Dataset
+    posterior: Posterior
+    metrics: dict[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """Write `metrics.json` and `posterior.nc`."""
+        run = self.run
+        tree = export.to_arviz(
+            self.posterior,
+            self.data,
+            draws=run.draws,
+            weights=run.export_weights,
+            observations=run.observations,
+            seed=run.seed,
+        )
+        arviz_io.save(tree, folder / "posterior.nc")
+        write_text(folder / "metrics.json", json.dumps(self.metrics, indent=2) + "\n")
+
+
+def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) -> dict[str, float]:
+    """Metrics of the draw-averaged prediction, and the error of the mean weights beside it."""
+    averaged = posterior.predict(part.x, part.y, draws=draws, seed=seed)
+    mean = posterior.predict(part.x, part.y, mean_weights=True)
+    if isinstance(averaged, ClassPrediction) and isinstance(mean, ClassPrediction):
+        metrics = classification_metrics(averaged.probs, part.y)
+        metrics["error_mean_weights"] = classification_metrics(mean.probs, part.y)["error"]
+        metrics["mutual_information"] = float(averaged.mutual_information.mean())
+        return metrics
+    assert not isinstance(averaged, ClassPrediction)
+    assert not isinstance(mean, ClassPrediction)
+    metrics = regression_metrics(averaged.mean, averaged.log_predictive, part.y)
+    metrics["rmse_mean_weights"] = regression_metrics(mean.mean, mean.log_predictive, part.y)["rmse"]
+    return metrics
+
+
+def _check_callable(name: str, make: Any, arguments: int) -> None:
+    """Find a misspelt option of a factory before any data is loaded."""
+    if make is None and name == "schedule":
+        return
+    if not callable(make):
+        raise ValueError(f"{name} must be callable with {arguments} arguments, got {make!r}")
+    try:
+        inspect.signature(make).bind(*[None] * arguments)
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from error
