@@ -32,12 +32,20 @@ class BayesianNetwork(PyroModule):
         N: Number of training data.
 
     Raises:
-        ValueError: If the network has no parameter, none of them is Bayesian, a parameter is not
-            floating point, a layer mixes the rows of a batch, or the prior names absent parameters.
+        ValueError: If an argument is of another kind, the network has no parameter, none of them is
+            Bayesian, a parameter is not floating point, a layer mixes the rows of a batch, or the prior
+            names absent parameters.
     """
 
     def __init__(self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int) -> None:
         super().__init__()
+        for name, value, kind in (
+            ("network", network, nn.Module),
+            ("prior", prior, Prior),
+            ("likelihood", likelihood, Likelihood),
+        ):
+            if not isinstance(value, kind):
+                raise ValueError(f"{name} must be a {kind.__module__}.{kind.__name__}, got {value!r}")
         self.N = checks.count("N", N)
         self.prior = prior
         self.likelihood = deepcopy(likelihood)
@@ -106,19 +114,29 @@ class BayesianNetwork(PyroModule):
         """The network's output for given weights.
 
         Shapes: weights `(*draws, *parameter.shape)` with the same `draws` for each site, `x` of
-        `(B, *features)`; returns `(*draws, B, width)`, computed by `torch.vmap` when there are draws.
+        `(B, *features)`; returns `(*draws, B, width)`, computed by `torch.vmap` when there are draws
+        and the network allows it, draw by draw otherwise.
+
+        Raises:
+            ValueError: If the network does not return one row per row of `x`.
         """
-        network = self.network
         first = self.sites[0]
         draws = weights[first].shape[: weights[first].dim() - self._buffer(first).dim()]
         if not draws:
-            output = functional_call(network, dict(weights), (x,))
-        else:
-            flat = {k: w.reshape(prod(draws), *w.shape[len(draws) :]) for k, w in weights.items()}
-            output = vmap(lambda w: functional_call(network, w, (x,)), randomness="different")(flat)
-            output = output.reshape(*draws, *output.shape[1:])
-        assert output.shape[: len(draws) + 1] == (*draws, x.shape[0]), "the network must keep the batch dim"
-        assert isinstance(output, Tensor)
+            return self._call(weights, x)
+        flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
+        try:
+            output = vmap(lambda w: self._call(w, x), randomness="different")(flat)
+        except RuntimeError:  # a module that torch cannot batch, an LSTM for one
+            each = zip(*(w.unbind() for w in flat.values()), strict=True)
+            output = torch.stack([self._call(dict(zip(flat, w, strict=True)), x) for w in each])
+        return output.reshape(*draws, *output.shape[1:])
+
+    def _call(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        output = functional_call(self.network, dict(weights), (x,))
+        if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
+            what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")
         return output
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:

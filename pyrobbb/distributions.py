@@ -59,40 +59,41 @@ class ScaleMixtureNormal(TorchDistribution):
             raise ValueError(
                 f"sigma1 must be greater than sigma2, got sigma1={self.sigma1} and sigma2={self.sigma2}"
             )
+        self._set_constants()
+
+    def _set_constants(self) -> None:
+        """The four constants of the log-density, once per distribution and not once per weight."""
+        alone = self.pi == 0  # without a wide component the spike takes its place
+        widest = torch.where(alone, self.sigma2, self.sigma1)
+        k2 = 0.5 / self.sigma2**2
+        self._k1 = 0.5 / widest**2
+        self._log_wide = torch.where(alone, 1.0, self.pi).log() - widest.log() - 0.5 * math.log(2 * math.pi)
+        log_r = (1 - self.pi).log() - self.pi.log() + self.sigma1.log() - self.sigma2.log()
+        self._log_r = torch.where(alone, -math.inf, log_r)
+        self._gap = k2 - self._k1
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ScaleMixtureNormal:
         """The same distribution over a larger batch shape."""
         new = self._get_checked_instance(ScaleMixtureNormal, _instance)
         batch_shape = torch.Size(batch_shape)
-        for name in ("pi", "sigma1", "sigma2"):
+        for name in ("pi", "sigma1", "sigma2", "_log_wide", "_k1", "_log_r", "_gap"):
             setattr(new, name, getattr(self, name).expand(batch_shape))
         super(ScaleMixtureNormal, new).__init__(batch_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
-    def _spike_logit(self, value: Tensor) -> Tensor:
-        """Log odds that `value` came from the narrow component."""
-        tiny = torch.finfo(value.dtype).tiny  # keeps pi = 0 and pi = 1 finite
-        log_r = (
-            (1 - self.pi).clamp_min(tiny).log()
-            - self.pi.clamp_min(tiny).log()
-            + self.sigma1.log()
-            - self.sigma2.log()
-        )
-        return log_r - (0.5 / self.sigma2**2 - 0.5 / self.sigma1**2) * value**2
-
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-density at `value`, in nats; shape: the broadcast of `value` and the batch shape."""
         if self._validate_args:
             self._validate_sample(value)
-        tiny = torch.finfo(value.dtype).tiny
-        log_wide = self.pi.clamp_min(tiny).log() - self.sigma1.log() - 0.5 * math.log(2 * math.pi)
-        wide = log_wide - 0.5 / self.sigma1**2 * value**2
-        return wide + F.softplus(self._spike_logit(value), threshold=40.0)
+        square = value.square()
+        spike = F.softplus(self._log_r - self._gap * square, threshold=40.0)
+        return self._log_wide - self._k1 * square + spike
 
     def spike_probability(self, value: Tensor) -> Tensor:
         r"""Posterior probability that `value` belongs to the spike :math:`N(0, \sigma_2^2)`."""
-        return torch.sigmoid(self._spike_logit(value))
+        odds = torch.sigmoid(self._log_r - self._gap * value.square())
+        return torch.where(self.pi == 0, 1.0, odds)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         """Draws of shape `sample_shape + batch_shape`, without gradients."""

@@ -173,3 +173,5 @@ class PerParameter(Prior):
                 raise ValueError(
                     f"the prior's pattern {pattern!r} matches no parameter; there are {', '.join(names)}"
                 )
+        for prior in (self.default, *self.where.values()):
+            prior.check(names)

@@ -1,0 +1,288 @@
+"""BayesianNetwork: its sites, its scaling, what it computes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from engine_fakes import classes, network, normal, values
+from pyro import poutine
+from pyro.infer import MCMC, NUTS, Predictive
+from torch import Tensor, nn
+
+from pyrobbb import likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.isolation import isolated
+
+PRIOR, GAUSS = priors.Normal(), likelihoods.Normal(scale=0.5)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).tanh())
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.lstm(x)[0][:, -1])
+
+
+def traced(model: BayesianNetwork, *args: Any) -> Any:
+    with isolated(0):
+        trace = poutine.trace(model).get_trace(*args)
+        trace.compute_log_prob()
+    return trace
+
+
+def shifted(net: nn.Module, by: float) -> nn.Module:
+    """A copy with every (distinct) parameter moved."""
+    net = copy.deepcopy(net)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(by)
+    return net
+
+
+def test_one_site_for_each_named_parameter() -> None:
+    net = network()
+    model = BayesianNetwork(net, PRIOR, likelihoods.Categorical(), N=12)
+    data = classes()
+    trace = traced(model, data.train.x, data.train.y)
+    assert trace.observation_nodes == ["y"]
+    latent = [site for site in trace.stochastic_nodes if site != "data"]
+    assert latent == list(model.sites) == [name for name, _ in net.named_parameters()]
+    for name, parameter in net.named_parameters():
+        node = trace.nodes[name]
+        assert node["value"].shape == parameter.shape
+        assert node["fn"].batch_shape == ()
+        torch.testing.assert_close(node["infer"]["init"], parameter.detach())
+    assert model.num_weights == sum(p.numel() for p in net.parameters())
+    assert list(model.parameters()) == []
+
+
+def test_the_joint_density_is_prior_plus_likelihood() -> None:
+    data = values()
+    model = BayesianNetwork(network(width=2), priors.Laplace(scale=0.5), GAUSS, N=12)
+    trace = traced(model, data.train.x, data.train.y)
+    net = network(width=2)
+    weights = {name: trace.nodes[name]["value"] for name in model.sites}
+    net.load_state_dict(weights)
+    prior = sum(torch.distributions.Laplace(0.0, 0.5).log_prob(w).sum() for w in weights.values())
+    with torch.no_grad():
+        likelihood = torch.distributions.Normal(net(data.train.x), 0.5).log_prob(data.train.y).sum()
+    torch.testing.assert_close(trace.log_prob_sum(), prior + likelihood)
+
+
+@pytest.mark.parametrize("B", [12, 5, 1])
+def test_the_plate_counts_a_minibatch_n_over_b_times(B: int) -> None:
+    data = classes(12)
+    model = BayesianNetwork(network(), PRIOR, likelihoods.Categorical(), N=12)
+    node = traced(model, data.train.x[:B], data.train.y[:B]).nodes["y"]
+    assert node["scale"] == pytest.approx(12 / B)
+    assert node["log_prob"].shape == (B,)
+    assert float(node["log_prob_sum"]) == pytest.approx(
+        12 / B * float(node["unscaled_log_prob"].sum()), rel=1e-6
+    )
+    for name in model.sites:
+        assert traced(model, data.train.x[:B], data.train.y[:B]).nodes[name]["scale"] == 1.0
+
+
+def test_without_y_the_model_predicts_and_y_is_no_latent() -> None:
+    data = values(40)
+    model = BayesianNetwork(nn.Linear(3, 2), PRIOR, GAUSS, N=40)
+    trace = traced(model, data.train.x)
+    assert trace.nodes["y"]["is_observed"]
+    assert trace.nodes["y"]["scale"] == 1.0
+    weights = {name: trace.nodes[name]["value"] for name in model.sites}
+    residual = trace.nodes["_RETURN"]["value"] - model.apply_network(weights, data.train.x)
+    assert residual.shape == (40, 2)
+    assert 0.35 < float(residual.std()) < 0.65  # the likelihood's scale 0.5, 80 draws
+    longer = model(normal(100, 3))  # more rows than N are fine when nothing is learnt from them
+    assert longer.shape == (100, 2)
+
+
+def test_pyros_predictive() -> None:
+    data = values()
+    model = BayesianNetwork(nn.Linear(3, 2), PRIOR, GAUSS, N=12)
+    with isolated(0):
+        drawn = Predictive(model, num_samples=7, return_sites=("y", "weight"))(data.train.x)
+    assert drawn["y"].shape == (7, 12, 2)
+    assert drawn["weight"].shape[0] == 7
+    assert drawn["y"].std(0).min() > 0
+
+
+def test_nuts_runs() -> None:
+    data = values()
+    model = BayesianNetwork(nn.Linear(3, 2), priors.ScaleMixture(), GAUSS, N=12)
+    with isolated(0):
+        mcmc = MCMC(NUTS(model, max_tree_depth=4), num_samples=6, warmup_steps=4, disable_progbar=True)
+        mcmc.run(data.train.x, data.train.y)
+        samples = mcmc.get_samples()
+    assert {name: tuple(value.shape) for name, value in samples.items()} == {
+        "weight": (6, 2, 3),
+        "bias": (6, 2),
+    }
+    assert samples["weight"].isfinite().all()
+    assert samples["weight"].std() > 0
+
+
+def test_the_users_network_is_untouched() -> None:
+    net = network()
+    before = {name: (id(p), p.detach().clone()) for name, p in net.named_parameters()}
+    data = classes()
+    model = BayesianNetwork(net, PRIOR, likelihoods.Categorical(), N=12)
+    traced(model, data.train.x, data.train.y)
+    model.double()
+    assert {name: id(p) for name, p in net.named_parameters()} == {name: i for name, (i, _) in before.items()}
+    for name, parameter in net.named_parameters():
+        assert isinstance(parameter, nn.Parameter)
+        assert parameter.requires_grad
+        assert torch.equal(parameter, before[name][1])
+    assert net(data.train.x).dtype == torch.float32
+
+
+def test_the_initial_values_do_not_follow_the_users_network() -> None:
+    net = network()
+    model = BayesianNetwork(net, PRIOR, likelihoods.Categorical(), N=12)
+    before = model.initial()["0.weight"].clone()
+    with torch.no_grad():
+        net[0].weight.zero_()
+    assert torch.equal(model.initial()["0.weight"], before)
+
+
+def test_tied_weights_are_one_site() -> None:
+    net, x = Tied(), normal(4, 3)
+    model = BayesianNetwork(net, PRIOR, GAUSS, N=4)
+    assert model.sites == ("first.weight", "first.bias", "second.bias")
+    assert model.num_weights == 9 + 3 + 3
+    moved = shifted(net, 0.3)
+    weights = {name: p.detach() for name, p in moved.named_parameters()}
+    torch.testing.assert_close(model.apply_network(weights, x), moved(x).detach())
+    stacked = {name: torch.stack([p, p + 1]) for name, p in weights.items()}
+    torch.testing.assert_close(model.apply_network(stacked, x)[0], moved(x).detach())
+
+
+def test_tied_weights_left_deterministic_are_one_parameter() -> None:
+    prior = priors.PerParameter(default=PRIOR, where={"first.weight": priors.Deterministic()})
+    model = BayesianNetwork(Tied(), prior, GAUSS, N=4)
+    assert model.sites == ("first.bias", "second.bias")
+    assert [name for name, _ in model.named_parameters()] == ["network.first.weight"]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch, of weight norm
+@pytest.mark.parametrize("draws", [(), (2,), (2, 3)])
+@pytest.mark.parametrize(
+    ("net", "features"),
+    [
+        (network(width=2), (3,)),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), (1, 4, 4)),
+        (nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2)), (3,)),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), (3,)),
+        (Recurrent(), (5, 3)),  # torch cannot batch an LSTM over weights
+        (nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval(), (3,)),
+    ],
+    ids=["perceptron", "convolution", "layer norm", "weight norm", "lstm", "batch norm, eval"],
+)
+def test_any_network_with_any_draws(
+    net: nn.Module, features: tuple[int, ...], draws: tuple[int, ...]
+) -> None:
+    model = BayesianNetwork(net, PRIOR, GAUSS, N=5)
+    x = normal(5, *features)
+    weights = {
+        name: w + 0.1 * normal(*draws, *w.shape, seed=i)
+        for i, (name, w) in enumerate(model.initial().items())
+    }
+    output = model.apply_network(weights, x)
+    assert output.shape == (*draws, 5, 2)
+    for index in itertools.product(*map(range, draws)):
+        one = copy.deepcopy(net)
+        with torch.no_grad():
+            for name, parameter in one.named_parameters():
+                parameter.copy_(weights[name][index])
+            torch.testing.assert_close(output[index], one(x), rtol=1e-5, atol=1e-6)
+
+
+def test_the_models_dimension_for_particles() -> None:
+    data = classes()
+    model = BayesianNetwork(network(), PRIOR, likelihoods.Categorical(), N=12)
+    with isolated(0), pyro.plate("particles", 4, dim=-2):
+        trace = poutine.trace(model).get_trace(data.train.x, data.train.y)
+    trace.compute_log_prob()
+    assert trace.nodes["0.weight"]["value"].shape == (4, 1, 4, 3)
+    assert trace.nodes["0.weight"]["log_prob"].shape == (4, 1)
+    assert trace.nodes["y"]["log_prob"].shape == (4, 12)
+
+
+def test_precision_follows_the_model() -> None:
+    model = BayesianNetwork(network(), priors.ScaleMixture(), likelihoods.Categorical(), N=12).double()
+    trace = traced(model, normal(12, 3, dtype=torch.float64), classes().train.y)
+    for name in (*model.sites, "y"):
+        assert trace.nodes[name]["log_prob_sum"].dtype == torch.float64
+
+
+def test_copies_and_pickles() -> None:
+    model = BayesianNetwork(Tied(), PRIOR, GAUSS, N=4)
+    x, weights = normal(4, 3), {name: w + 0.2 for name, w in model.initial().items()}
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert twin.sites == model.sites
+        assert torch.equal(twin.apply_network(weights, x), model.apply_network(weights, x))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"network": nn.ReLU()}, "the network has no parameters: ReLU"),
+        ({"network": nn.Linear}, "network must be a torch.nn.*Module"),
+        (
+            {"network": nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))},
+            r"layer '1' \(BatchNorm1d\) mixes the rows",
+        ),
+        ({"prior": priors.Deterministic()}, "nothing is Bayesian: 0.weight, 0.bias"),
+        ({"prior": "normal"}, "prior must be a pyrobbb.priors.Prior, got 'normal'"),
+        (
+            {"prior": priors.PerParameter(default=PRIOR, where={"x": PRIOR})},
+            "'x' matches no parameter; there are 0.w",
+        ),
+        ({"likelihood": "categorical"}, "likelihood must be a pyrobbb.likelihoods.Likelihood"),
+        ({"N": 0}, "N must be a whole number of at least 1, got 0"),
+        ({"N": 2.5}, "N must be a whole number of at least 1, got 2.5"),
+    ],
+)
+def test_bad_parts_are_named(change: dict[str, Any], message: str) -> None:
+    parts = {"network": network(), "prior": PRIOR, "likelihood": GAUSS, "N": 12} | change
+    with pytest.raises(ValueError, match=message):
+        BayesianNetwork(**parts)
+
+
+def test_weights_must_be_floating_point() -> None:
+    net = nn.Linear(3, 2)
+    net.scale = nn.Parameter(torch.ones(2, dtype=torch.long), requires_grad=False)
+    with pytest.raises(ValueError, match=r"parameter 'scale' is torch\.int64"):
+        BayesianNetwork(net, PRIOR, GAUSS, N=12)
+
+
+def test_a_batch_larger_than_the_data() -> None:
+    model = BayesianNetwork(nn.Linear(3, 2), PRIOR, GAUSS, N=4)
+    with pytest.raises(ValueError, match="a batch of 5 rows is larger than the data set, N=4"):
+        model(normal(5, 3), normal(5, 2))
+
+
+@pytest.mark.parametrize("net", [nn.Sequential(nn.Flatten(0), nn.Linear(12, 2)), nn.LSTM(3, 2)])
+def test_a_network_that_returns_something_else(net: nn.Module) -> None:
+    model = BayesianNetwork(net, PRIOR, GAUSS, N=4)
+    with pytest.raises(ValueError, match=r"must map \(B, \*features\) to \(B, width\)"):
+        model(normal(4, 3))

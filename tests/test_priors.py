@@ -1,0 +1,131 @@
+"""Each prior's law against SciPy's, its event, precision and domain, and the choice by parameter name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from engine_fakes import normal
+from scipy import stats
+
+from pyrobbb import priors
+
+
+def mixture_density(w: Any) -> Any:
+    return math.log(0.25 * stats.norm(0, 2.0).pdf(w) + 0.75 * stats.norm(0, 0.1).pdf(w))
+
+
+TABLE: dict[str, tuple[priors.Prior, Callable[[Any], Any]]] = {
+    "scale_mixture": (priors.ScaleMixture(pi=0.25, sigma1=2.0, sigma2=0.1), mixture_density),
+    "normal": (priors.Normal(sigma=0.3), stats.norm(0, 0.3).logpdf),
+    "laplace": (priors.Laplace(scale=0.3), stats.laplace(0, 0.3).logpdf),
+    "student_t": (priors.StudentT(df=4.0, scale=0.3), stats.t(4, 0, 0.3).logpdf),
+    "fan_in": (priors.FanInNormal(gain=2.0), stats.norm(0, 2.0 / 15**0.5).logpdf),  # 5 * 3 inputs a unit
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_law_of_a_whole_parameter(name: str, dtype: torch.dtype) -> None:
+    prior, log_density = TABLE[name]
+    w = normal(2, 5, 3, dtype=dtype)
+    d = prior.distribution("0.weight", w)
+    assert d is not None
+    assert d.batch_shape == ()
+    assert d.event_shape == (2, 5, 3)
+    value = d.log_prob(w)
+    assert value.dtype == dtype
+    assert float(value) == pytest.approx(sum(log_density(v) for v in w.flatten().tolist()), rel=1e-5)
+    draw = d.sample()
+    assert draw.shape == w.shape
+    assert draw.dtype == dtype
+    assert not draw.requires_grad
+
+
+def test_defaults_are_the_papers() -> None:
+    prior = priors.ScaleMixture()
+    assert (prior.pi, prior.sigma1) == (0.5, 1.0)
+    assert prior.sigma2 == pytest.approx(math.exp(-6), rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sigma"), [((8, 50), 2 / 50**0.5), ((8, 3, 5, 5), 2 / 75**0.5), ((8,), 0.7), ((), 0.7)]
+)
+def test_fan_in_is_the_number_of_inputs_of_a_unit(shape: tuple[int, ...], sigma: float) -> None:
+    law = priors.FanInNormal(gain=2.0, bias_sigma=0.7).distribution("w", torch.zeros(shape))
+    assert law.event_shape == shape
+    torch.testing.assert_close(law.variance.sqrt(), torch.full(shape, sigma))
+
+
+def test_deterministic_parameters_have_no_law() -> None:
+    assert priors.Deterministic().distribution("0.weight", torch.zeros(2)) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: priors.ScaleMixture(pi=1.2), "pi must lie in [0, 1], got 1.2"),
+        (lambda: priors.ScaleMixture(sigma1=0), "sigma1 must be greater than 0, got 0"),
+        (lambda: priors.ScaleMixture(sigma2=-1.0), "sigma2 must be greater than 0, got -1.0"),
+        (
+            lambda: priors.ScaleMixture(sigma1=0.1, sigma2=0.1),
+            "sigma1 must be greater than sigma2, got sigma1=0.1",
+        ),
+        (lambda: priors.ScaleMixture(sigma1="1"), "sigma1 must be a finite number, got '1'"),
+        (lambda: priors.Normal(sigma=0), "sigma must be greater than 0"),
+        (lambda: priors.Normal(sigma=math.inf), "sigma must be a finite number, got inf"),
+        (lambda: priors.Laplace(scale=-2), "scale must be greater than 0, got -2"),
+        (lambda: priors.StudentT(df=0), "df must be greater than 0, got 0"),
+        (lambda: priors.StudentT(scale=0), "scale must be greater than 0, got 0"),
+        (lambda: priors.FanInNormal(gain=0), "gain must be greater than 0, got 0"),
+        (lambda: priors.FanInNormal(bias_sigma=0), "bias_sigma must be greater than 0"),
+        (
+            lambda: priors.PerParameter(default=priors.Normal(), where={"a": 3}),
+            "'a' must be given a prior, got 3",
+        ),
+        (lambda: priors.PerParameter(default="normal"), "'default' must be given a prior, got 'normal'"),
+    ],
+)
+def test_a_value_outside_its_domain_is_named(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+def test_priors_take_names_only() -> None:
+    with pytest.raises(TypeError):
+        priors.Normal(1.0)  # type: ignore[misc]
+
+
+def test_the_first_pattern_that_fits_decides() -> None:
+    prior = priors.PerParameter(
+        default=priors.Normal(sigma=1.0),
+        where={"2.bias": priors.Normal(sigma=2.0), "*.bias": priors.Laplace(), "4.*": priors.Deterministic()},
+    )
+    names = ["0.weight", "0.bias", "2.bias", "4.weight", "4.bias"]
+    laws = {name: prior.distribution(name, torch.zeros(3)) for name in names}
+    prior.check(names)
+    assert float(laws["0.weight"].variance[0]) == 1.0  # type: ignore[union-attr]
+    assert float(laws["2.bias"].variance[0]) == 4.0  # type: ignore[union-attr]
+    assert type(laws["0.bias"].base_dist).__name__ == "Laplace"  # type: ignore[union-attr]
+    assert laws["4.weight"] is None
+    assert type(laws["4.bias"].base_dist).__name__ == "Laplace"  # type: ignore[union-attr]
+
+
+def test_a_pattern_that_fits_nothing_is_an_error() -> None:
+    prior = priors.PerParameter(default=priors.Normal(), where={"*.bais": priors.Laplace()})
+    with pytest.raises(ValueError, match=r"'\*\.bais' matches no parameter; there are 0\.weight, 0\.bias"):
+        prior.check(["0.weight", "0.bias"])
+
+
+def test_a_pattern_within_a_pattern_is_checked_too() -> None:
+    inner = priors.PerParameter(default=priors.Normal(), where={"*.bais": priors.Laplace()})
+    for prior in (
+        priors.PerParameter(default=inner),
+        priors.PerParameter(default=priors.Normal(), where={"0.*": inner}),
+    ):
+        with pytest.raises(ValueError, match="bais"):
+            prior.check(["0.weight", "0.bias"])
