@@ -1,25 +1,147 @@
-"""Figures and a report from a run folder alone: `python -m experiments.analyse runs/mnist/default`."""
+"""Figures and a report from a run folder alone: `python -m experiments.analyse runs/mnist/default`.
+
+Train on the cluster, look at home: nothing but the files of the folder is read.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import hydra.utils
+import numpy as np
+import torch
+import yaml
+from matplotlib.figure import Figure
+
+from pyrobbb import arviz_io, history
+from pyrobbb import figures as draw
+from pyrobbb.priors import Prior
 
 
 def figures(folder: Path | str) -> list[Path]:
-    """Draw every figure that the run folder has the numbers for."""
-    return []
+    """Draw every figure that the run folder has the numbers for, into `figures/`."""
+    folder = Path(folder)
+    data = arviz_io.load(folder / "posterior.nc")
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    drawn = {"learning_curves": _learning_curves(folder)}
+    variational = data["variational"]
+    loc, scale = variational["loc"].values, variational["scale"].values
+    noise = np.random.default_rng(0).standard_normal(loc.shape)
+    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, _prior_density(config["prior"]))
+    if (scale > 0).all():
+        drawn["signal_to_noise"] = draw.signal_to_noise(loc, scale)
+    test = data["predictions_constant_data"] if "predictions_constant_data" in _groups(data) else None
+    if test is not None and "probs" in test:
+        drawn |= _of_classes(test)
+    elif test is not None and test["x"].shape[1] == 1:
+        drawn["predictions"] = _of_values(data, test)
+    target = folder / "figures"
+    target.mkdir(exist_ok=True)
+    paths = []
+    for name, figure in drawn.items():
+        paths.append(target / f"{name}.png")
+        draw.save(figure, paths[-1])
+    return paths
+
+
+def _groups(data: Any) -> list[str]:
+    return list(data.children) if hasattr(data, "children") else list(data.groups())
+
+
+def _learning_curves(folder: Path) -> Figure:
+    rows = history.read(folder / "history.csv")
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    classes = "error" in metrics.get("validation", metrics.get("test", {}))
+    columns = ("epoch", "free_energy", "kl", "nll", "validation_error")
+    return draw.learning_curves(
+        *([getattr(row, name) for row in rows] for name in columns),
+        chain=[row.chain for row in rows],
+        error_label="validation error (%)" if classes else "validation error (rmse, units of y)",
+    )
+
+
+def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
+    """The density of one weight, where all weights have the same prior."""
+    prior: Prior = hydra.utils.instantiate(config)
+    laws = [prior.distribution(name, torch.zeros(shape)) for name, shape in _probes()]
+    kinds = {repr(getattr(law, "base_dist", None)) for law in laws}
+    if len(kinds) > 1 or laws[0] is None:
+        return None
+    law = prior.distribution("weight", torch.zeros(1))
+    assert law is not None
+    return lambda w: np.exp(law.base_dist.expand(w.shape).log_prob(torch.as_tensor(w)).numpy())
+
+
+def _probes() -> list[tuple[str, tuple[int, ...]]]:
+    """Parameters unlike each other in name and fan-in: a prior that treats them alike treats all alike."""
+    return [("0.weight", (1,)), ("4.bias", (1,)), ("2.weight", (1,))]
+
+
+def _of_classes(test: Any) -> dict[str, Figure]:
+    probs, y = test["probs"].values, test["y"].values[:, 0]
+    drawn = {"reliability": draw.reliability(probs, y)}
+    pixels, rows = test["x"].values, test["shown_row"].values
+    side = round(pixels.shape[1] ** 0.5)
+    if side > 4 and side * side == pixels.shape[1]:
+        images = pixels.reshape(-1, side, side)
+        entropy = test["predictive_entropy"].values[rows]
+        drawn["most_uncertain"] = draw.uncertain_examples(images, probs[rows], y[rows], entropy)
+    return drawn
+
+
+def _of_values(data: Any, test: Any) -> Figure:
+    x = test["x"].values[:, 0]
+    order = np.argsort(x)
+    means = data["predictions"]["mean"].values[..., 0]
+    draws = means.reshape(-1, means.shape[-1])
+    title = "Predictions of the posterior at the test inputs, and the test data"
+    return draw.regression_band(x[order], draws[:, order], x, test["y"].values[:, 0], title=title)
 
 
 def report(folder: Path | str) -> str:
     """What the run found, in a few lines."""
     folder = Path(folder)
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    return json.dumps(metrics, indent=1)
+    lines = []
+    for part in ("test", "validation"):
+        if "error" in metrics.get(part, {}):
+            m = metrics[part]
+            lines.append(
+                f"{part} error {m['error']:.2f} % (mean weights {m['error_mean_weights']:.2f} %), "
+                f"NLL {m['nll']:.4f} nats, Brier {m['brier']:.4f}, ECE {m['ece']:.4f}"
+            )
+        elif "rmse" in metrics.get(part, {}):
+            m = metrics[part]
+            lines.append(
+                f"{part} rmse {m['rmse']:.4g} (mean weights {m['rmse_mean_weights']:.4g}), "
+                f"NLL {m['nll']:.4g} nats"
+            )
+    lines.append(
+        f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s "
+        f"on {metrics['device']}, free energy {metrics['free_energy']:.4g} nats per datum"
+    )
+    names = sorted(p.name for p in (folder / "figures").glob("*.png"))
+    lines.append(f"{folder}: metrics.json, history.csv, posterior.nc (ArviZ), figures/ ({', '.join(names)})")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.analyse", description=__doc__)
+    parser.add_argument("folder", nargs="+", help="a run folder, such as runs/mnist/default")
+    for folder in parser.parse_args().folder:
+        try:
+            figures(folder)
+            print(report(folder))
+        except (OSError, ValueError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        figures(name)
-        print(report(name))
+    main()

@@ -1,0 +1,22 @@
+"""Data sets as tensors: `MNIST().load()`, `from_arrays(x, y, task=...)`, and made data for quick starts."""
+
+from pyrobbb.data.arrays import from_arrays
+from pyrobbb.data.dataset import Dataset, Spec, Split, Task
+from pyrobbb.data.idx import BadFileError
+from pyrobbb.data.made import Blobs, NoisySine
+from pyrobbb.data.mnist import MNIST, FashionMNIST
+from pyrobbb.data.sources import DataUnavailableError
+
+__all__ = [
+    "MNIST",
+    "BadFileError",
+    "Blobs",
+    "DataUnavailableError",
+    "Dataset",
+    "FashionMNIST",
+    "NoisySine",
+    "Spec",
+    "Split",
+    "Task",
+    "from_arrays",
+]

@@ -1,0 +1,121 @@
+"""The IDX file format of MNIST: a magic number, the sizes of each dimension, then the values.
+
+    byte 0, 1   zero
+    byte 2      the type of a value (0x08: unsigned byte, ...)
+    byte 3      the number of dimensions D
+    4 D bytes   the size of each dimension, big-endian uint32
+    the rest    the values, row-major, big-endian
+
+Files may be gzipped; that is told from their first two bytes, not from their name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class BadFileError(ValueError):
+    """A file that is cut, wrong or unreadable: which one, what was found, what was expected."""
+
+    def __init__(self, where: str, found: str, expected: str, belongs_to: str | None = None) -> None:
+        super().__init__(where, found, expected, belongs_to)
+        self.where = where
+        self.found = found
+        self.expected = expected
+        self.belongs_to = belongs_to  # the other data set whose file this is, where that is known
+
+    def __str__(self) -> str:
+        return f"{self.where}: found {self.found}; expected {self.expected}"
+
+
+def unpack(data: bytes, where: str, *, gzipped: bool | None = None) -> bytes:
+    """Undo the gzip, where there is one; `gzipped=True` insists on it.
+
+    Raises:
+        BadFileError: no gzip where one was promised, or one that is cut or damaged.
+    """
+    if data[:2] != GZIP_MAGIC:
+        if gzipped:
+            raise BadFileError(where, _begins(data), "a gzip file, which begins with 1f 8b")
+        return data
+    try:
+        return gzip.decompress(data)
+    except EOFError:
+        found = f"a gzip file that is cut: it ends after {len(data):,} bytes, in the middle of its data"
+        raise BadFileError(where, found, "a complete gzip file") from None
+    except (gzip.BadGzipFile, zlib.error, struct.error) as error:
+        raise BadFileError(where, f"a damaged gzip file ({error})", "an undamaged gzip file") from None
+
+
+def parse(raw: bytes, where: str) -> npt.NDArray[np.generic]:
+    """The array that the bytes of an (unzipped) IDX file hold, in the machine's own byte order.
+
+    Raises:
+        BadFileError: no IDX magic number, or more or fewer bytes than the header promises.
+    """
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in TYPES or raw[3] == 0:
+        raise BadFileError(where, _begins(raw), "an IDX file, which begins 00 00 <type> <dimensions>")
+    header = 4 + 4 * raw[3]
+    if len(raw) < header:
+        raise BadFileError(where, f"{len(raw):,} bytes", f"an IDX header of {header} bytes: the file is cut")
+    shape = struct.unpack(f">{raw[3]}I", raw[4:header])
+    dtype = np.dtype(TYPES[raw[2]])
+    size = header + dtype.itemsize * math.prod(shape)
+    if len(raw) != size:
+        state = "cut" if len(raw) < size else "too long"
+        expected = f"{size:,} bytes for the shape {shape} in its header: the file is {state}"
+        raise BadFileError(where, f"{len(raw):,} bytes", expected)
+    values = np.frombuffer(raw, dtype, offset=header).reshape(shape)
+    return values.astype(dtype.newbyteorder("="))
+
+
+def pack(array: npt.NDArray[np.generic]) -> bytes:
+    """The bytes of the IDX file that holds `array`: the inverse of `parse`."""
+    codes = {np.dtype(dtype).newbyteorder("="): code for code, dtype in TYPES.items()}
+    dtype = array.dtype.newbyteorder("=")
+    if dtype not in codes:
+        raise ValueError(f"an IDX file holds values of {', '.join(map(str, codes))}, not of {array.dtype}")
+    if not 1 <= array.ndim <= 255:
+        raise ValueError(f"an IDX file holds 1 to 255 dimensions, not {array.ndim}")
+    header = bytes([0, 0, codes[dtype], array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return header + array.astype(TYPES[codes[dtype]]).tobytes()
+
+
+def read_raw(path: Path) -> bytes:
+    """The (unzipped) bytes of a file, raw or gzipped."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        found = f"a file that cannot be read ({error.strerror or error})"
+        raise BadFileError(str(path), found, "a readable file") from error
+    return unpack(data, str(path), gzipped=path.suffix == ".gz")
+
+
+def read(path: Path | str) -> npt.NDArray[np.generic]:
+    """The array in an IDX file, raw or gzipped."""
+    path = Path(path)
+    return parse(read_raw(path), str(path))
+
+
+def write(path: Path | str, array: npt.NDArray[np.generic]) -> None:
+    """Write `array` as an IDX file, gzipped where the name ends in `.gz`."""
+    path = Path(path)
+    raw = pack(array)
+    path.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+
+
+def _begins(data: bytes) -> str:
+    if not data:
+        return "an empty file"
+    page = b"<html" in data[:500].lower() or b"<!doctype" in data[:500].lower()
+    return f"{len(data):,} bytes that begin {data[:24]!r}" + (" (a web page)" if page else "")

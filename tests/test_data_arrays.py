@@ -1,0 +1,271 @@
+"""A user's own arrays, each of their possible faults, and the made data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyrobbb.data import Blobs, Dataset, NoisySine, from_arrays
+
+X = np.arange(12.0).reshape(6, 2)
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+REAL = np.linspace(0, 1, 6)
+
+
+def classify(x: Any = X, y: Any = LABELS, **more: Any) -> Dataset:
+    return from_arrays(x, y, **{"task": "classification", **more})
+
+
+def regress(x: Any = X, y: Any = REAL, **more: Any) -> Dataset:
+    return from_arrays(x, y, **{"task": "regression", **more})
+
+
+def test_classification() -> None:
+    data = classify(validation=(X[:2], LABELS[:2]), test=(X[2:5], LABELS[2:5]), name="mine")
+    assert (data.name, data.spec.N, data.spec.features, data.spec.outputs) == ("mine", 6, (2,), 3)
+    assert data.spec.task == "classification"
+    assert data.validation is not None
+    assert data.test is not None
+    assert [len(split) for split in (data.train, data.validation, data.test)] == [6, 2, 3]
+    assert (data.train.x.dtype, data.train.y.dtype) == (torch.float32, torch.int64)
+    assert data.train.x.tolist() == X.tolist()
+    assert data.test.y.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("y", "outputs"), [(REAL, 1), (REAL[:, None], 1), (X, 2)])
+def test_regression(y: np.ndarray, outputs: int) -> None:
+    data = regress(y=y, validation=(X[:2], y[:2]))
+    assert (data.spec.outputs, data.spec.task) == (outputs, "regression")
+    assert (data.train.y.shape, data.train.y.dtype) == ((6, outputs), torch.float32)
+    assert data.validation is not None
+    assert data.validation.y.shape == (2, outputs)
+    np.testing.assert_allclose(data.train.y.numpy(), y.reshape(6, outputs), rtol=1e-6)
+
+
+def test_images_keep_their_shape() -> None:
+    assert classify(np.zeros((6, 1, 5, 4))).spec.features == (1, 5, 4)
+
+
+def test_classes_may_be_more_than_the_training_labels_show() -> None:
+    assert classify(classes=5, test=(X, LABELS + 2)).spec.outputs == 5
+
+
+@pytest.mark.parametrize(
+    "kind", ["bool", "u1", "u2", "u8", "i1", ">i4", "i8", "f2", ">f4", ">f8", "longdouble"]
+)
+def test_every_real_kind_of_inputs(kind: str) -> None:
+    x = np.array([[0, 1], [1, 1], [0, 0]]).astype(kind)
+    train = classify(x, LABELS[:3]).train
+    assert train.x.dtype == torch.float32
+    assert train.x.tolist() == [[0, 1], [1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("kind", ["bool", "u1", "u8", "i1", ">i4", "i8"])
+def test_every_integer_kind_of_labels(kind: str) -> None:
+    y = np.array([0, 1, 1, 0, 0, 1]).astype(kind)
+    assert classify(y=y).train.y.tolist() == [0, 1, 1, 0, 0, 1]
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(
+        st.sampled_from(["f4", ">f4", "f8", "i2", "u1"]).map(np.dtype),
+        hnp.array_shapes(min_dims=2, max_dims=4, min_side=1, max_side=4),
+        elements={"min_value": 0, "max_value": 100},
+    ),
+    st.booleans(),
+)
+def test_numpy_and_torch_give_the_same(x: np.ndarray, backwards: bool) -> None:
+    x = x[::-1] if backwards else x
+    y = np.arange(len(x))
+    from_numpy = classify(x, y)
+    native = np.ascontiguousarray(x).astype(x.dtype.newbyteorder("="))
+    from_torch = classify(torch.tensor(native), torch.tensor(y))
+    assert torch.equal(from_numpy.train.x, from_torch.train.x)
+    assert from_numpy.spec == from_torch.spec
+    np.testing.assert_array_equal(from_numpy.train.x.numpy(), x.astype(np.float32))
+
+
+def test_lists_are_arrays_too() -> None:
+    assert classify([[1, 2.5], [3, 4]], [0, 1]).train.x.tolist() == [[1, 2.5], [3, 4]]
+
+
+def test_float64_when_asked() -> None:
+    data = regress(dtype=torch.float64)
+    assert data.train.x.dtype == data.train.y.dtype == torch.float64
+    np.testing.assert_array_equal(data.train.y[:, 0].numpy(), REAL)
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_the_values_are_copied(tensors: bool) -> None:
+    x, y = X.astype(np.float32), REAL.astype(np.float32)
+    data = regress(torch.from_numpy(x) if tensors else x, torch.from_numpy(y) if tensors else y)
+    x += 1
+    y += 1
+    assert data.train.x.tolist() == X.tolist()
+    assert float(data.train.y[0, 0]) == 0
+
+
+def test_read_only_arrays_and_graphs_are_taken_as_values() -> None:
+    x = X.copy()
+    x.flags.writeable = False
+    assert classify(x).train.x.tolist() == X.tolist()
+    assert not regress(torch.tensor(X, requires_grad=True)).train.x.requires_grad
+
+
+def holed(array: np.ndarray, value: float) -> np.ndarray:
+    array = array.copy()
+    array[3:5] = value
+    return array
+
+
+PAIR = (X, LABELS)
+FAULTS: list[tuple[Any, str]] = [
+    (
+        lambda: classify(holed(X, math.nan)),
+        r"^x holds 4 values that are not finite, the first \(nan\) in row 3$",
+    ),
+    (
+        lambda: classify(holed(X, -math.inf)),
+        r"^x holds 4 values that are not finite, the first \(-inf\) in row 3$",
+    ),
+    (
+        lambda: regress(y=holed(REAL, math.nan)),
+        r"^y holds 2 values that are not finite, the first \(nan\) in row 3$",
+    ),
+    (
+        lambda: classify(np.full((6, 1), 1e300)),
+        r"^x holds 6 values that are not finite, the first \(inf\) in row 0",
+    ),
+    (lambda: classify(test=(holed(X, math.nan), LABELS)), "^test x holds 4 values that are not finite"),
+    (lambda: classify(X.astype(complex)), "^x must hold real numbers, got an array of complex128"),
+    (
+        lambda: classify(torch.zeros(6, 2, dtype=torch.complex64)),
+        "^x must hold real numbers, got torch.complex64",
+    ),
+    (lambda: classify(X.astype(str)), "^x must hold real numbers, got an array of <U"),
+    (lambda: classify(X.astype(object)), "^x must hold real numbers, got an array of object"),
+    (lambda: classify([[1, 2], [3]]), "^x is no array of numbers: "),
+    (lambda: classify(None), "^x must hold real numbers, got an array of object"),
+    (lambda: classify(X[:5]), "^x has 5 rows and y has 6; they must agree"),
+    (lambda: regress(y=REAL[:5]), "^x has 6 rows and y has 5; they must agree"),
+    (lambda: classify(validation=(X, LABELS[:5])), "^validation x has 6 rows and validation y has 5"),
+    (lambda: classify(X[:0], LABELS[:0]), r"^x is empty: its shape is \(0, 2\)"),
+    (lambda: classify(X[:, :0]), r"^x is empty: its shape is \(6, 0\)"),
+    (lambda: classify(test=(X[:0], LABELS[:0])), r"^test x is empty: its shape is \(0, 2\)"),
+    (lambda: classify(X[:, 0]), r"^x must have the shape \(N, features...\), got \(6,\); .* x\[:, None\]"),
+    (lambda: classify(1.0), r"^x must have the shape \(N, features...\), got \(\)$"),
+    (lambda: classify(y=LABELS[:, None]), r"^y must have the shape \(N,\) for classification, got \(6, 1\)"),
+    (
+        lambda: classify(y=np.eye(6, dtype=int)),
+        r"^y must have the shape \(N,\) for classification, got \(6, 6\)",
+    ),
+    (lambda: regress(y=np.zeros((6, 1, 1))), r"^y must have the shape \(N,\) or .* got \(6, 1, 1\)"),
+    (lambda: regress(y=np.zeros((6, 0))), r"^y must have the shape \(N,\) or .* got \(6, 0\)"),
+    (lambda: classify(y=LABELS * 1.0), "^y must hold integer class labels, got torch.float64"),
+    (lambda: classify(y=LABELS - 1), "^y holds the label -1 in row 0; labels start at 0"),
+    (lambda: classify(y=np.full(6, 2**63, "u8")), "^y holds 9223372036854775808, which is too large"),
+    (
+        lambda: classify(classes=2),
+        "^y holds the label 2 in row 2; labels run from 0 to 1 according to classes=",
+    ),
+    (
+        lambda: classify(test=(X, LABELS + 1)),
+        "^test y holds the label 3 in row 2; .* 0 to 2 .* the training labels",
+    ),
+    (
+        lambda: classify(test=(X[:, :1], LABELS)),
+        r"^test x has rows of shape \(1,\); .* training x have \(2,\)",
+    ),
+    (lambda: regress(test=(X, X)), "^test y has 2 outputs; the training y has 1"),
+    (lambda: classify(test=X), "^test must be a pair .* got ndarray"),
+    (lambda: classify(validation=(X,)), "^validation must be a pair .* got tuple"),
+    (lambda: classify(task="ranking"), "^task must be one of classification, regression, got 'ranking'"),
+    (lambda: classify(classes=0), "^classes must be a whole number of at least 1, got 0"),
+    (lambda: classify(classes=3.0), "^classes must be a whole number of at least 1, got 3.0"),
+    (lambda: regress(classes=3), "^classes is for classification only"),
+    (lambda: regress(dtype=torch.int64), "^dtype must be a floating point type, got torch.int64"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), FAULTS, ids=[message[:40] for _, message in FAULTS])
+def test_each_fault_has_one_clear_error(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_dataset_loads_itself() -> None:
+    data = classify()
+    assert data.load() is data
+
+
+MADE = [Blobs, NoisySine]
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_made_data_follows_its_own_seed_and_nothing_else(kind: Any) -> None:
+    before = torch.get_rng_state()
+    first = kind(seed=3).load()
+    assert torch.equal(torch.get_rng_state(), before)
+    again, other = kind(seed=3).load(), kind(seed=4).load()
+    assert torch.equal(first.train.x, again.train.x)
+    assert torch.equal(first.test.y, again.test.y)
+    assert not torch.equal(first.train.x, other.train.x)
+    assert not torch.equal(first.train.x[:50], first.test.x[:50])
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_made_data_has_the_asked_sizes(kind: Any) -> None:
+    data = kind(N=7, validation=0, test=4).load()
+    assert (data.spec.N, len(data.train), data.validation, len(data.test)) == (7, 7, None, 4)
+
+
+def test_blobs_lie_around_their_centres() -> None:
+    data = Blobs(N=40_000, features=3, classes=4, noise=0.5).load()
+    assert (data.spec.features, data.spec.outputs, data.spec.task) == ((3,), 4, "classification")
+    for label in range(4):
+        rows = data.train.x[data.train.y == label]
+        assert len(rows) == 10_000
+        torch.testing.assert_close(rows.std(0), torch.full((3,), 0.5), rtol=0.05, atol=0)
+    exact = Blobs(N=4, classes=4, noise=0, features=3).load()
+    torch.testing.assert_close(data.train.x[data.train.y == 1].mean(0), exact.train.x[1], rtol=0, atol=0.03)
+
+
+def test_the_sine_and_its_noise() -> None:
+    data = NoisySine(N=20_000, noise=0.2).load()
+    assert (data.spec.features, data.spec.outputs, data.spec.task) == ((1,), 1, "regression")
+    residual = data.train.y - torch.sin(math.pi * data.train.x)
+    assert float(residual.mean()) == pytest.approx(0, abs=0.01)
+    assert float(residual.std()) == pytest.approx(0.2, rel=0.03)
+    assert -1 <= float(data.train.x.min()) < -0.99
+    assert 0.99 < float(data.train.x.max()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        (Blobs, "N", 2),
+        (Blobs, "features", 0),
+        (Blobs, "classes", 1),
+        (Blobs, "separation", 0),
+        (Blobs, "noise", -1),
+        (NoisySine, "N", 0),
+        (NoisySine, "noise", math.nan),
+        *[
+            (kind, field, bad)
+            for kind in MADE
+            for field in ("validation", "test", "seed")
+            for bad in (-1, 0.5)
+        ],
+    ],
+)
+def test_made_data_checks_its_fields(kind: Any, field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"^{field} must .*, got {value!r}$"):
+        kind(**{field: value})

@@ -1,0 +1,221 @@
+"""The YAML declarations: every one builds, runs, and is refused with one clear message when it is wrong."""
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+
+from experiments import analyse, schema
+from experiments.build import ConfigError, build, register_resolvers
+from experiments.folder import claim
+from guides.initial import kaiming
+from guides.mean_field import MeanFieldNormal
+from models.mlp import mlp
+from pyrobbb import arviz_io, history, likelihoods, priors
+from pyrobbb.data import Blobs
+from pyrobbb.run import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "experiments"
+GROUPS = ("data", "model", "prior", "likelihood", "guide", "kl", "optim", "schedule")
+COMPONENTS = [(g, p.stem) for g in GROUPS for p in sorted((FOLDER / g).glob("*.yaml"))]
+EXPERIMENTS = sorted(p.stem for p in (FOLDER / "experiment").glob("*.yaml"))
+TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5", "validation_draws=1"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered():
+    register_resolvers()
+    schema.register()
+
+
+def config(*overrides):
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        return compose("run", list(overrides))
+
+
+@pytest.mark.parametrize(("group", "name"), COMPONENTS)
+def test_every_component_builds_by_name(group, name):
+    run = build(config(f"{group}={name}"))
+    assert isinstance(run, Run)
+
+
+def fitting(group, name):
+    """The other choices that a component needs around it to be run at all."""
+    if name == "convnet":
+        pytest.skip("needs images; run in test_models")
+    if group == "data" and "mnist" in name:
+        pytest.skip("needs the real data; run by `make mnist`")
+    if name == "bernoulli":
+        pytest.skip("needs 0/1 targets; run in test_contracts")
+    regression = name in ("normal", "heteroscedastic_normal") and group == "likelihood"
+    if name == "noisy_sine":
+        return ["likelihood=normal"]
+    return ["data=noisy_sine", "batch_size=50"] if regression else []
+
+
+@pytest.mark.parametrize(("group", "name"), COMPONENTS)
+def test_every_component_runs_for_two_epochs(group, name, tmp_path):
+    overrides = [o for o in TINY if not (name == "linear" and o.startswith("model."))]
+    if name == "auto_multivariate_normal":
+        overrides.append("model.hidden=[2]")
+    run = build(config(*overrides, *fitting(group, name), f"{group}={name}"))
+    result = run.execute(tmp_path)
+    assert all(torch.isfinite(torch.tensor(v)) for v in result.metrics["test"].values())
+    assert len(history.read(tmp_path / "history.csv")) == 2
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes_and_says_how_it_is_run(name):
+    build(config(f"experiment={name}"))
+    header = (FOLDER / "experiment" / f"{name}.yaml").read_text().splitlines()
+    comments = " ".join(line for line in header if line.startswith("#"))
+    assert f"experiment={name}" in comments
+    assert "Expect" in comments
+    assert "Time" in comments
+
+
+WRONG = [
+    (["prior.pi=1.5"], "prior: pi must lie in [0, 1]"),
+    (["prior.sigma1=1e-4"], "prior: sigma1 must be greater than sigma2"),
+    (["prior=normal", "prior.sigma=-1"], "prior: sigma must be greater than 0"),
+    (["+prior.sigmma=1"], "prior: "),
+    (["+optim.momentun=0.9"], "optim: "),
+    (["+model.hiden=[3]"], "model: "),
+    (["+guide.rho=-3"], "guide: "),
+    (["kl=tempered", "kl.temperature=0"], "kl: temperature must be greater than 0"),
+    (["kl=warm_up", "kl.epochs=0"], "kl: epochs must be a whole number"),
+    (["likelihood=normal", "likelihood.scale=0"], "likelihood: scale must be greater than 0"),
+    (["data.scale=-1"], "data: scale"),
+    (["epochs=0"], "epochs must be a whole number of at least 1"),
+    (["batch_size=-3"], "batch_size must be a whole number of at least 1"),
+    (["samples=0"], "samples must be a whole number of at least 1"),
+    (["seed=-1"], "seed must be a whole number of at least 0"),
+    (["device=cuda"], "no CUDA device"),
+    (["prior._target_=pyrobbb.priors.Cauchy"], "prior: "),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
+def test_wrong_values_name_the_key_before_data_is_loaded(overrides, message, monkeypatch):
+    if overrides == ["device=cuda"] and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    monkeypatch.setattr("pyrobbb.data.mnist.IdxImages.load", lambda self: pytest.fail("data was loaded"))
+    with pytest.raises(ConfigError) as error:
+        build(config(*overrides))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_data_and_likelihood_must_fit(tmp_path):
+    run = build(config(*TINY, "likelihood=normal"))
+    with pytest.raises(ValueError, match="Normal is for regression, but Blobs is a classification"):
+        run.execute(tmp_path)
+
+
+def test_python_is_the_same_expression_as_yaml(tmp_path):
+    by_yaml = build(config(*TINY)).execute(tmp_path / "yaml")
+    by_hand = Run(
+        data=Blobs(),
+        model=partial(mlp, hidden=[8]),
+        prior=priors.ScaleMixture(pi=0.5, sigma1=1.0),
+        likelihood=likelihoods.Categorical(),
+        guide=partial(MeanFieldNormal, init_loc=kaiming, init_rho=-5.0),
+        optim=partial(torch.optim.Adam, lr=1e-3, fused=True),
+        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=2),
+        epochs=2,
+        batch_size=150,
+        draws=5,
+        validation_draws=1,
+    ).execute(tmp_path / "python")
+    one, other = (r.posterior.chains[0][1].state_dict() for r in (by_yaml, by_hand))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_chains_are_independent_restarts(tmp_path):
+    result = build(config(*TINY, "chains=2")).execute(tmp_path)
+    a, b = (guide.loc for _, guide in result.posterior.chains)
+    assert not torch.equal(a, b)
+    posterior = arviz_io.load(tmp_path / "posterior.nc")["posterior"]
+    assert dict(posterior.sizes) == {"chain": 2, "draw": 5, "parameter": 51}
+    assert {row.chain for row in history.read(tmp_path / "history.csv")} == {0, 1}
+
+
+def test_a_folder_of_another_configuration_is_refused(tmp_path):
+    claim(config(*TINY, f"folder={tmp_path}"))
+    claim(config(*TINY, f"folder={tmp_path}", "device=cpu"))  # where it runs is free to change
+    with pytest.raises(ConfigError, match=r"epochs: 2 -> 3"):
+        claim(config(*TINY, "epochs=3", f"folder={tmp_path}"))
+
+
+def command(*arguments, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.run", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
+    tiny = {"data": {"N": 90}, "model": {"hidden": [8]}, "epochs": 2, "draws": 5}
+    defaults = ["run", {"override data": "blobs"}, {"override prior": "normal"}, "_self_"]
+    mine = {"defaults": defaults, "name": "mine", **tiny}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(mine))
+    folder = tmp_path / "out"
+    done = command(str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 2/2" in done.stderr
+    assert "test error" in done.stdout
+    written = yaml.safe_load((folder / "config.yaml").read_text())
+    assert (written["seed"], written["prior"]["_target_"]) == (3, "pyrobbb.priors.Normal")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert {"error", "error_mean_weights", "nll", "brier", "ece"} <= metrics["test"].keys()
+    assert {"error", "error_mean_weights", "nll", "brier", "ece"} <= metrics["validation"].keys()
+    assert {"train_seconds", "epochs", "parameters"} <= metrics.keys()
+    pictures = {p.stem for p in (folder / "figures").glob("*.png")}
+    assert pictures == {"learning_curves", "weights", "signal_to_noise", "reliability"}
+    again = command(str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
+    assert again.returncode == 0
+    assert "is finished" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prior=scale_mixtur"], "scale_mixture"),
+        (["optm.lr=1"], "optm"),
+        (["epochs=many"], "epochs"),
+        (["prior.pi=2"], "error: prior: pi must lie in [0, 1], got 2"),
+        (["nowhere.yaml"], "nowhere.yaml does not exist"),
+    ],
+)
+def test_command_line_errors_are_short_and_name_the_key(arguments, message):
+    done = command(*arguments)
+    assert done.returncode != 0
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_lists_what_can_be_swapped():
+    done = command("--help")
+    assert done.returncode == 0
+    for group, name in COMPONENTS:
+        assert any(line.startswith(f"{group}: ") and name in line for line in done.stdout.splitlines())
+
+
+def test_report_and_figures_need_the_folder_alone(tmp_path):
+    c = config(*TINY, f"folder={tmp_path}/run")
+    folder = claim(c)
+    build(c).execute(folder)
+    moved = folder.rename(tmp_path / "moved")
+    assert len(analyse.figures(moved)) == 4
+    assert "test error" in analyse.report(moved)
