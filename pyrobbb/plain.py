@@ -1,0 +1,247 @@
+"""A plain network, trained to a point by gradient descent: what a Bayesian one is measured against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pyrobbb import checkpoint as checkpoints
+from pyrobbb import checks, history
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.history import Epoch, History
+from pyrobbb.inference import NonFiniteLossError, best_device
+from pyrobbb.isolation import isolated, random_state, set_random_state
+from pyrobbb.optim import MakeOptimizer, MakeSchedule
+from pyrobbb.progress import Progress, Silent
+
+LossName = Literal["nll", "mse"]
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"nll": F.cross_entropy, "mse": F.mse_loss}
+
+
+@dataclass(frozen=True)
+class PlainFit:
+    """A trained network, in evaluation mode (dropout off), and how it got there.
+
+    In `history` the columns `nll` and `free_energy` are the training loss, mean over the data, and
+    `kl` is 0: there is no posterior.
+    """
+
+    network: nn.Module
+    history: History
+
+    def predict(self, x: Tensor, rows: int = 1000) -> Tensor:
+        """The network's output at `x` `(M, *features)`: logits or values, shape `(M, width)`."""
+        return _output(self.network, x, rows)
+
+
+def fit_plain(
+    network: nn.Module,
+    data: Dataset,
+    *,
+    epochs: int,
+    optim: MakeOptimizer = partial(torch.optim.Adam, lr=1e-3),
+    schedule: MakeSchedule | None = None,
+    batch_size: int = 128,
+    loss: LossName = "nll",
+    seed: int = 0,
+    device: str | None = None,
+    record_every: int = 1,
+    folder: Path | str | None = None,
+    checkpoint_seconds: float = 30.0,
+    progress: Progress | None = None,
+) -> PlainFit:
+    """Minimise the mean loss of each minibatch; the network given is copied and left as it was.
+
+    The loss is a mean over the minibatch, as is torch's custom: for the learning rate of a recipe that
+    sums over B rows, multiply by B. Dropout layers act in training and not in prediction.
+
+    Args:
+        network: Maps `(B, *features)` to logits `(B, classes)` or values `(B, outputs)`.
+        data: Training data, and validation data if there are any.
+        epochs: Passes over the training data.
+        optim: Makes a torch optimiser from parameter groups (momentum and weight decay are its own).
+        schedule: Makes a learning-rate schedule, stepped once per epoch.
+        batch_size: Rows of a minibatch; N or more is full-batch descent.
+        loss: `nll` (cross-entropy with integer labels) or `mse` (mean squared error).
+        seed: Decides the order of the data and the dropout masks, not the initial weights.
+        device: Where to train; by default CUDA if there is one.
+        record_every: Epochs between two rows of the history, each with a validation; the last counts.
+        folder: Where `plain.pt` and `history.csv` go; a checkpoint found there is gone on with.
+        checkpoint_seconds: Least time between two checkpoints.
+        progress: Who is told how it goes.
+
+    Raises:
+        ValueError: An option outside its domain, or a loss that does not fit the data's task.
+        NonFiniteLossError: The loss became infinite or NaN.
+    """
+    training = _PlainTraining(
+        network,
+        data,
+        checks.count("epochs", epochs),
+        optim,
+        schedule,
+        checks.count("batch_size", batch_size),
+        _loss(loss, data),
+        checks.count("seed", seed, least=0),
+        best_device(device),
+        checks.count("record_every", record_every),
+        None if folder is None else Path(folder),
+        checks.number("checkpoint_seconds", checkpoint_seconds),
+        progress or Silent(),
+    )
+    return training.run()
+
+
+def _loss(name: str, data: Dataset) -> Callable[[Tensor, Tensor], Tensor]:
+    checks.one_of("loss", name, tuple(LOSSES))
+    fitting = "nll" if data.spec.task == "classification" else "mse"
+    if name != fitting:
+        raise ValueError(
+            f"loss {name!r} does not fit {data.name}, a {data.spec.task} data set; use {fitting!r}"
+        )
+    return LOSSES[name]
+
+
+class _PlainTraining:
+    """The state of one plain training, and how to go on with it."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        data: Dataset,
+        epochs: int,
+        optim: MakeOptimizer,
+        schedule: MakeSchedule | None,
+        batch_size: int,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        seed: int,
+        device: torch.device,
+        record_every: int,
+        folder: Path | None,
+        checkpoint_seconds: float,
+        progress: Progress,
+    ) -> None:
+        self.network = deepcopy(network).to(device)
+        if not any(p.requires_grad for p in self.network.parameters()):
+            raise ValueError(f"the network has nothing to train: {type(network).__name__}")
+        self.train = data.train.to(device)
+        self.validation = None if data.validation is None else data.validation.to(device)
+        self.epochs, self.batch_size, self.loss = epochs, batch_size, loss
+        self.device, self.record_every, self.progress = device, record_every, progress
+        self.folder, self.checkpoint_seconds = folder, checkpoint_seconds
+        self.optimizer = optim([{"params": list(self.network.parameters())}])
+        self.schedule = schedule(self.optimizer) if schedule else None
+        self.order = torch.Generator().manual_seed(seed)  # shuffles; apart from the dropout noise
+        with isolated(seed, device=device):
+            self.noise = random_state(device)
+        self.M = math.ceil(len(self.train) / batch_size)
+        self.epoch = 0
+        self.history = History()
+        self.saved_at = monotonic()
+
+    def run(self) -> PlainFit:
+        path = None if self.folder is None else self.folder / "plain.pt"
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                self._restore(path)
+            history.write(path.with_name("history.csv"), self.history.rows)
+        self.progress.start(0, self.epoch, self.epochs, self.M)
+        with isolated(device=self.device):
+            set_random_state(self.noise, self.device)
+            began = perf_counter()
+            try:
+                while self.epoch < self.epochs:
+                    value = self._run_epoch()
+                    if self.epoch % self.record_every and self.epoch != self.epochs:
+                        continue
+                    self._record(value, perf_counter() - began, path)
+                    began = perf_counter()
+            finally:
+                self.progress.stop()
+        return PlainFit(self.network.eval(), self.history)
+
+    def _run_epoch(self) -> Tensor:
+        """One pass over the data; returns the mean training loss on the device, not waited for."""
+        self.network.train()
+        N = len(self.train)
+        if self.M > 1:
+            batches = torch.randperm(N, generator=self.order).to(self.device).split(self.batch_size)
+        total = torch.zeros((), device=self.device)
+        for i in range(self.M):
+            part = self.train if self.M == 1 else Split(self.train.x[batches[i]], self.train.y[batches[i]])
+            loss = self.loss(self.network(part.x), part.y)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimizer.step()
+            total += loss.detach() * (len(part) / N)
+            self.progress.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        self.epoch += 1
+        return total
+
+    def _record(self, total: Tensor, seconds: float, path: Path | None) -> None:
+        value = float(total)
+        if not math.isfinite(value):
+            raise NonFiniteLossError(
+                f"the training loss is {value} at epoch {self.epoch}; the usual cause is a learning rate "
+                f"that is too large, or inputs that are not scaled"
+            )
+        lr = float(self.optimizer.param_groups[0]["lr"])
+        row = Epoch(0, self.epoch, value, 0.0, value, *self._validate(), lr, seconds)
+        self.history.rows.append(row)
+        self.progress.epoch(row)
+        if path is None:
+            return
+        history.append(path.with_name("history.csv"), row)
+        if self.epoch == self.epochs or monotonic() - self.saved_at >= self.checkpoint_seconds:
+            checkpoints.save(path, self._state())
+            self.saved_at = monotonic()
+
+    def _validate(self) -> tuple[float, float]:
+        """Validation error (percent, or root mean squared) and loss."""
+        if self.validation is None:
+            return math.nan, math.nan
+        output, y = _output(self.network.eval(), self.validation.x), self.validation.y
+        loss = float(self.loss(output, y))
+        if self.loss is F.mse_loss:
+            return math.sqrt(loss), loss
+        return 100 * float((output.argmax(-1) != y).double().mean()), loss
+
+    def _state(self) -> dict[str, object]:
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "noise": random_state(self.device),
+            "order": self.order.get_state(),
+            "epoch": self.epoch,
+            "history": [asdict(row) for row in self.history.rows],
+        }
+
+    def _restore(self, path: Path) -> None:
+        state = checkpoints.load(path, self.device)
+        checkpoints.load_module(self.network, state["network"], "network", path)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.schedule is not None and state["schedule"] is not None:
+            self.schedule.load_state_dict(state["schedule"])
+        self.noise = {k: v.cpu() for k, v in state["noise"].items()}
+        self.order.set_state(state["order"].cpu())
+        self.epoch = state["epoch"]
+        self.history.rows = [Epoch(**row) for row in state["history"]]
+
+
+def _output(network: nn.Module, x: Tensor, rows: int = 1000) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([network(block) for block in x.split(rows)])
