@@ -1,3 +1,33 @@
-"""Bayes by Backprop (Blundell et al. 2015) as probabilistic programs in Pyro."""
+"""Bayes by Backprop (Blundell et al. 2015) as probabilistic programs in Pyro.
+
+The names below are loaded when first used, so that `pyrobbb.arviz_io` works where there is no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from pyrobbb.bnn import BayesianNetwork
+    from pyrobbb.inference import Training, fit
+    from pyrobbb.posterior import Posterior
+    from pyrobbb.run import Run
+
+_HOME = {
+    "BayesianNetwork": "pyrobbb.bnn",
+    "Posterior": "pyrobbb.posterior",
+    "Run": "pyrobbb.run",
+    "Training": "pyrobbb.inference",
+    "fit": "pyrobbb.inference",
+}
+
+__all__ = ["BayesianNetwork", "Posterior", "Run", "Training", "__version__", "fit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'pyrobbb' has no attribute {name!r}")

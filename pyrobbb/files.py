@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 
 from filelock import FileLock, Timeout
 
@@ -17,7 +18,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
     A reader, or a run that is killed, never meets a half-written file.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.part")
     try:
         yield temporary
         with temporary.open("rb+") as file:
