@@ -87,6 +87,8 @@ class MeanFieldNormal(PyroModule):
 
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         r""":math:`\mu` and :math:`\sigma` of each site, without gradients."""
+        if not self.shapes:
+            raise ValueError("the guide has no parameters yet: fit it, or call it once with x and y")
         return self.split(self.loc.detach()), self.split(F.softplus(self.rho.detach()))
 
 

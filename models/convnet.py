@@ -33,12 +33,8 @@ def convnet(
         )
     depth, height, width = spec.features
     layers: list[nn.Module] = []
-    for count in channels:
-        layers += [
-            nn.Conv2d(depth, checks.count("channels", count), 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-        ]
+    for count in checks.counts("channels", channels):
+        layers += [nn.Conv2d(depth, count, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         depth, height, width = count, height // 2, width // 2
     if min(height, width) < 1:
         raise ValueError(f"images of {spec.features[1:]} are too small for {len(channels)} poolings")

@@ -20,8 +20,8 @@ def perceptron(features: int, hidden: Sequence[int], width: int, activation: str
     """The layers features -> hidden[0] -> ... -> width, with the activation between them."""
     checks.one_of("activation", activation, tuple(ACTIVATIONS))
     layers: list[nn.Module] = []
-    for units in hidden:
-        layers += [nn.Linear(features, checks.count("hidden", units)), ACTIVATIONS[activation]()]
+    for units in checks.counts("hidden", hidden):
+        layers += [nn.Linear(features, units), ACTIVATIONS[activation]()]
         features = units
     return nn.Sequential(*layers, nn.Linear(features, width))
 

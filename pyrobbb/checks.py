@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -33,6 +34,13 @@ def count(name: str, value: Any, *, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
+
+
+def counts(name: str, value: Any) -> tuple[int, ...]:
+    """`value` if it is a list of whole numbers, each at least 1."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"{name} must be a list of whole numbers, got {value!r}")
+    return tuple(count(f"{name}[{i}]", item) for i, item in enumerate(value))
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:

@@ -68,6 +68,16 @@ def test_numpy_numbers_are_numbers() -> None:
     assert checks.count("here", np.int64(3)) == 3
 
 
+def test_lists_of_counts() -> None:
+    assert checks.counts("here", [3, 4]) == checks.counts("here", (3, 4)) == (3, 4)
+    assert checks.counts("here", []) == ()
+    for value in (3, "34", None, {3: 4}):
+        with pytest.raises(ValueError, match="here must be a list of whole numbers, got"):
+            checks.counts("here", value)
+    with pytest.raises(ValueError, match=r"here\[1\] must be a whole number of at least 1, got 0"):
+        checks.counts("here", [3, 0])
+
+
 def test_choices() -> None:
     assert checks.one_of("here", "relu", ("relu", "tanh")) == "relu"
     with pytest.raises(ValueError, match="here must be one of relu, tanh, got 'gelu'"):
