@@ -28,7 +28,10 @@ def execute(config: DictConfig) -> dict[str, Any]:
     if finished.exists():
         print(f"{folder} is finished; remove it to run it again")
     else:
-        run.execute(folder, Printed(error="error %" if run.likelihood.task == "classification" else "rmse"))
+        classes = run.likelihood.task == "classification"
+        run.execute(
+            folder, Printed(error=", validation error {:.2f} %" if classes else ", validation rmse {:.4g}")
+        )
     analyse.figures(folder)
     print(analyse.report(folder))
     metrics: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))

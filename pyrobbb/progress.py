@@ -48,7 +48,7 @@ class Silent:
 class Printed:
     """A progress bar over the steps of each epoch on a terminal; at most one line a second elsewhere."""
 
-    def __init__(self, file: Any = None, error: str = "error %") -> None:
+    def __init__(self, file: Any = None, error: str = ", validation error {:.4g}") -> None:
         self.file = sys.stderr if file is None else file
         self.error = error
         self.bar: Any = None
@@ -60,7 +60,7 @@ class Printed:
         if self.file.isatty():
             self.bar = tqdm(
                 total=epochs * steps, initial=epoch * steps, file=self.file, unit="step", dynamic_ncols=True,
-                bar_format="{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+                bar_format="{desc} |{bar:12}| {elapsed}<{remaining}{postfix}",
             )  # fmt: skip
             self.bar.set_description(f"epoch {epoch}/{epochs}")
 
@@ -71,18 +71,15 @@ class Printed:
     def epoch(self, row: Epoch) -> None:
         self.done = row.epoch
         left = (monotonic() - self.began) / (row.epoch - self.first) * (self.epochs - row.epoch)
-        validation = (
-            "" if math.isnan(row.validation_error) else f"  val {self.error} {row.validation_error:.4g}"
-        )
-        line = f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + NLL {row.nll:.4g}{validation}"
+        error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
+        line = f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + NLL {row.nll:.4g}{error}"
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")
-            self.bar.set_postfix_str(line.replace("free energy", "F"))
+            self.bar.set_postfix_str(f"{line}, {row.seconds:.3g} s/epoch")
         elif monotonic() - self.last_line >= 1 or row.epoch == self.epochs:
             self.last_line = monotonic()
-            self.say(
-                f"epoch {row.epoch}/{self.epochs}  {line}  {row.seconds:.3g} s/epoch  {_clock(left)} left"
-            )
+            timing = f"{row.seconds:.3g} s/epoch, {_clock(left)} left"
+            self.say(f"epoch {row.epoch}/{self.epochs}: {line}, {timing}")
 
     def stop(self) -> None:
         if self.bar is not None:
@@ -97,7 +94,6 @@ class Printed:
 
 
 def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"
-    )
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
