@@ -34,7 +34,7 @@ test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there
 	@if $(PYTHON312) --version >/dev/null 2>&1; then \
 	  test -e .venv-arviz1/.ready || { $(PYTHON312) -m venv .venv-arviz1 \
 	    && .venv-arviz1/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	         arviz h5netcdf matplotlib pytest filelock && touch .venv-arviz1/.ready; } \
+	         arviz h5netcdf h5py matplotlib pytest filelock && touch .venv-arviz1/.ready; } \
 	  && .venv-arviz1/bin/python -m pytest tests/test_arviz_io.py; \
 	else echo "no Python 3.12 here: the tests with ArviZ 1.x are left out"; fi
 

@@ -100,7 +100,8 @@ def _of_values(data: Any, test: Any) -> Figure:
     means = data["predictions"]["mean"].values[..., 0]
     draws = means.reshape(-1, means.shape[-1])
     title = "Predictions of the posterior at the test inputs, and the test data"
-    return draw.regression_band(x[order], draws[:, order], x, test["y"].values[:, 0], title=title)
+    y = test["y"].values[:, 0]
+    return draw.regression_band(x[order], draws[:, order], x, y, title=title, data_label="test data")
 
 
 def report(folder: Path | str) -> str:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import h5netcdf
+import h5py
 import numpy as np
 import xarray as xr
 
@@ -35,6 +35,7 @@ DATA_GROUPS = ("observed_data", "constant_data", "predictions_constant_data", "v
 
 ARVIZ_GENERATION = int(version("arviz").split(".")[0])
 LIBRARY = "pyrobbb"
+COMPRESS_ABOVE = 8192  # bytes; for less, HDF5's index of chunks is larger than what it saves
 SUMMARY_COLUMNS = [
     *("mean", "sd", "hdi_lower", "hdi_upper"),
     *("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"),
@@ -90,7 +91,7 @@ def save(data: Any, path: Path | str) -> None:
             packed = {
                 name: {"zlib": True, "shuffle": True}
                 for name, variable in dataset.variables.items()
-                if variable.dtype.kind in "iuf"
+                if variable.dtype.kind in "iuf" and variable.nbytes > COMPRESS_ABOVE
             }
             dataset.to_netcdf(temporary, mode="a", engine="h5netcdf", group=group, encoding=packed)
 
@@ -109,10 +110,10 @@ def load(path: Path | str) -> Any:
     with path.open("rb"):  # missing, a folder, not permitted: Python's own words are the clearest
         pass
     try:
-        with h5netcdf.File(path, mode="r") as file:
-            attrs = dict(file.attrs)
-            ours = attrs.get("inference_library") == LIBRARY
-            groups = list(file.groups) if ours else []
+        with h5py.File(path, mode="r") as file:
+            ours = file.attrs.get("inference_library") == LIBRARY
+            groups = [name for name, item in file.items() if isinstance(item, h5py.Group)] if ours else []
+        attrs = xr.load_dataset(path, engine="h5netcdf").attrs if ours else {}
         datasets = {group: xr.load_dataset(path, engine="h5netcdf", group=group) for group in groups}
     except Exception as error:  # h5py and xarray raise many kinds for damaged bytes
         raise ValueError(

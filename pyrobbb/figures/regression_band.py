@@ -1,0 +1,74 @@
+"""What the posterior believes of y, inside and outside the data (paper Fig. 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from pyrobbb.figures.style import BLACK, BLUE, ORANGE, caption, column, label, new_figure, styled
+
+
+@styled
+def regression_band(
+    x: ArrayLike,
+    draws: ArrayLike,
+    x_train: ArrayLike,
+    y_train: ArrayLike,
+    *,
+    truth: ArrayLike | None = None,
+    x_label: str = "x",
+    y_label: str = "y",
+    data_label: str = "training data",
+    title: str = "Predictions of the posterior, and the training data",
+) -> Figure:
+    """Median, interquartile range and 2.5-97.5 % range of the predictions along x.
+
+    Args:
+        x: Where the predictions were made, `(G,)`.
+        draws: Predictions there, one row for each weight draw, `(S, G)`.
+        x_train: Inputs of the training data, `(N,)`.
+        y_train: Targets of the training data, `(N,)`.
+        truth: The function that made the data, `(G,)`, where it is known.
+        x_label: Name and unit of x.
+        y_label: Name and unit of y.
+        data_label: What the points are, where they are not the training data.
+        title: The caption.
+
+    Raises:
+        ValueError: Arrays that do not fit each other.
+    """
+    x, draws = column("x", x), column("draws", draws, ndim=2)
+    x_train, y_train = column("x_train", x_train), column("y_train", y_train)
+    if draws.shape[1] != len(x):
+        raise ValueError(f"draws must have shape (S, {len(x)}), got {draws.shape}")
+    if len(x_train) != len(y_train):
+        raise ValueError(f"x_train and y_train must be equally long: {len(x_train)}, {len(y_train)}")
+    order = np.argsort(x)
+    x = x[order]
+    low, first, median, third, high = np.quantile(draws[:, order], [0.025, 0.25, 0.5, 0.75, 0.975], axis=0)
+    figure = new_figure(7.0, 4.4)
+    axes = figure.subplots()
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.18, lw=0, label="2.5-97.5 %")
+    axes.fill_between(x, first, third, color=BLUE, alpha=0.38, lw=0, label="interquartile range")
+    axes.plot(x, median, color=BLUE, label="median")
+    if truth is not None:
+        axes.plot(x, column("truth", truth)[order], color=BLACK, lw=1.1, ls="--", label="truth")
+    many = len(x_train) > 200
+    axes.plot(
+        x_train,
+        y_train,
+        "o",
+        ms=2.2 if many else 4,
+        mew=0 if many else 0.6,
+        mec="white",
+        color=ORANGE,
+        alpha=0.6 if many else 1,
+        label=data_label,
+        zorder=1.5 if many else 3,
+    )
+    axes.set_xlim(x.min(), x.max())
+    label(axes, x_label, y_label)
+    axes.legend(loc="best")
+    caption(figure, title)
+    return figure
