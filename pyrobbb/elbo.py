@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -85,11 +87,19 @@ class ReferenceStep:
             num_particles=samples, vectorize_particles=vectorize and samples > 1, max_plate_nesting=1
         )
         self.samples = samples
+        self.optimizer = optimizer
         self.svi = SVI(model, guide, JointOptimizer(optimizer), loss=self.elbo)
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        return self._run(self.svi.step, x, y, share, data)
+
+    def evaluate(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        """The terms, without an optimiser step; adds the gradients of F_i to the parameters' `grad`."""
+        return self._run(partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide), x, y, share, data)
+
+    def _run(self, what: Callable[..., Any], x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         self.elbo.terms = []
         with poutine.scale(scale=data), LatentScale(share / data):
-            self.svi.step(x, y)
+            what(x, y)
         kls, nlls = zip(*self.elbo.terms, strict=True)
         return Terms(sum(kls) / self.samples, sum(nlls) / self.samples)

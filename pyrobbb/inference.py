@@ -17,12 +17,13 @@ from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.elbo import ReferenceStep, Step, Terms
+from pyrobbb.elbo import Step, Terms
+from pyrobbb.fast import FAST, make_step
 from pyrobbb.history import Epoch, History
 from pyrobbb.interrupt import Interrupt
 from pyrobbb.isolation import isolated, random_state, set_random_state
 from pyrobbb.kl import Share, Uniform
-from pyrobbb.optim import MakeOptimizer, MakeSchedule, named_parameters, parameter_groups
+from pyrobbb.optim import MakeOptimizer, MakeSchedule, fused, named_parameters, parameter_groups
 from pyrobbb.posterior import ClassPrediction, Posterior
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.sites import check_sites
@@ -60,6 +61,8 @@ class Training:
         kl: The share of the KL that each minibatch carries.
         samples: Weight draws per step.
         vectorize: Evaluate these draws as one batch.
+        fast: "auto": the fast path where it fits, compiled if that pays; "compiled", "eager": the fast path
+            with or without compilation; "off": Pyro's own SVI. All minimise the same free energy.
         rates: Factors on the learning rate by part of a parameter's name.
         seed: Decides the initial values of the guide, the order of the data and the noise.
         device: Where to train; by default CUDA if there is one.
@@ -83,6 +86,7 @@ class Training:
         kl: Share | None = None,
         samples: int = 1,
         vectorize: bool = False,
+        fast: str = "auto",
         rates: Mapping[str, float] | None = None,
         seed: int = 0,
         device: str | None = None,
@@ -113,8 +117,9 @@ class Training:
         if self.validation is not None:
             self.validation = self.validation.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
+        checks.one_of("fast", fast, FAST)
         with isolated(self.seed, device=self.device):
-            self._set_up(checks.count("samples", samples), optim, schedule, rates or {}, vectorize)
+            self._set_up(checks.count("samples", samples), optim, schedule, rates or {}, vectorize, fast)
             self.noise = random_state(self.device)
         self.epoch = 0  # epochs done
         self.batch = 0  # minibatches done of the epoch under way
@@ -124,17 +129,31 @@ class Training:
         self.saved_at = monotonic()
 
     def _set_up(
-        self, samples: int, optim: MakeOptimizer, schedule: Any, rates: Mapping[str, float], vectorize: bool
+        self,
+        samples: int,
+        optim: MakeOptimizer,
+        schedule: Any,
+        rates: Mapping[str, float],
+        vectorize: bool,
+        fast: str,
     ) -> None:
         first = self.train.head(1)
         self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
         self.named = named_parameters(self.model, self.guide)
-        self.optimizer = optim(parameter_groups(self.named, optim, rates))
+        self.optimizer = fused(optim)(parameter_groups(self.named, optim, rates))
         self.schedule = schedule(self.optimizer) if schedule else None
-        self.step: Step = ReferenceStep(
-            self.model, self.guide, self.optimizer, samples=samples, vectorize=vectorize
+        self.step: Step = make_step(
+            self.model,
+            self.guide,
+            self.optimizer,
+            self.train.head(min(self.batch_size, 8)),
+            samples=samples,
+            vectorize=vectorize,
+            fast=fast,
+            steps=self.epochs * self.M,
+            say=self.progress.say,
         )
 
     @property

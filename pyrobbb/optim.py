@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from inspect import signature
 from typing import Any
 
 from pyro.optim import PyroOptim
@@ -25,6 +27,16 @@ class JointOptimizer(PyroOptim):
     def __call__(self, params: Any, *args: Any, **kwargs: Any) -> None:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def fused(optim: MakeOptimizer) -> MakeOptimizer:
+    """`optim`, asked for its one-kernel form where torch has one and `optim` names no other form."""
+    if not isinstance(optim, partial) or not isinstance(optim.func, type) or optim.args:
+        return optim
+    known = signature(optim.func).parameters
+    if "fused" not in known or {"fused", "foreach", "differentiable"} & set(optim.keywords):
+        return optim
+    return partial(optim, fused=True)
 
 
 def named_parameters(model: nn.Module, guide: nn.Module) -> dict[str, nn.Parameter]:
