@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -22,7 +23,16 @@ class CheckpointError(ValueError):
 def save(path: Path | str, content: dict[str, Any]) -> None:
     """Write `content` (tensors, numbers, strings, lists and dicts) to `path`, whole or not at all."""
     with replacing(path) as temporary:
-        torch.save({"format": FORMAT, **content}, temporary)
+        torch.save(_plain({"format": FORMAT, **content}), temporary)
+
+
+def _plain(value: Any) -> Any:
+    """`value` with numpy's numbers as Python's: a learning rate of `np.exp(-7)` must be readable again."""
+    if type(value) is dict:
+        return {key: _plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -36,7 +46,11 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
         content = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
-    except (RuntimeError, EOFError, zipfile.BadZipFile, pickle.UnpicklingError, OSError, ValueError) as error:
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} is no readable checkpoint (it is damaged, or holds code, which is never run)"
+        ) from error
+    except Exception as error:  # on damaged bytes torch raises almost anything
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise CheckpointError(f"{path} is no readable checkpoint ({reason})") from error
     if not isinstance(content, dict) or "format" not in content:
@@ -49,20 +63,29 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
 
 
 def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path | str) -> None:
-    """Put `state` into `module`.
+    """Put `state` into `module`, or leave it as it is.
 
     Raises:
         CheckpointError: If names or shapes differ; it lists the first few that do.
     """
+    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise CheckpointError(f"{path} holds no {what}")
     own = module.state_dict()
-    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    shapes = [
-        f"{k} is {tuple(state[k].shape)}, the {what}'s is {tuple(own[k].shape)}"
-        for k in own.keys() & state.keys()
-        if own[k].shape != state[k].shape
+    check_shapes({k: v.shape for k, v in own.items()}, {k: v.shape for k, v in state.items()}, what, path)
+    module.load_state_dict(state)
+
+
+def check_shapes(
+    own: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]], what: str, path: Path | str
+) -> None:
+    """Raise CheckpointError, with the first few differences, unless both name the same shapes."""
+    wrong = [f"no {name}" for name in sorted(own.keys() - stored.keys())]
+    wrong += [f"unknown {name}" for name in sorted(stored.keys() - own.keys())]
+    wrong += [
+        f"{name} is {tuple(stored[name])}, the {what}'s is {tuple(own[name])}"
+        for name in sorted(own.keys() & stored.keys())
+        if tuple(own[name]) != tuple(stored[name])
     ]
-    wrong = [f"no {k}" for k in missing] + [f"unknown {k}" for k in unknown] + sorted(shapes)
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise CheckpointError(f"{path} is a checkpoint of another {what}: {'; '.join(wrong[:3])}{more}")
-    module.load_state_dict(state)

@@ -61,12 +61,12 @@ def read_if_there(path: Path | str) -> list[Epoch]:
 
 
 def read(path: Path | str) -> list[Epoch]:
-    """Read a history back; a last line cut short by a crash is left out."""
+    """Read a history back; a last line that a crash cut short is left out."""
     types = {f.name: int if f.type == "int" else float for f in fields(Epoch)}
-    rows = []
     with Path(path).open(newline="", encoding="utf-8") as file:
-        for record in csv.DictReader(file):
-            if None in record.values() or set(record) != set(types):
-                continue
-            rows.append(Epoch(**{name: kind(record[name]) for name, kind in types.items()}))  # type: ignore[arg-type]
-    return rows
+        text = file.read()
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    return [
+        Epoch(**{name: kind(record[name]) for name, kind in types.items()})  # type: ignore[arg-type]
+        for record in csv.DictReader(whole)
+    ]

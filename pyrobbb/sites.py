@@ -10,7 +10,10 @@ from pyrobbb.data.dataset import Split
 
 
 def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
-    """Raise ValueError unless the guide samples exactly the model's latent sites, in their shapes."""
+    """Raise ValueError unless the guide samples exactly the model's latent sites, in their shapes.
+
+    Its parameters must be known to Pyro, too: without any, Pyro's ELBO takes no gradient and says nothing.
+    """
     with torch.no_grad():
         guide_trace = poutine.trace(guide).get_trace(first.x, first.y)
         model_trace = poutine.trace(model).get_trace(first.x, first.y)
@@ -28,3 +31,10 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     ]
     if wrong:
         raise ValueError(f"the guide's sites do not match the model's; the guide has {'; '.join(wrong)}")
+    known = any(site["type"] == "param" for site in guide_trace.nodes.values())
+    hidden = [name for name, parameter in guide.named_parameters() if parameter.requires_grad]
+    if hidden and not known:
+        raise ValueError(
+            f"Pyro does not see the guide's parameters {', '.join(hidden)}, so it would not train them; "
+            f"derive {type(guide).__name__} from pyro.nn.PyroModule"
+        )

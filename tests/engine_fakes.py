@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import pyro
 import torch
 from hypothesis import settings
+from pyro.poutine.runtime import _PYRO_STACK
 from torch import Tensor, nn
 
 from guides.mean_field import MeanFieldNormal
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.progress import Silent
 
 # Without a deadline, for the first call of a torch function takes long; the same examples each time.
 law = settings(deadline=None, max_examples=50, derandomize=True)
@@ -58,3 +68,45 @@ def classifier(data: Dataset, **options: Any) -> tuple[BayesianNetwork, MeanFiel
         net, options.pop("prior", priors.ScaleMixture()), likelihoods.Categorical(), data.spec.N
     )
     return model, MeanFieldNormal(model, **options)
+
+
+class Interrupts(Silent):
+    """A progress that sends the process a signal while step `at` is under way."""
+
+    def __init__(self, at: int, number: int = signal.SIGINT) -> None:
+        self.left, self.number = at, number
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), self.number)
+
+
+@contextmanager
+def nothing_changes() -> Iterator[None]:
+    """Fail if the body leaves a global state other than it was: random, Pyro's, torch's, signal handlers."""
+    before = _global_state()
+    yield
+    for name, value in _global_state().items():
+        assert value == before[name], f"{name} changed"
+
+
+def _global_state() -> dict[str, Any]:
+    return {
+        "torch's random state": torch.get_rng_state().tolist(),
+        "numpy's random state": str(np.random.get_state()),  # noqa: NPY002
+        "Python's random state": random.getstate(),
+        "the param store": {k: v.tolist() for k, v in pyro.get_param_store().items()},
+        "Pyro's settings": str(pyro.settings.get()),
+        "validation": (
+            pyro.distributions.is_validation_enabled(),
+            torch.distributions.Distribution._validate_args,
+        ),
+        "Pyro's handlers": list(_PYRO_STACK),
+        "gradients": torch.is_grad_enabled(),
+        "precision": (torch.get_default_dtype(), torch.get_float32_matmul_precision()),
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "determinism": torch.are_deterministic_algorithms_enabled(),
+        "handlers": [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)],
+        "warning filters": list(warnings.filters),
+    }

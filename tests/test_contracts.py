@@ -1,0 +1,159 @@
+"""Every prior, guide, likelihood and KL share with every other: they train, give draws and predict.
+
+Each pair of choices occurs together at least once (an orthogonal array: 7 x 5 runs instead of 1,225), each
+run with one or two weight samples, looped or vectorised, in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from engine_fakes import classes, network, values
+from pyro.infer import autoguide
+from torch import nn
+
+from guides.initial import kaiming
+from guides.initial import network as from_network
+from guides.mean_field import MeanFieldNormal
+from models.convnet import convnet
+from models.linear import linear
+from models.mlp import mlp
+from pyrobbb import kl, likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.inference import Training
+from pyrobbb.posterior import ClassPrediction, Posterior, ValuePrediction
+
+PRIORS: dict[str, priors.Prior] = {
+    "mixture": priors.ScaleMixture(),
+    "normal": priors.Normal(sigma=0.5),
+    "laplace": priors.Laplace(),
+    "student_t": priors.StudentT(),
+    "fan_in": priors.FanInNormal(),
+    "other_biases": priors.PerParameter(default=priors.ScaleMixture(), where={"*.bias": priors.Normal()}),
+    "point_last_layer": priors.PerParameter(default=priors.Laplace(), where={"2.*": priors.Deterministic()}),
+}
+GUIDES: dict[str, Callable[[Any], nn.Module]] = {
+    "mean_field": MeanFieldNormal,
+    "auto_normal": partial(autoguide.AutoNormal, init_loc_fn=from_network, init_scale=0.01),
+    "auto_low_rank": partial(autoguide.AutoLowRankMultivariateNormal, init_loc_fn=kaiming, init_scale=0.01),
+    "auto_multivariate": partial(autoguide.AutoMultivariateNormal, init_scale=0.01),
+    "auto_delta": autoguide.AutoDelta,
+}
+LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
+    "categorical": likelihoods.Categorical(),
+    "bernoulli": likelihoods.Bernoulli(),
+    "normal": likelihoods.Normal(),
+    "learnt_normal": likelihoods.Normal(learn_scale=True),
+    "heteroscedastic": likelihoods.HeteroscedasticNormal(),
+}
+SHARES: dict[str, kl.Share] = {
+    "uniform": kl.Uniform(),
+    "geometric": kl.Geometric(),
+    "warm_up": kl.WarmUp(epochs=2),
+    "tempered": kl.Tempered(temperature=0.1),
+    "full": kl.Full(),
+}
+TABLE = [
+    (
+        prior,
+        guide,
+        list(LIKELIHOODS)[(i + j) % 5],
+        list(SHARES)[(i + 2 * j) % 5],
+        1 + (i + j) % 2,
+        (i + 3 * j) % 3 == 0,
+    )
+    for i, prior in enumerate(PRIORS)
+    for j, guide in enumerate(GUIDES)
+]
+
+
+def test_the_table_holds_every_pair() -> None:
+    sizes = [len(PRIORS), len(GUIDES), len(LIKELIHOODS), len(SHARES)]
+    for a in range(4):
+        for b in range(a):
+            assert len({(row[a], row[b]) for row in TABLE}) == sizes[a] * sizes[b]
+
+
+@pytest.mark.parametrize(("prior", "guide", "likelihood", "share", "samples", "vectorize"), TABLE)
+def test_it_trains_draws_and_predicts(
+    prior: str, guide: str, likelihood: str, share: str, samples: int, vectorize: bool
+) -> None:
+    law = LIKELIHOODS[likelihood]
+    data = classes() if law.task == "classification" else values(binary=likelihood == "bernoulli")
+    K = data.spec.outputs
+    model = BayesianNetwork(network(width=law.width(K)), PRIORS[prior], law, data.spec.N)
+    q = GUIDES[guide](model)
+    run = Training(
+        model, q, data, epochs=1, batch_size=6, kl=SHARES[share], samples=samples, vectorize=vectorize,
+        device="cpu", optim=partial(torch.optim.Adam, lr=0.01),
+    )  # fmt: skip
+    before = {name: p.detach().clone() for name, p in run.named.items()}
+    row = run.run().rows[0]
+    assert math.isfinite(row.free_energy)
+    unmoved = [name for name, p in run.named.items() if torch.equal(p, before[name])]
+    assert not unmoved
+
+    sites = {"0.weight", "0.bias"} | (set() if prior == "point_last_layer" else {"2.weight", "2.bias"})
+    posterior = Posterior([(model, q)])
+    draws = posterior.draw(3)
+    assert set(draws) == set(model.sites) == sites
+    for name, value in model.initial().items():
+        assert draws[name].shape == (3, *value.shape)
+        assert draws[name].isfinite().all()
+        spread = draws[name].std(0).max()
+        assert spread == 0 if guide == "auto_delta" else spread > 0
+        assert posterior.mean_weights()[name].shape == value.shape
+
+    prediction = posterior.predict(data.train.x, data.train.y, draws=3, sample=True)
+    assert prediction.log_likelihood is not None
+    assert prediction.log_likelihood.shape == (3, 12)
+    assert prediction.log_predictive.isfinite().all()
+    assert prediction.samples is not None
+    assert prediction.samples.shape == (3, *data.train.y.shape)
+    if law.task == "classification":
+        assert isinstance(prediction, ClassPrediction)
+        assert prediction.probs.shape == (12, K)
+    else:
+        assert isinstance(prediction, ValuePrediction)
+        assert prediction.mean.shape == prediction.variance.shape == (12, K)
+
+
+IMAGES = Split(torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)
+
+
+@pytest.mark.parametrize(
+    "make", [partial(convnet, channels=(2,), hidden=4), partial(mlp, hidden=(4,)), linear]
+)
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_every_architecture_trains_on_images(make: Callable[..., BayesianNetwork], vectorize: bool) -> None:
+    data = Dataset("images", IMAGES, Spec(6, (1, 8, 8), 3, "classification"))
+    model = make(data.spec, priors.ScaleMixture(), likelihoods.Categorical())
+    guide = MeanFieldNormal(model)
+    run = Training(model, guide, data, epochs=1, batch_size=3, samples=2, vectorize=vectorize, device="cpu")
+    assert math.isfinite(run.run().rows[0].free_energy)
+    prediction = Posterior([(model, guide)]).predict(data.train.x, draws=2)
+    assert isinstance(prediction, ClassPrediction)
+    assert prediction.probs.shape == (6, 3)
+
+
+def test_point_parameters_are_trained_and_no_sites() -> None:
+    data = values(outputs=1)
+    where = {"0.*": priors.Deterministic()}
+    model = BayesianNetwork(
+        network(width=1),
+        priors.PerParameter(default=priors.Normal(), where=where),
+        likelihoods.Normal(learn_scale=True),
+        12,
+    )
+    run = Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    assert set(before) == {"network.0.weight", "network.0.bias", "likelihood.scale_unconstrained"}
+    run.run()
+    assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters())
+    assert set(Posterior([(model, run.guide)]).draw(1)) == {"2.weight", "2.bias"}

@@ -1,0 +1,90 @@
+"""One optimiser over all parameters, with rates of their own for some of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from engine_fakes import classes, classifier
+from torch import nn
+
+from pyrobbb.isolation import isolated
+from pyrobbb.optim import JointOptimizer, fused, named_parameters, parameter_groups
+
+ADAM = partial(torch.optim.Adam, lr=0.01)
+
+
+def three() -> dict[str, nn.Parameter]:
+    return {name: nn.Parameter(torch.zeros(2)) for name in ("guide.loc", "guide.rho", "model.scale")}
+
+
+def test_names_say_whose_they_are_guide_first() -> None:
+    model, guide = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 2))
+    named = named_parameters(model, guide)
+    assert list(named) == ["guide.0.weight", "guide.0.bias", "model.weight", "model.bias"]
+    assert named["model.bias"] is model.bias
+
+
+def test_groups_without_rates() -> None:
+    named = three()
+    (group,) = parameter_groups(named, ADAM, {})
+    assert group["params"] == list(named.values())
+    assert "lr" not in group
+
+
+def test_each_rate_has_its_group_and_the_rest_another() -> None:
+    named = three()
+    rest, rho, scale = parameter_groups(named, ADAM, {"rho": 10, "model.": 0.5})
+    assert rest == {"params": [named["guide.loc"]]}
+    assert rho["params"] == [named["guide.rho"]]
+    assert rho["lr"] == pytest.approx(0.1)
+    assert scale["params"] == [named["model.scale"]]
+    assert scale["lr"] == pytest.approx(0.005)
+    assert [g["lr"] for g in ADAM([rest, rho, scale]).param_groups] == pytest.approx([0.01, 0.1, 0.005])
+
+
+def test_rates_for_all_leave_no_rest() -> None:
+    named = three()
+    groups = parameter_groups(named, ADAM, {"guide": 2.0, "model": 3.0})
+    assert [len(group["params"]) for group in groups] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("optim", "rates", "message"),
+    [
+        (ADAM, {"roh": 2.0}, "rates: 'roh' fits no parameter; there are guide.loc, guide.rho, model.scale"),
+        (ADAM, {"rho": -2.0}, "rates.rho must be greater than 0, got -2.0"),
+        (torch.optim.Adam, {"rho": 2.0}, "rates multiply the optimiser's lr, so optim must state one"),
+    ],
+)
+def test_bad_rates_are_named(optim: Any, rates: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parameter_groups(three(), optim, rates)
+
+
+def test_one_torch_optimiser_steps_all_parameters_once() -> None:
+    data = classes()
+    _, guide = classifier(data)
+    with isolated(0):
+        guide(data.train.x)
+    before = [p.detach().clone() for p in guide.parameters()]
+    for p in guide.parameters():
+        p.grad = torch.ones_like(p)
+    JointOptimizer(torch.optim.SGD(guide.parameters(), lr=0.5))(set(guide.parameters()))
+    for p, old in zip(guide.parameters(), before, strict=True):
+        torch.testing.assert_close(p, old - 0.5)
+        assert p.grad is None
+
+
+def test_the_one_kernel_form_is_asked_for_where_torch_has_it() -> None:
+    assert fused(ADAM).keywords == {"lr": 0.01, "fused": True}  # type: ignore[attr-defined]
+    for kept in (
+        partial(torch.optim.Adam, lr=0.01, foreach=True),
+        partial(torch.optim.Adam, lr=0.01, fused=False),
+        partial(torch.optim.RMSprop, lr=0.01),  # has none
+        torch.optim.Adam,
+        lambda groups: torch.optim.Adam(groups, lr=0.01),
+    ):
+        assert fused(kept) is kept

@@ -1,0 +1,82 @@
+"""A guide that does not sample the model's weights is refused before training, in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from engine_fakes import classes, nothing_changes
+from pyro.infer import autoguide
+from torch import Tensor, nn
+
+from guides.mean_field import MeanFieldNormal
+from pyrobbb import likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.inference import Training
+from pyrobbb.isolation import isolated
+from pyrobbb.sites import check_sites
+
+DATA = classes()
+MODEL = BayesianNetwork(nn.Linear(3, 3), priors.Normal(), likelihoods.Categorical(), 12)
+
+
+class Plain(nn.Module):
+    """A guide with sites of the given shapes, and parameters that Pyro does not know."""
+
+    def __init__(self, **shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            setattr(self, f"loc_{name}", nn.Parameter(torch.zeros(shape)))
+        self.names = tuple(shapes)
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> None:
+        for name in self.names:
+            loc = getattr(self, f"loc_{name}")
+            pyro.sample(name, dist.Normal(loc, 0.1).to_event(loc.dim()))
+
+
+class Handmade(Plain, PyroModule):
+    """The same, its parameters known to Pyro."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        MeanFieldNormal, autoguide.AutoNormal, autoguide.AutoDelta, autoguide.AutoMultivariateNormal,
+        autoguide.AutoDiagonalNormal, autoguide.AutoLaplaceApproximation,
+        lambda model: Handmade(bias=(3,), weight=(3, 3)),
+    ],
+)  # fmt: skip
+def test_guides_that_fit(make: Callable[[Any], nn.Module]) -> None:
+    with isolated(0):
+        check_sites(MODEL, make(MODEL), DATA.train.head(1))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"weight": (3, 3)}, "the guide has no site 'bias'$"),
+        ({"weight": (3, 3), "bias": (3,), "more": (2,)}, "has site 'more', which the model lacks$"),
+        ({"weight": (3, 2), "bias": (3,)}, r"has site 'weight' of shape \(3, 2\) instead of \(3, 3\)$"),
+        ({"wieght": (3, 3), "bias": (3,)}, "has no site 'weight'; site 'wieght', which the model lacks$"),
+    ],
+)
+def test_guides_that_do_not_fit(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    with nothing_changes(), pytest.raises(ValueError, match=message):
+        Training(MODEL, Handmade(**shapes), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+def test_a_handmade_guide_trains() -> None:
+    guide = Handmade(weight=(3, 3), bias=(3,))
+    Training(MODEL, guide, DATA, epochs=1, batch_size=6, device="cpu").run()
+    assert all(p.abs().min() > 0 for p in guide.parameters())
+
+
+def test_a_guide_whose_parameters_pyro_cannot_see() -> None:
+    """Pyro would take no gradient and train nothing, without a word."""
+    with pytest.raises(ValueError, match=r"Pyro does not see .* loc_weight, .*derive Plain from"):
+        Training(MODEL, Plain(weight=(3, 3), bias=(3,)), DATA, epochs=1, batch_size=6, device="cpu")
