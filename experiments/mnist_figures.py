@@ -1,0 +1,131 @@
+"""Figures that compare several networks: error by epoch, weights by method, error by share removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter, NullLocator
+from numpy.typing import ArrayLike
+
+from pyrobbb.figures.style import CHAINS, GREY, RED, caption, label, new_figure, styled
+
+Curve = tuple[Sequence[float], Sequence[float]]
+
+
+@styled
+def error_by_epoch(
+    curves: Mapping[str, Sequence[Curve]], *, y: str = "validation error (%)", title: str
+) -> Figure:
+    """One colour for each method, one line for each seed (paper Fig. 2)."""
+    figure = new_figure(7.5, 4.2)
+    axes = figure.subplots()
+    lows, last = [], []
+    for colour, (name, lines) in zip(CHAINS, curves.items(), strict=False):
+        for i, (epoch, error) in enumerate(lines):
+            axes.plot(epoch, error, color=colour, lw=1.3, label=name if i == 0 else None)
+            lows.append(np.nanmin(error))
+            last.append(error[len(error) // 4])
+    axes.set_ylim(0.93 * min(lows), max(1.15 * max(last), 1.1 * min(lows)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    label(axes, "epoch", y)
+    axes.legend(loc="upper right")
+    caption(figure, title)
+    return figure
+
+
+@styled
+def weights_by_method(weights: Mapping[str, ArrayLike], *, reach: float = 0.2, title: str) -> Figure:
+    """Density of the weights in [-reach, reach] by method, linear and logarithmic (paper Fig. 3)."""
+    figure = new_figure(9.0, 3.9)
+    linear, logarithmic = figure.subplots(1, 2)
+    edges = np.linspace(-reach, reach, 102)
+    for colour, (name, values) in zip(CHAINS, weights.items(), strict=False):
+        flat = np.ravel(np.asarray(values, dtype=float))
+        heights = np.histogram(flat, edges)[0] / (len(flat) * np.diff(edges))
+        for axes in (linear, logarithmic):
+            axes.stairs(heights, edges, color=colour, lw=1.5, label=f"{name} (sd {flat.std():.3f})")
+    logarithmic.set_yscale("log")
+    # a spike at 0 is told by the logarithmic panel; the linear one shows what the paper's axis shows
+    top = np.sort([s.get_data().values.max() for s in linear.patches])[0]
+    linear.set_ylim(0, max(18, 1.1 * top))
+    for axes, scale in ((linear, ""), (logarithmic, " (log scale)")):
+        axes.set_xlim(-reach, reach)
+        label(axes, "weight", f"density{scale}")
+    figure.legend(*linear.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    caption(figure, title)
+    return figure
+
+
+@styled
+def error_by_removed(curves: Mapping[str, Curve], *, title: str) -> Figure:
+    """Test error in percent against the share of the weights removed, the share left on a log axis."""
+    figure = new_figure(7.5, 4.2)
+    axes = figure.subplots()
+    styles = ("-", "--", "-", "--", ":", ":")
+    colours = (CHAINS[0], CHAINS[0], CHAINS[1], CHAINS[1], GREY, RED)
+    for colour, style, (name, (removed, error)) in zip(colours, styles, curves.items(), strict=False):
+        shares = 1 - np.asarray(removed, dtype=float)
+        axes.plot(np.maximum(shares, 0.004), error, style, color=colour, marker="o", ms=4, label=name)
+    ticks = [1, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.004]
+    names = ["0 %", "50 %", "75 %", "90 %", "95 %", "98 %", "99 %", "100 %"]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    values = np.concatenate([np.asarray(error, dtype=float) for _, error in curves.values()])
+    low, high = 0.8 * values.min(), 1.3 * values.max()
+    y_ticks = [t for t in (0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= t <= high]
+    axes.yaxis.set_major_locator(FixedLocator(y_ticks))
+    axes.yaxis.set_major_formatter(FixedFormatter([f"{t:g}" for t in y_ticks]))
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter(names))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+        axis.set_minor_formatter(NullFormatter())
+    least = min(1 - max(removed) for removed, _ in curves.values())
+    axes.set_xlim(1.1, max(0.9 * least, 0.0035))
+    axes.set_ylim(low, high)
+    label(axes, "weights removed", "test error (%, log scale)")
+    axes.legend(loc="upper left")
+    caption(figure, title)
+    return figure
+
+
+@styled
+def weight_posteriors(weights: Mapping[str, tuple[float, float]], *, prior: float, title: str) -> Figure:
+    """Posterior density N(mu, sigma^2) of single weights, by name, and the prior N(0, prior^2)."""
+    figure = new_figure(3.6 * len(weights), 3.6)
+    panels = figure.subplots(1, len(weights), squeeze=False)[0]
+    for axes, (name, (mu, sigma)) in zip(panels, weights.items(), strict=True):
+        w = np.linspace(mu - 4 * sigma, mu + 4 * sigma, 200)
+        axes.plot(w, _normal(w, mu, sigma), color=CHAINS[0], label="posterior")
+        axes.plot(w, _normal(w, 0.0, prior), color=GREY, ls="--", label=f"prior, sd {prior:g}")
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"{name}: mean {mu:.4f}, sd {sigma:.4f}".replace("-", "\u2212"))
+        label(axes, "weight", "density")
+    panels[0].legend(loc="upper right")
+    caption(figure, title)
+    return figure
+
+
+@styled
+def loss_and_accuracy(
+    loss: Mapping[str, Curve], train: Mapping[str, Curve], test: Mapping[str, Curve], *, title: str
+) -> Figure:
+    """Loss per minibatch, training and test accuracy by epoch, one colour for each run."""
+    figure = new_figure(11.0, 3.8)
+    parts = ((loss, "loss per minibatch (nats)"), (train, "training accuracy"), (test, "test accuracy"))
+    for axes, (curves, name) in zip(figure.subplots(1, 3), parts, strict=True):
+        for colour, (run, (epoch, values)) in zip(CHAINS, curves.items(), strict=False):
+            axes.plot(epoch, values, color=colour, marker="o", ms=3, label=run)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        label(axes, "epoch", name)
+        if curves is loss:
+            axes.legend(loc="upper right")
+    caption(figure, title)
+    return figure
+
+
+def _normal(w: np.ndarray, mu: float, sigma: float) -> np.ndarray:
+    density: np.ndarray = np.exp(-0.5 * ((w - mu) / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
+    return density

@@ -1,0 +1,149 @@
+"""A declared plain network, trained to a point in a folder of its own: what `Run` is for a Bayesian one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra.utils
+import torch
+import torch.nn.functional as F
+import yaml
+from hydra.errors import InstantiationException
+from torch import nn
+
+from experiments.build import ConfigError, explain
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.files import locked, write_text
+from pyrobbb.inference import best_device
+from pyrobbb.isolation import isolated
+from pyrobbb.metrics import classification_metrics
+from pyrobbb.optim import MakeOptimizer, MakeSchedule
+from pyrobbb.plain import PlainFit, fit_plain
+from pyrobbb.progress import Progress, Silent
+from pyrobbb.run import Source
+
+FREE_TO_CHANGE = ("device", "checkpoint_seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainRun:
+    """One plain classifier.
+
+    Args:
+        data: Has `.load()`.
+        network: Makes the network from the data's spec.
+        optim: Makes a torch optimiser from parameter groups; the loss is a mean over the minibatch.
+        schedule: Makes a learning-rate schedule, stepped once per epoch.
+        epochs: Passes over the data.
+        batch_size: Rows of a minibatch.
+        seed: Decides initial weights, order and dropout masks.
+        device: `auto`, `cpu`, `cuda`, ...
+        checkpoint_seconds: Least time between two checkpoints.
+    """
+
+    data: Source
+    network: Callable[[Spec], nn.Module]
+    optim: MakeOptimizer
+    schedule: MakeSchedule | None = None
+    epochs: int
+    batch_size: int = 128
+    seed: int = 1
+    device: str = "auto"
+    checkpoint_seconds: float = 30.0
+
+    def fit(self, data: Dataset, folder: Path | None = None, progress: Progress | None = None) -> PlainFit:
+        """Train, or go on from the checkpoint in `folder`."""
+        with isolated(self.seed):
+            network = self.network(data.spec)
+        return fit_plain(
+            network,
+            data,
+            epochs=self.epochs,
+            optim=self.optim,
+            schedule=self.schedule,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            device=self.device,
+            folder=folder,
+            checkpoint_seconds=self.checkpoint_seconds,
+            progress=progress,
+        )
+
+
+def build_plain(config: Mapping[str, Any]) -> PlainRun:
+    """Instantiate the components of a plain run.
+
+    Raises:
+        ConfigError: With the key that is wrong, and why.
+    """
+    parts = {}
+    for key, part in config.items():
+        try:
+            parts[key] = hydra.utils.instantiate(part, _convert_="all") if isinstance(part, dict) else part
+        except InstantiationException as error:
+            raise ConfigError(explain(key, error)) from error
+    try:
+        return PlainRun(**parts)
+    except TypeError as error:
+        raise ConfigError(str(error)) from error
+
+
+def execute(config: Mapping[str, Any], folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Train what `config` says in `folder`, or go on with it, and return the metrics.
+
+    The folder then holds `config.yaml`, `plain.pt`, `history.csv` and `metrics.json`, with the keys that
+    a Bayesian run's metrics have.
+
+    Raises:
+        ConfigError: If the folder holds a run with another configuration.
+    """
+    run = build_plain(config)
+    _claim(config, folder)
+    finished = folder / "metrics.json"
+    if finished.exists():
+        found: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
+        return found
+    data = run.data.load().to(best_device(run.device))
+    with locked(folder):
+        fit = run.fit(data, folder, progress or Silent())
+        metrics: dict[str, Any] = {
+            name: _metrics(fit, part)
+            for name, part in (("test", data.test), ("validation", data.validation))
+            if part is not None
+        }
+        metrics |= {
+            "train_seconds": fit.history.train_seconds,
+            "epochs": run.epochs,
+            "parameters": sum(p.numel() for p in fit.network.parameters()),
+            "seed": run.seed,
+        }
+        write_text(finished, json.dumps(metrics, indent=2) + "\n")
+    return metrics
+
+
+def plain_weights(folder: Path) -> torch.Tensor:
+    """All weights of a plain run as one vector, as they are at test time."""
+    state = torch.load(folder / "plain.pt", map_location="cpu", weights_only=True)["network"]
+    return torch.cat([value.flatten() for value in state.values()])
+
+
+def _metrics(fit: PlainFit, part: Split) -> dict[str, float]:
+    return classification_metrics(F.softmax(fit.predict(part.x), -1), part.y)
+
+
+def _claim(config: Mapping[str, Any], folder: Path) -> None:
+    path = folder / "config.yaml"
+    now = {key: value for key, value in config.items() if key not in FREE_TO_CHANGE}
+    if path.exists():
+        before = yaml.safe_load(path.read_text(encoding="utf-8"))
+        before = {key: value for key, value in before.items() if key not in FREE_TO_CHANGE}
+        changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k)]
+        if changed:
+            raise ConfigError(f"folder: {folder} holds a run with another configuration of {changed}")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, yaml.safe_dump(dict(config), sort_keys=False))

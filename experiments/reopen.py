@@ -1,0 +1,66 @@
+"""A finished run folder, opened again: its posterior and its data, from `config.yaml` and the checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.build import ConfigError, build, register_resolvers
+from pyrobbb import checkpoint
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.inference import best_device
+from pyrobbb.isolation import isolated
+from pyrobbb.posterior import Posterior
+from pyrobbb.run import Run
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """What a run folder holds."""
+
+    folder: Path
+    run: Run
+    data: Dataset
+    posterior: Posterior
+    epoch: int  # of the checkpoint; run.epochs if the run is finished
+
+
+def reopen(folder: Path | str, *, data: Dataset | None = None) -> Reopened:
+    """Load the data that the folder's configuration names, and the posterior as its checkpoints left it.
+
+    Args:
+        folder: With `config.yaml` and `chain-0.pt`, `chain-1.pt`, ... as `experiments.run` leaves them.
+        data: The data, if they are already at hand.
+
+    Raises:
+        ConfigError: If there is no such folder or configuration.
+        CheckpointError: If a checkpoint is missing, damaged, or of another network.
+    """
+    folder = Path(folder)
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"folder: {folder} is no run folder, for it has no config.yaml")
+    register_resolvers()
+    config = OmegaConf.create(path.read_text(encoding="utf-8"))
+    if not isinstance(config, DictConfig):
+        raise ConfigError(f"folder: {path} is no configuration")
+    run = build(config)
+    device = best_device(run.device)
+    data = (data or run.data.load()).to(device)
+    first = data.train.head(1)
+    chains, epoch = [], run.epochs
+    for chain in range(run.chains):
+        file = folder / f"chain-{chain}.pt"
+        state = checkpoint.load(file, device)
+        with isolated(run.seed + chain, device=device):
+            model = run.model(data.spec, run.prior, run.likelihood).to(device)
+            guide = run.guide(model)
+            guide(first.x, first.y)  # guides make their parameters at the first call
+            guide.to(device)
+        checkpoint.load_module(model, state["model"], "model", file)
+        checkpoint.load_module(guide, state["guide"], "guide", file)
+        epoch = min(epoch, int(state["epoch"]))
+        chains.append((model, guide))
+    return Reopened(folder, run, data, Posterior(chains), epoch)

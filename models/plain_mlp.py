@@ -1,0 +1,51 @@
+"""A multilayer perceptron to be trained to a point, with or without dropout: the paper's baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from torch import nn
+
+from models.mlp import perceptron
+from pyrobbb import checks
+from pyrobbb.data.dataset import Spec
+
+
+def plain_mlp(
+    spec: Spec,
+    *,
+    hidden: Sequence[int] = (400, 400),
+    activation: str = "relu",
+    dropout: float = 0.0,
+    input_dropout: float = 0.0,
+) -> nn.Sequential:
+    """A perceptron for the data's `spec`, with dropout before every layer but the first.
+
+    It starts where a Bayesian one with `guides.initial.kaiming` does: weights from N(0, 2 / fan-in),
+    biases 0, so that what differs in the end differs by the training.
+
+    Args:
+        spec: Of the data.
+        hidden: Units of each hidden layer.
+        activation: As for `models.mlp`.
+        dropout: Share of the hidden units dropped in training.
+        input_dropout: Share of the inputs dropped in training.
+
+    Raises:
+        ValueError: A share outside [0, 1].
+    """
+    shares = {"dropout": dropout, "input_dropout": input_dropout}
+    for name, share in shares.items():
+        checks.between(name, share, 0, 1)
+    layers: list[nn.Module] = [nn.Flatten()] if len(spec.features) > 1 else []
+    if input_dropout:
+        layers.append(nn.Dropout(input_dropout))
+    for layer in perceptron(prod(spec.features), hidden, spec.outputs, activation):
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        layers.append(layer)
+        if dropout and not isinstance(layer, nn.Linear):
+            layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers)
