@@ -11,6 +11,7 @@ import pytest
 import torch
 from engine_fakes import classes, nothing_changes
 from pyro.infer import autoguide
+from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from guides.mean_field import MeanFieldNormal
