@@ -28,6 +28,7 @@ class RunConfig:
     batch_size: int = MISSING
     samples: int = MISSING
     vectorize: bool = MISSING
+    fast: str = MISSING
     chains: int = MISSING
     seed: int = MISSING
     device: str = MISSING

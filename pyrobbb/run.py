@@ -14,6 +14,7 @@ from torch import nn
 from pyrobbb import arviz_io, checks, export
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.fast import FAST
 from pyrobbb.files import locked, write_text
 from pyrobbb.inference import Training, best_device
 from pyrobbb.isolation import isolated
@@ -56,6 +57,7 @@ class Run:
         batch_size: Rows of a minibatch.
         samples: Weight draws per training step.
         vectorize: Evaluate these draws as one batch.
+        fast: `auto`, `compiled`, `eager` or `off` (Pyro's own SVI); all minimise the same free energy.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         seed: Decides everything random.
         device: `auto`, `cpu`, `cuda`, ...
@@ -79,6 +81,7 @@ class Run:
     batch_size: int = 128
     samples: int = 1
     vectorize: bool = False
+    fast: str = "auto"
     chains: int = 1
     seed: int = 1
     device: str = "auto"
@@ -92,6 +95,7 @@ class Run:
         for name in ("epochs", "batch_size", "samples", "chains", "draws", "observations"):
             checks.count(name, getattr(self, name))
         checks.count("seed", self.seed, least=0)
+        checks.one_of("fast", self.fast, FAST)
         checks.count("validation_draws", self.validation_draws, least=0)
         for name, kind in (("prior", Prior), ("likelihood", Likelihood), ("kl", Share)):
             if not isinstance(getattr(self, name), kind):
@@ -170,6 +174,7 @@ class Run:
             kl=self.kl,
             samples=self.samples,
             vectorize=self.vectorize,
+            fast=self.fast,
             rates=self.rates,
             seed=seed,
             device=self.device,
