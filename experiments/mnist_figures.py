@@ -73,7 +73,7 @@ def error_by_removed(curves: Mapping[str, Curve], *, title: str) -> Figure:
     axes.set_xscale("log")
     axes.set_yscale("log")
     values = np.concatenate([np.asarray(error, dtype=float) for _, error in curves.values()])
-    low, high = 0.8 * values.min(), 1.3 * values.max()
+    low, high = 0.8 * max(values.min(), 0.1), 1.3 * values.max()  # an error of 0 has no logarithm
     y_ticks = [t for t in (0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= t <= high]
     axes.yaxis.set_major_locator(FixedLocator(y_ticks))
     axes.yaxis.set_major_formatter(FixedFormatter([f"{t:g}" for t in y_ticks]))

@@ -114,7 +114,8 @@ def report(cells: list[Cell], part: Part) -> str:
     for name in part.rows:
         for width in part.widths:
             own = [c for c in cells if (c["row"], c["width"]) == (name, width)]
-            given = [str(rows[name].reported.get(s, {}).get(width, "-")) for s in sources]
+            numbers = (rows[name].reported.get(s, {}).get(width) for s in sources)
+            given = ["-" if number is None else f"{number:.2f}" for number in numbers]
             ours = (_spread([c["metrics"][p]["error"] for c in own]) for p in ("test", "validation"))
             of_mean = [c["metrics"]["test"].get("error_mean_weights") for c in own]
             means = "-" if None in of_mean else _spread(of_mean)
