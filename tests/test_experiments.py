@@ -65,6 +65,8 @@ def test_every_component_runs_for_two_epochs(group, name, tmp_path):
     overrides = [o for o in TINY if not (name == "linear" and o.startswith("model."))]
     if name == "auto_multivariate_normal":
         overrides.append("model.hidden=[2]")
+    if name == "gluon_as_printed":
+        overrides.append("model.hidden=[8,8]")
     run = build(config(*overrides, *fitting(group, name), f"{group}={name}"))
     result = run.execute(tmp_path)
     assert all(torch.isfinite(torch.tensor(v)) for v in result.metrics["test"].values())
