@@ -1,0 +1,109 @@
+"""What an agent does every round, whatever its rule of choice: predict, choose, remember, train."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from pyrobbb import checks
+from pyrobbb.bandits.learner import Learner
+from pyrobbb.bandits.replay import Replay
+
+KL_OVER = ("held", "capacity")
+
+
+class Agent(ABC):
+    r"""R runs side by side, each with its replay buffer; the rule of choice is the subclass's.
+
+    A row of the learner's input is the context followed by the action in one-hot code (the paper's
+    section 5.3); its output is the expected reward. After every `every` interactions the learner takes
+    `updates` steps on minibatches of `batch_size` rows drawn with replacement from the buffer.
+
+    The KL's share of a minibatch of B rows is B/n. With `kl_over="held"` n counts the rows that the
+    buffer holds now, so that every update follows the free energy of the data at hand,
+    :math:`KL - \sum_{i=1}^n \log P(y_i \mid x_i, w)`, times B/n. With `kl_over="capacity"` n is the full
+    buffer from the start (the paper's 64 of 4096): a young buffer's data then count several times each,
+    which understates the uncertainty just when exploring needs it. Once the buffer is full they agree.
+
+    Args:
+        learner: What predicts rewards; rows of length `features + actions`.
+        features: Length of a context.
+        actions: Number of actions.
+        seeds: One for each run.
+        capacity: Interactions the buffer holds.
+        batch_size: Rows of a minibatch, B.
+        updates: Updates after each training round.
+        every: Interactions between two trainings.
+        pulls: How often each action is taken, in turn, before the learner is asked.
+        kl_over: "held" or "capacity", see above.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        features: int,
+        actions: int,
+        seeds: Sequence[int],
+        *,
+        capacity: int = 4096,
+        batch_size: int = 64,
+        updates: int = 64,
+        every: int = 1,
+        pulls: int = 0,
+        kl_over: str = "held",
+    ) -> None:
+        if len(seeds) != learner.runs:
+            raise ValueError(
+                f"seeds must be one for each of the learner's {learner.runs} runs, got {seeds!r}"
+            )
+        self.learner, self.seeds = learner, list(seeds)
+        self.features, self.actions = checks.count("features", features), checks.count("actions", actions)
+        self.batch_size = checks.count("batch_size", batch_size)
+        self.updates = checks.count("updates", updates, least=0)
+        self.every = checks.count("every", every)
+        self.pulls = checks.count("pulls", pulls, least=0)
+        self.kl_over = checks.one_of("kl_over", kl_over, KL_OVER)
+        self.replay = Replay(learner.runs, features + actions, capacity)
+        self.randoms = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.codes = torch.eye(actions).expand(learner.runs, actions, actions)
+
+    @abstractmethod
+    def choose(self, rows: Tensor) -> Tensor:
+        """An action (R,) from the rows (R, K, width) of each run's K actions."""
+
+    def act(self, contexts: Tensor) -> Tensor:
+        """What each run does about its context: `contexts` (R, features) to actions (R,)."""
+        seen = self.replay.seen
+        if seen < self.pulls * self.actions:
+            return torch.full((self.learner.runs,), seen % self.actions)
+        wide = contexts[:, None].expand(-1, self.actions, -1)
+        return self.choose(torch.cat([wide, self.codes], dim=2))
+
+    def learn(self, contexts: Tensor, actions: Tensor, rewards: Tensor) -> None:
+        """Remember what came of it, and train when it is time."""
+        self.replay.add(torch.cat([contexts, one_hot(actions, self.actions).float()], dim=1), rewards)
+        if self.updates == 0 or self.replay.seen % self.every:
+            return
+        n = len(self.replay) if self.kl_over == "held" else self.replay.capacity
+        for indices in self.replay.indices(self.updates, self.batch_size, self.randoms):
+            self.learner.train(*self.replay.batch(indices), share=self.batch_size / n)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here."""
+        return {
+            "learner": self.learner.state_dict(),
+            "replay": self.replay.state_dict(),
+            "randoms": [random.get_state() for random in self.randoms],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        for random, given in zip(self.randoms, state["randoms"], strict=True):
+            random.set_state(given)

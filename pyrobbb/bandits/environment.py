@@ -1,0 +1,61 @@
+"""What a bandit plays against: each round a context, and a reward for the action that is taken."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Round(NamedTuple):
+    """One round: what the agent sees, and what each of its K actions would bring.
+
+    `context` has shape `(features,)`; `expected` is E[reward | context, action] and `rewards` one draw
+    of the rewards themselves, both of shape `(K,)`. The agent learns `rewards[action]` alone. Because
+    the draw does not depend on the action, agents that play from one seed meet the same luck.
+    """
+
+    context: Tensor
+    expected: Tensor
+    rewards: Tensor
+
+
+class Environment(ABC):
+    """A contextual bandit; to make your own, say `features` and `actions` and write `draw`.
+
+    >>> class Coin(Environment):
+    ...     features, actions = 1, 2
+    ...     def draw(self, random):
+    ...         side = torch.rand(1, generator=random).round()
+    ...         pay = torch.cat([side, 1 - side])
+    ...         return Round(context=side, expected=pay, rewards=pay)
+    """
+
+    features: int
+    actions: int
+
+    @abstractmethod
+    def draw(self, random: torch.Generator) -> Round:
+        """The next round, with all its chance taken from `random`."""
+
+    def check(self, given: Round) -> Round:
+        """`given`, if its shapes are what `features` and `actions` say.
+
+        Raises:
+            ValueError: If they are not; it names the part.
+        """
+        wanted = {"context": self.features, "expected": self.actions, "rewards": self.actions}
+        for name, length in wanted.items():
+            if getattr(given, name).shape != (length,):
+                raise ValueError(
+                    f"{type(self).__name__}.draw: {name} must have shape ({length},), "
+                    f"got {tuple(getattr(given, name).shape)}"
+                )
+        return given
+
+
+def uniform_regret(given: Round) -> float:
+    """Expected regret of an action taken at random in this round."""
+    return float(given.expected.max() - given.expected.mean())

@@ -1,0 +1,28 @@
+"""One output per action, in a network whose input is still (context, action)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pyrobbb import checks
+
+
+class HeadPerAction(nn.Module):
+    """Gives `body` the context alone and returns its output for the action taken, shape (B, 1).
+
+    This is how the Bandits Showdown (Riquelme et al. 2018) models rewards: the loss touches the output
+    of the action taken only.
+
+    Args:
+        body: Maps (B, features) to (B, actions).
+        actions: Length of the action's one-hot code at the end of each row.
+    """
+
+    def __init__(self, body: nn.Module, actions: int) -> None:
+        super().__init__()
+        self.body = body
+        self.actions = checks.count("actions", actions)
+
+    def forward(self, x: Tensor) -> Tensor:
+        taken = x[..., -self.actions :]
+        return (self.body(x[..., : -self.actions]) * taken).sum(-1, keepdim=True)

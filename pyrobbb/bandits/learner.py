@@ -1,0 +1,34 @@
+"""What an agent knows: the expected reward of an input, for R runs side by side, and how it learns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Tensor
+
+
+class Learner(ABC):
+    """E[reward | row], where a row is what the agent makes of a context and an action.
+
+    Everything is stacked over `runs` runs that know nothing of each other: run r learns from its own
+    rows alone, with its own weights and its own noise.
+    """
+
+    runs: int
+
+    @abstractmethod
+    def predict(self, rows: Tensor, draws: int) -> Tensor:
+        """Expected rewards of `rows` (R, K, width), shape (R, K), averaged over `draws` weight draws."""
+
+    @abstractmethod
+    def train(self, x: Tensor, y: Tensor, share: float) -> None:
+        """One update on a minibatch: `x` (R, B, width), `y` (R, B, 1); `share` is the KL's pi_i (eq. 9)."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here, as tensors and plain values."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""

@@ -1,0 +1,155 @@
+"""Agents against an environment: the loop, its regret, and how to go on after an interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, process_time
+
+import torch
+from torch import Tensor
+
+from pyrobbb import checkpoint, checks
+from pyrobbb.bandits.agent import Agent
+from pyrobbb.bandits.environment import Environment
+from pyrobbb.interrupt import Interrupt
+
+
+@dataclass
+class Games:
+    r"""What happened in T rounds of R runs; each tensor has shape (R, T).
+
+    `expected` is the expected regret of each round, :math:`\max_a E[r \mid x, a] - E[r \mid x, a_t]`;
+    `realised` puts the reward received in place of the second term, so it can fall below 0.
+
+    `seconds` is the time that the rounds took, `cpu_seconds` the processor's.
+    """
+
+    expected: Tensor
+    realised: Tensor
+    actions: Tensor
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    rounds: int = 0
+
+    @classmethod
+    def empty(cls, runs: int, steps: int) -> Games:
+        """Room for `steps` rounds of `runs` runs."""
+        return cls(
+            torch.zeros(runs, steps), torch.zeros(runs, steps), torch.zeros(runs, steps, dtype=torch.int8)
+        )
+
+    def cumulative(self, realised: bool = False) -> Tensor:
+        """Cumulative regret after each round played, float64 of shape (R, rounds)."""
+        regret = self.realised if realised else self.expected
+        return regret[:, : self.rounds].double().cumsum(dim=1)
+
+
+class Play:
+    """R runs of one agent in an environment, round by round, resumable.
+
+    Two agents with the same `seeds` meet the same contexts and the same luck.
+
+    Args:
+        environment: Where the rounds come from.
+        agent: Who plays.
+        steps: Rounds to be played in all.
+        seeds: One for each run.
+        path: The checkpoint; if the file is there, the play goes on from it. None keeps nothing.
+        checkpoint_seconds: Least time between two checkpoints.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        agent: Agent,
+        steps: int,
+        seeds: Sequence[int],
+        *,
+        path: Path | str | None = None,
+        checkpoint_seconds: float = 120.0,
+    ) -> None:
+        if (environment.features, environment.actions) != (agent.features, agent.actions):
+            raise ValueError(
+                f"{type(environment).__name__} has {environment.features} features and "
+                f"{environment.actions} actions, the agent was made for {agent.features} and {agent.actions}"
+            )
+        if len(seeds) != agent.learner.runs:
+            raise ValueError(f"seeds must be one for each of {agent.learner.runs} runs, got {seeds!r}")
+        self.environment, self.agent, self.steps = environment, agent, checks.count("steps", steps)
+        self.path = None if path is None else Path(path)
+        self.checkpoint_seconds = checkpoint_seconds
+        self.randoms = [torch.Generator().manual_seed(seed + 1_000_003) for seed in seeds]
+        self.games = Games.empty(len(seeds), steps)
+        if self.path is not None and self.path.exists():
+            self._restore(self.path)
+
+    def run(self, progress: Callable[[Games], None] = lambda games: None) -> Games:
+        """Play to the last round; Ctrl-C and SIGTERM end it after a round, with a checkpoint."""
+        saved_at = monotonic()
+        with Interrupt() as interrupt:
+            while self.games.rounds < self.steps:
+                began, cpu = monotonic(), process_time()
+                self._round()
+                self.games.seconds += monotonic() - began
+                self.games.cpu_seconds += process_time() - cpu
+                progress(self.games)
+                if interrupt.noted or monotonic() - saved_at >= self.checkpoint_seconds:
+                    self._save()
+                    saved_at = monotonic()
+                interrupt.check()
+        self._save()
+        return self.games
+
+    def _round(self) -> None:
+        rounds = [self.environment.draw(random) for random in self.randoms]
+        if self.games.rounds == 0:
+            self.environment.check(rounds[0])
+        contexts = torch.stack([one.context for one in rounds])
+        expected = torch.stack([one.expected for one in rounds])
+        rewards = torch.stack([one.rewards for one in rounds])
+        actions = self.agent.act(contexts)
+        received = rewards.gather(1, actions[:, None])[:, 0]
+        best = expected.amax(dim=1)
+        t, games = self.games.rounds, self.games
+        games.expected[:, t] = best - expected.gather(1, actions[:, None])[:, 0]
+        games.realised[:, t] = best - received
+        games.actions[:, t] = actions.to(torch.int8)
+        games.rounds += 1
+        self.agent.learn(contexts, actions, received)
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        games = self.games
+        kept = slice(games.rounds)
+        checkpoint.save(
+            self.path,
+            {
+                "agent": self.agent.state_dict(),
+                "environment": [random.get_state() for random in self.randoms],
+                "expected": games.expected[:, kept].clone(),
+                "realised": games.realised[:, kept].clone(),
+                "actions": games.actions[:, kept].clone(),
+                "rounds": games.rounds,
+                "seconds": games.seconds,
+                "cpu_seconds": games.cpu_seconds,
+            },
+        )
+
+    def _restore(self, path: Path) -> None:
+        state = checkpoint.load(path)
+        done, runs = state["rounds"], state["expected"].shape[0]
+        if runs != len(self.randoms) or done > self.steps:
+            raise checkpoint.CheckpointError(
+                f"{path} holds {runs} runs of {done} rounds; {len(self.randoms)} runs of {self.steps} "
+                f"were asked for"
+            )
+        self.agent.load_state_dict(state["agent"])
+        for random, given in zip(self.randoms, state["environment"], strict=True):
+            random.set_state(given)
+        for name in ("expected", "realised", "actions"):
+            getattr(self.games, name)[:, :done] = state[name]
+        self.games.rounds = done
+        self.games.seconds, self.games.cpu_seconds = state["seconds"], state["cpu_seconds"]
