@@ -24,7 +24,16 @@ from torch import Tensor
 
 from pyrobbb import checks
 from pyrobbb.bandits.learner import Learner
-from pyrobbb.bandits.stacked import adam, adam_rates, nll_gradient, outputs, prepared, split
+from pyrobbb.bandits.stacked import (
+    adam,
+    adam_rates,
+    column_order,
+    leaves,
+    named,
+    nll_gradient,
+    outputs,
+    prepared,
+)
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.fast.cheap import cos_sin
 from pyrobbb.fast.kl import laws
@@ -73,8 +82,9 @@ class StackedMeanField(Learner):
         self.model, self.guides, self.runs = model, list(guides), len(seeds)
         self.lr, self.compiled, self.steps = checks.positive("lr", lr), compiled, 0
         self.shapes: dict[str, torch.Size] = dict(guides[0].shapes)
-        self.loc = torch.stack([guide.loc.detach() for guide in guides])
-        self.rho = torch.stack([guide.rho.detach() for guide in guides])
+        self.order = column_order(self.shapes)
+        self.loc = torch.stack([guide.loc.detach()[self.order] for guide in guides])
+        self.rho = torch.stack([guide.rho.detach()[self.order] for guide in guides])
         self.moments = [torch.zeros_like(self.loc) for _ in range(4)]
         size = self.loc.shape[1]
         self.eps = torch.zeros(self.runs, 2 * ((size + 1) // 2))
@@ -84,7 +94,17 @@ class StackedMeanField(Learner):
         self.choices = 0  # draws made for predictions
         with isolated():
             self.laws = laws({k: model.prior.distribution(k, v) for k, v in model.initial().items()})
+        self.vectors = self._law_vectors()
         self._programs: dict[Any, Any] = {}
+
+    def _law_vectors(self) -> list[Tensor]:
+        """The prior's parameters that differ from weight to weight, in column order."""
+        found, begin = [], 0
+        for law in self.laws:
+            order = self.order[begin : begin + law.length] - begin
+            found += [vector[order] for vector in law.vectors.values()]
+            begin += law.length
+        return found
 
     def _draw(self, keys: Tensor, clock: Tensor, eps: Tensor) -> None:
         """Fill `eps` with standard normals: Threefry of key, position and clock, then Box and Muller."""
@@ -124,16 +144,16 @@ class StackedMeanField(Learner):
         return self._programs[key]
 
     def train(self, x: Tensor, y: Tensor, share: float, eps: Tensor | None = None) -> None:
-        """One update; `eps` (R, D) replaces the noise, for comparisons with other implementations."""
+        """One update; `eps` (R, D), in the order of the guides, replaces the noise, for comparisons."""
         with torch.no_grad():
             if eps is None:
                 self._noise(self.eps, self.steps, stream=0)
             else:
-                self.eps[:, : eps.shape[1]] = eps
+                self.eps[:, : eps.shape[1]] = eps[:, self.order]
             self.steps += 1
             self.scalars.copy_(torch.tensor([share, *adam_rates(self.lr, self.steps)]))
             inputs = [self.loc, self.rho, *self.moments, self.eps, x, y, self.scalars]
-            inputs += [vector for law in self.laws for vector in law.vectors.values()]
+            inputs += self.vectors
             self._program("update", self._update, inputs)(*inputs)
 
     def _noise(self, eps: Tensor, time: int, stream: int) -> None:
@@ -150,7 +170,9 @@ class StackedMeanField(Learner):
                 self._noise(eps, self.choices, stream=1)
                 self.choices += 1
                 w = self.loc + F.softplus(self.rho) * eps[:, : self.loc.shape[1]]
-                law = self.model.likelihood(outputs(self.model.apply_network, split(w, self.shapes), rows))
+                law = self.model.likelihood(
+                    outputs(self.model.apply_network, named(leaves(w, self.shapes), self.shapes), rows)
+                )
                 total += law.mean[..., 0]
         return total / draws
 
@@ -158,8 +180,8 @@ class StackedMeanField(Learner):
         """The guides, with what they have learnt: for `Posterior`, ArviZ and everything else."""
         with torch.no_grad():
             for guide, loc, rho in zip(self.guides, self.loc, self.rho, strict=True):
-                guide.loc.copy_(loc)
-                guide.rho.copy_(rho)
+                guide.loc[self.order] = loc
+                guide.rho[self.order] = rho
         return self.guides
 
     def state_dict(self) -> dict[str, Any]:

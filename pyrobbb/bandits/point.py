@@ -11,7 +11,16 @@ from torch.func import functional_call
 
 from pyrobbb import checks
 from pyrobbb.bandits.learner import Learner
-from pyrobbb.bandits.stacked import adam, adam_rates, nll_gradient, outputs, prepared, split
+from pyrobbb.bandits.stacked import (
+    adam,
+    adam_rates,
+    column_order,
+    leaves,
+    named,
+    nll_gradient,
+    outputs,
+    prepared,
+)
 from pyrobbb.likelihoods import Likelihood
 
 
@@ -35,13 +44,15 @@ class StackedNetworks(Learner):
     ) -> None:
         if not networks:
             raise ValueError("networks must hold at least one network")
-        named = [dict(network.named_parameters()) for network in networks]
-        self.shapes = {k: p.shape for k, p in named[0].items()}
-        if any({k: p.shape for k, p in other.items()} != self.shapes for other in named):
+        parameters = [dict(network.named_parameters()) for network in networks]
+        self.shapes = {k: p.shape for k, p in parameters[0].items()}
+        if any({k: p.shape for k, p in other.items()} != self.shapes for other in parameters):
             raise ValueError("networks must all have parameters of the same names and shapes")
         self.network, self.likelihood, self.runs = networks[0], likelihood, len(networks)
         self.lr, self.compiled, self.steps = checks.positive("lr", lr), compiled, 0
-        self.w = torch.stack([torch.cat([p.detach().flatten() for p in one.values()]) for one in named])
+        self.order = column_order(self.shapes)
+        flat = [torch.cat([p.detach().flatten() for p in one.values()]) for one in parameters]
+        self.w = torch.stack(flat)[:, self.order]
         self.moments = [torch.zeros_like(self.w), torch.zeros_like(self.w)]
         self._programs: dict[Any, Any] = {}
 
@@ -64,7 +75,7 @@ class StackedNetworks(Learner):
 
     def predict(self, rows: Tensor, draws: int = 1) -> Tensor:
         with torch.no_grad():
-            law = self.likelihood(outputs(self._call, split(self.w, self.shapes), rows))
+            law = self.likelihood(outputs(self._call, named(leaves(self.w, self.shapes), self.shapes), rows))
             return law.mean[..., 0]
 
     def state_dict(self) -> dict[str, Any]:
