@@ -1,6 +1,7 @@
 """Data sets as tensors: `MNIST().load()`, `from_arrays(x, y, task=...)`, and made data for quick starts."""
 
 from pyrobbb.data.arrays import from_arrays
+from pyrobbb.data.curves import PaperCurve, ToyPoints
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task
 from pyrobbb.data.idx import BadFileError
 from pyrobbb.data.made import Blobs, NoisySine
@@ -15,8 +16,10 @@ __all__ = [
     "Dataset",
     "FashionMNIST",
     "NoisySine",
+    "PaperCurve",
     "Spec",
     "Split",
     "Task",
+    "ToyPoints",
     "from_arrays",
 ]

@@ -78,7 +78,7 @@ def band_grid(
             axes = grid[i, j]
             _draw(axes, curves, centre, None if truth is None else truth[i])
             _points(axes, x_train, y_train)
-            axes.set_xlim(np.min(curves.x), np.max(curves.x))
+            axes.set_xlim(np.asarray(curves.x).min(), np.asarray(curves.x).max())
             if y_limits is not None and y_limits[i] is not None:
                 axes.set_ylim(y_limits[i])
             label(axes, x_label if i == rows - 1 else "", y_label if j == 0 else "")

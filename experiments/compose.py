@@ -1,0 +1,62 @@
+"""Declared runs inside a larger experiment: compose one by name, fit it, get its posterior back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import ConfigCompositionException
+from omegaconf import DictConfig
+
+from experiments import schema
+from experiments.build import ConfigError, build, register_resolvers
+from experiments.folder import claim
+from pyrobbb.inference import NonFiniteLossError
+from pyrobbb.progress import Progress
+from pyrobbb.run import Result
+
+
+def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | str) -> DictConfig:
+    """The configuration of `experiment=experiment` with `key=value` overrides and results in `folder`.
+
+    Raises:
+        ConfigError: An unknown key or component.
+    """
+    register_resolvers()
+    schema.register()
+    with initialize_config_dir(str(Path(__file__).parent.resolve()), version_base="1.3"):
+        try:
+            config = hydra_compose("run", [f"experiment={experiment}", *overrides])
+        except ConfigCompositionException as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise ConfigError(" ".join(str(cause).split())) from error
+    config.folder = str(folder)
+    return config
+
+
+def fitted(config: DictConfig, progress: Progress | None = None) -> Result:
+    """Fit the run in its folder, or go on with it; a finished one is read back from its checkpoints."""
+    run = build(config)
+    return run.execute(claim(config), progress)
+
+
+def command_line(module: str, main: Callable[[Path, list[str]], None], doc: str | None) -> None:
+    """`python -m MODULE [--folder F] [key=value ...]`, with short messages for what goes wrong."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=doc)
+    parser.add_argument("--folder", type=Path, default=Path("runs") / module.rpartition(".")[2])
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for experiments.run")
+    arguments = parser.parse_args()
+    try:
+        main(arguments.folder, arguments.overrides)
+    except (ConfigError, NonFiniteLossError, ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
+        sys.exit(130)

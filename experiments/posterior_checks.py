@@ -1,0 +1,186 @@
+"""Is the posterior right? Restarts against each other, priors against each other, and NUTS against the guide.
+
+`python -m experiments.posterior_checks [key=value ...]` in three parts, each left in the folder and found
+again: four restarts of the paper's regression under two priors (R-hat of weights and of functions, PSIS-LOO
+by `az.compare`); and the tutorial's six points by NUTS and by the mean-field guide. Its own keys:
+chains, points (training data), epochs, draws, nuts_chains, nuts_warmup, nuts_draws, nuts_depth.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.build import ConfigError
+from experiments.compose import command_line, compose, fitted
+from pyrobbb import arviz_io, checks
+from pyrobbb.data import ToyPoints
+from pyrobbb.figures import save
+from pyrobbb.figures.band_grid import Curves, band_grid
+from pyrobbb.files import replacing, write_text
+from pyrobbb.function_space import compare, function_draws, r_hat
+from pyrobbb.mcmc import sample_nuts
+from pyrobbb.run import Result
+
+PRIORS = {"mixture": ["prior=scale_mixture"], "Gaussian": ["prior=normal"]}
+INSIDE, OUTSIDE = torch.linspace(0.0, 0.5, 11)[:, None], torch.tensor([[-0.3], [0.8], [1.2]])
+AT = (0.0, 1.5, 5.0, 100.0)
+REACH = torch.linspace(-5.25, 5.25, 211)[:, None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much work the checks are."""
+
+    chains: int = 4
+    points: int = 200
+    epochs: int = 300
+    draws: int = 500
+    nuts_chains: int = 4
+    nuts_warmup: int = 150
+    nuts_draws: int = 150
+    nuts_depth: int = 6
+
+    @classmethod
+    def read(cls, overrides: list[str]) -> Settings:
+        """From `key=value` words.
+
+        Raises:
+            ConfigError: Another key, or a value that is no whole number of at least 1.
+        """
+        known = {field.name for field in fields(cls)}
+        chosen = {}
+        for word in overrides:
+            key, _, value = word.partition("=")
+            if key not in known or not value.isdigit():
+                raise ConfigError(
+                    f"{word!r} must be KEY=WHOLE NUMBER with a key of {', '.join(sorted(known))}"
+                )
+            chosen[key] = checks.count(key, int(value))
+        return cls(**chosen)
+
+
+def restarts(folder: Path, settings: Settings) -> dict[str, Result]:
+    """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
+    few = [f"data.N={settings.points}", f"batch_size={min(50, settings.points)}", f"epochs={settings.epochs}"]
+    few += [f"chains={settings.chains}", f"observations={settings.points}", f"draws={settings.draws}"]
+    results = {}
+    for name, prior in PRIORS.items():
+        results[name] = fitted(compose("paper_regression", [*few, *prior], folder=folder / name))
+    return results
+
+
+def agreement(result: Result, folder: Path, draws: int) -> dict[str, float]:
+    """R-hat between restarts: of single weights, and of the functions on and off the data."""
+    table = arviz_io.summary(arviz_io.load(folder / "posterior.nc"), ["weight"])
+    device = result.data.train.x.device
+    inside, outside = (
+        r_hat(function_draws(result.posterior, x.to(device), draws=draws)) for x in (INSIDE, OUTSIDE)
+    )
+    return {
+        "weights, median": float(table["r_hat"].median()),
+        "weights, largest": float(table["r_hat"].max()),
+        "functions on the data, median": float(np.median(inside)),
+        "functions on the data, largest": float(inside.max()),
+        "functions off the data, largest": float(outside.max()),
+    }
+
+
+def toy_mean_field(folder: Path, settings: Settings) -> Result:
+    """Mean-field restarts of the six points."""
+    return fitted(compose("toy_regression", [f"chains={settings.chains}"], folder=folder / "toy"))
+
+
+def toy_nuts(result: Result, folder: Path, settings: Settings, x: Tensor) -> tuple[np.ndarray, int]:
+    """NUTS function draws `(chains, draws, G)` at `x` on the same model, and the count of divergences."""
+    path = folder / "nuts.npz"
+    asked = json.dumps([asdict(settings), x.tolist()])
+    if path.exists():
+        with np.load(path) as found:
+            if str(found["asked"]) == asked:
+                return found["f"], int(found["divergences"])
+    sample = sample_nuts(
+        result.posterior.model.cpu(),
+        result.data.to("cpu").train,
+        warmup=settings.nuts_warmup,
+        draws=settings.nuts_draws,
+        chains=settings.nuts_chains,
+        max_tree_depth=settings.nuts_depth,
+        say=lambda words: print(words, flush=True),
+    )
+    f = sample.functions(x)[..., 0].numpy()
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, f=f, divergences=sample.divergences, asked=asked)
+    return f, sample.divergences
+
+
+def toy_comparison(result: Result, folder: Path, settings: Settings) -> dict[str, Any]:
+    """Spread of the function under NUTS and under the guide, with a figure."""
+    points = torch.tensor(AT)[:, None]
+    x = torch.cat([points, REACH])
+    exact, divergences = toy_nuts(result, folder, settings, x)
+    guide = function_draws(result.posterior, x.to(result.data.train.x.device), draws=settings.draws)[..., 0]
+    k = len(AT)
+    drawn = band_grid(
+        {
+            "mean field, one restart": [Curves(REACH[:, 0].numpy(), guide[0, :, k:])],
+            f"mean field, {len(guide)} restarts": [Curves(REACH[:, 0].numpy(), _pooled(guide)[:, k:])],
+            f"NUTS, {len(exact)} chains": [Curves(REACH[:, 0].numpy(), _pooled(exact)[:, k:])],
+        },
+        result.data.train.x[:, 0].cpu().numpy(),
+        result.data.train.y[:, 0].cpu().numpy(),
+        truth=[ToyPoints().truth(REACH[:, 0]).numpy()],
+        y_limits=[(-40.0, 25.0)],
+        title="Six points, the same model: the mean-field posterior is far too sure of the function",
+    )
+    save(drawn, folder / "nuts.png")
+    return {
+        "x": AT,
+        "sd, one mean-field restart": guide[0].std(0)[:k].tolist(),
+        "sd, mean-field restarts pooled": _pooled(guide).std(0)[:k].tolist(),
+        "sd, NUTS": _pooled(exact).std(0)[:k].tolist(),
+        "mean, mean-field": _pooled(guide).mean(0)[:k].tolist(),
+        "mean, NUTS": _pooled(exact).mean(0)[:k].tolist(),
+        "R-hat, mean-field restarts": r_hat(guide[..., :k, None])[:, 0].tolist(),
+        "R-hat, NUTS chains": r_hat(exact[..., :k, None])[:, 0].tolist(),
+        "divergences": divergences,
+    }
+
+
+def _pooled(values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1, values.shape[-1])
+
+
+def main(folder: Path, overrides: list[str]) -> None:
+    """All three checks, printed and kept in `metrics.json`."""
+    settings = Settings.read(overrides)
+    results = restarts(folder, settings)
+    found: dict[str, Any] = {"settings": asdict(settings)}
+    print(f"{settings.points} points of the paper's curve, {settings.chains} restarts under each prior")
+    print("rank-normalised R-hat between restarts (1 is agreement)")
+    for name, result in results.items():
+        found[name] = agreement(result, folder / name, settings.draws)
+        for what, value in found[name].items():
+            print(f"  {name:9} prior   {what:32} {value:.3f}")
+    table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
+    found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
+    print("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
+    print("  " + table.round(2).to_string().replace("\n", "\n  "))
+    toy = toy_comparison(toy_mean_field(folder, settings), folder, settings)
+    found["toy"] = toy
+    print(f"six points, sd of f(x) under the posterior; NUTS had {toy['divergences']} divergences")
+    print(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))
+    for key in [k for k in toy if k not in ("x", "divergences")]:
+        print(f"  {key:32}" + "".join(f"{value:10.2f}" for value in toy[key]))
+    write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
+    print(f"{folder}: metrics.json, nuts.png; the fits are in its folders")
+
+
+if __name__ == "__main__":
+    command_line("experiments.posterior_checks", main, __doc__)

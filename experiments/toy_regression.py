@@ -1,0 +1,138 @@
+"""The tutorial's six points: a Bayesian network beside a plain one, near the data and far from it.
+
+`python -m experiments.toy_regression [key=value ...]` fits the declared Bayesian network (the keys are
+those of `experiments.run`) and the tutorial's plain one, and leaves `metrics.json` and `figure.png`.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch
+
+from experiments.compose import command_line, compose, fitted
+from models.mlp import perceptron
+from pyrobbb import history
+from pyrobbb.data import Dataset, ToyPoints
+from pyrobbb.figures import save
+from pyrobbb.figures.band_grid import Curves, band_grid
+from pyrobbb.files import write_text
+from pyrobbb.isolation import isolated
+from pyrobbb.plain import PlainFit, fit_plain
+from pyrobbb.posterior import Posterior, ValuePrediction
+from pyrobbb.run import Result
+
+RANGES = (2, 5, 100)
+Y_LIMITS = ((-5.0, 5.0), (-17.0, 6.0), (-17.0, 6.0))
+PLAIN_EPOCHS = 30_000
+TUTORIAL_PLAIN = {
+    0: 6.1186,
+    5_000: 0.5939,
+    10_000: 0.15990,
+    15_000: 0.014006,
+    20_000: 7.41e-4,
+    25_000: 4.19e-5,
+}
+AT = (0.0, 1.5, 5.0, 100.0)
+
+
+def plain(
+    data: Dataset, seed: int = 0, epochs: int = PLAIN_EPOCHS, every: int = 1000, folder: Path | None = None
+) -> PlainFit:
+    """The tutorial's standard network: 1-16-16-1 sigmoid, squared error, full-batch SGD at 0.01."""
+    with isolated(seed):
+        network = perceptron(1, [16, 16], 1, "sigmoid")
+    descent = partial(torch.optim.SGD, lr=0.01)
+    return fit_plain(
+        network,
+        data,
+        epochs=epochs,
+        optim=descent,
+        batch_size=6,
+        loss="mse",
+        device="cpu",
+        record_every=every,
+        folder=folder,
+    )
+
+
+def values(posterior: Posterior, x: torch.Tensor, draws: int = 100, seed: int = 1) -> torch.Tensor:
+    """Draws of the function at `x` `(G, 1)`, shape `(S, G)`."""
+    prediction = posterior.predict(x, draws=draws, seed=seed)
+    assert isinstance(prediction, ValuePrediction)
+    return prediction.means[..., 0]
+
+
+def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
+    """Losses as the tutorial prints them (nats, whole data set), and the spread of the function draws."""
+    folder = Path(result.metrics["folder"])
+    losses = [
+        row.free_energy * result.data.spec.N for row in history.read(folder / "history.csv") if not row.chain
+    ]
+    x = torch.tensor(AT)[:, None].to(result.data.train.x.device)
+    spread = values(result.posterior, x, draws=draws).std(0).tolist()
+    return {
+        "loss": {
+            "first": losses[0],
+            "median of last 100": median(losses[-100:]),
+            "mean of last 100": mean(losses[-100:]),
+        },
+        "sd of the draws": dict(zip(map(str, AT), spread, strict=True)),
+        "test rmse": result.metrics["test"]["rmse"],
+    }
+
+
+def figure(result: Result, fit: PlainFit, path: Path) -> None:
+    """Both networks on +-2, +-5 and +-100."""
+    device = result.data.train.x.device
+    grids = [torch.linspace(-1.05 * reach, 1.05 * reach, 421)[:, None] for reach in RANGES]
+    bayesian = [Curves(g[:, 0].numpy(), values(result.posterior, g.to(device)).cpu().numpy()) for g in grids]
+    point = [Curves(g[:, 0].numpy(), fit.predict(g).T.numpy()) for g in grids]
+    train = result.data.train.to("cpu")
+    drawn = band_grid(
+        {"Bayesian network, 1-32-1": bayesian, "plain network, 1-16-16-1": point},
+        train.x[:, 0].numpy(),
+        train.y[:, 0].numpy(),
+        truth=[ToyPoints().truth(g[:, 0]).numpy() for g in grids],
+        y_limits=Y_LIMITS,
+        title="Six points: what a Bayesian and a plain network say near the data and far from them",
+    )
+    save(drawn, path)
+
+
+def main(folder: Path, overrides: list[str]) -> None:
+    """Fit both, print the numbers beside the tutorial's, draw the figure."""
+    result = fitted(compose("toy_regression", overrides, folder=folder / "bayesian"))
+    result.metrics["folder"] = str(folder / "bayesian")
+    data = result.data.to("cpu")
+    fits = [plain(data, seed, folder=folder / f"plain-{seed}") for seed in range(3)]
+    found = numbers(result)
+    loss, spread = found["loss"], found["sd of the draws"]
+    print("Bayesian 1-32-1        tutorial   ours    (12 runs of another implementation)")
+    print(f"first loss             3808.87    {loss['first']:.2f}   (2478-5713)")
+    print(f"median of last 100     278.11     {loss['median of last 100']:.2f}    (272-334)")
+    print("(the tutorial prints one step, the 1991st; the spread of single steps is in the history)")
+    for x, others in zip(AT, ("0.12-0.16", "0.18-0.26", "0.58-0.80", "1.0-2.0"), strict=True):
+        print(f"sd of f at x = {x:<5g}     -          {spread[str(x)]:.3f}     ({others})")
+    print("plain 1-16-16-1, squared error after each number of epochs (weights of three seeds)")
+    table = [{row.epoch: row.nll for row in fit.history.rows} for fit in fits]
+    for epoch, printed in TUTORIAL_PLAIN.items():
+        if epoch:
+            print(
+                f"{epoch:6}   tutorial {printed:9.2e}   ours " + "  ".join(f"{t[epoch]:9.2e}" for t in table)
+            )
+    far = [float(fit.predict(torch.tensor([[100.0]]))) for fit in fits]
+    print("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
+    found["plain"] = {"mse": table, "at 100": far}
+    best = min(fits, key=lambda fit: fit.history.rows[-1].nll)
+    figure(result, best, folder / "figure.png")
+    write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
+    print(f"{folder}: metrics.json, figure.png; the Bayesian run is in {folder / 'bayesian'}")
+
+
+if __name__ == "__main__":
+    command_line("experiments.toy_regression", main, __doc__)

@@ -1,0 +1,118 @@
+"""NUTS on a posterior that is known exactly, R-hat of functions, and the comparison of priors."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from pyro import poutine
+
+from experiments import posterior_checks
+from experiments.build import ConfigError
+from guides.mean_field import MeanFieldNormal
+from models.linear import linear
+from models.mlp import mlp
+from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb.data import NoisySine
+from pyrobbb.function_space import compare, function_draws, r_hat
+from pyrobbb.isolation import isolated
+from pyrobbb.mcmc import potential_energy, sample_nuts
+
+
+@pytest.fixture(scope="module")
+def data():
+    return NoisySine(N=30, validation=0, test=5).load()
+
+
+def test_nuts_recovers_the_exact_posterior_of_a_linear_model(data):
+    model = linear(data.spec, priors.Normal(sigma=2.0), likelihoods.Normal(scale=0.5))
+    state = torch.get_rng_state()
+    sample = sample_nuts(model, data.train, warmup=60, draws=150, chains=2, max_tree_depth=4)
+    assert torch.equal(state, torch.get_rng_state())
+    features = torch.cat([data.train.x, torch.ones(30, 1)], 1).double()
+    covariance = torch.linalg.inv(features.T @ features / 0.25 + torch.eye(2, dtype=torch.float64) / 4)
+    mean = covariance @ features.T @ data.train.y[:, 0].double() / 0.25
+    draws = torch.cat([sample.weights["weight"].reshape(-1, 1), sample.weights["bias"].reshape(-1, 1)], 1)
+    sd = covariance.diagonal().sqrt()
+    assert ((draws.mean(0) - mean).abs() < 0.35 * sd).all()
+    assert (draws.std(0) / sd - 1).abs().max() < 0.35
+    f = sample.functions(torch.tensor([[0.5]]))
+    assert f.shape == (2, 150, 1, 1)
+    assert r_hat(f.numpy()).max() < 1.1
+
+
+def test_the_potential_is_minus_the_model_s_log_density(data):
+    model = mlp(data.spec, priors.ScaleMixture(), likelihoods.Normal(), hidden=[3])
+    with isolated(0):
+        trace = poutine.trace(model).get_trace(data.train.x, data.train.y)
+        weights = {name: trace.nodes[name]["value"].double() for name in model.sites}
+        energy = potential_energy(model, data.train)(weights)
+        assert float(energy) == pytest.approx(-float(trace.log_prob_sum()), rel=1e-5)
+
+
+def test_nuts_refuses_parameters_that_are_points(data):
+    prior = priors.PerParameter(default=priors.Normal(), where={"*.bias": priors.Deterministic()})
+    model = mlp(data.spec, prior, likelihoods.Normal(), hidden=[3])
+    with pytest.raises(ValueError, match=r"every parameter to be Bayesian.*0\.bias"):
+        sample_nuts(model, data.train)
+
+
+def test_r_hat_of_functions_tells_agreement_from_disagreement(data):
+    model = mlp(data.spec, priors.Normal(), likelihoods.Normal(), hidden=[4])
+    same, other = MeanFieldNormal(model), MeanFieldNormal(model)
+    for guide in (same, other):
+        with isolated(0):  # each its own parameter store: outside, Pyro would share one `loc` between both
+            guide(data.train.x, data.train.y)
+    x = data.test.x[:3]
+    agree = function_draws(Posterior([(model, same), (model, same)]), x, draws=100)
+    assert agree.shape == (2, 100, 3, 1)
+    assert r_hat(agree).max() < 1.05
+    with torch.no_grad():
+        other.loc += 1.0
+    assert r_hat(function_draws(Posterior([(model, same), (model, other)]), x, draws=100)).min() > 1.5
+
+
+def test_the_whole_check_in_small(tmp_path, capsys):
+    small = [
+        "chains=2",
+        "points=20",
+        "epochs=2",
+        "draws=20",
+        "nuts_chains=2",
+        "nuts_warmup=4",
+        "nuts_draws=4",
+        "nuts_depth=2",
+    ]
+    settings = posterior_checks.Settings.read(small)
+    results = posterior_checks.restarts(tmp_path, settings)
+    found = posterior_checks.agreement(results["mixture"], tmp_path / "mixture", draws=20)
+    assert found["weights, largest"] > 1
+    trees = {n: posterior_checks.arviz_io.load(tmp_path / n / "posterior.nc") for n in results}
+    table = compare(trees)
+    assert set(table.index) == {"mixture", "Gaussian"}
+    assert table["elpd"].is_monotonic_decreasing
+    assert table["elpd_diff"].iloc[0] == 0
+    assert ((table["k_bad"] >= 0) & (table["k_bad"] <= 1)).all()
+    toy = posterior_checks.fitted(
+        posterior_checks.compose(
+            "toy_regression", ["chains=2", "epochs=3", "draws=20"], folder=tmp_path / "toy"
+        )
+    )
+    numbers = posterior_checks.toy_comparison(toy, tmp_path, settings)
+    assert len(numbers["sd, NUTS"]) == len(posterior_checks.AT)
+    json.dumps(numbers)
+    again, _ = posterior_checks.toy_nuts(
+        toy,
+        tmp_path,
+        settings,
+        torch.cat([torch.tensor(posterior_checks.AT)[:, None], posterior_checks.REACH]),
+    )
+    assert np.isfinite(again).all()
+    assert capsys.readouterr().out.count("NUTS chain") == 2  # the second time was read from the folder
+
+
+def test_a_wrong_setting_is_named():
+    with pytest.raises(ConfigError, match="nuts_drws=3"):
+        posterior_checks.Settings.read(["nuts_drws=3"])
+    with pytest.raises(ConfigError, match="chains=two"):
+        posterior_checks.Settings.read(["chains=two"])
