@@ -137,6 +137,26 @@ def _spread(values: list[float]) -> str:
     return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
+def gaps(cells: list[Cell], part: Part) -> str:
+    """Differences in mean test error, in percentage points, beside the paper's."""
+    published = OmegaConf.load(DECLARATION).rows
+    lines = []
+    for worse, better in (("sgd", "mixture"), ("dropout", "mixture"), ("gaussian", "mixture")):
+        if not {worse, better} <= set(part.rows):
+            continue
+        for width in part.widths:
+            means = {
+                name: mean(
+                    c["metrics"]["test"]["error"] for c in cells if (c["row"], c["width"]) == (name, width)
+                )
+                for name in (worse, better)
+            }
+            paper = {name: published[name].reported.paper.get(width) for name in (worse, better)}
+            given = "-" if None in paper.values() else f"{paper[worse] - paper[better]:+.2f}"
+            lines.append([f"{worse} - {better}", str(width), given, f"{means[worse] - means[better]:+.2f}"])
+    return table(["test error, points", "units", "paper", "ours"], lines) if lines else ""
+
+
 def weights(cell: Cell) -> torch.Tensor:
     """All weights of a cell: one draw from q for Bayes by Backprop, the test-time weights otherwise."""
     folder = Path(cell["folder"])
@@ -177,7 +197,7 @@ def main(folder: Path, arguments: list[str]) -> None:
     cells = train(part, overrides, folder)
     target = folder / part.form
     write_text(target / "table1.json", json.dumps(cells, indent=1) + "\n")
-    words = report(cells, part) + "\n" + draw(cells, part, target)
+    words = "\n".join([report(cells, part), gaps(cells, part), draw(cells, part, target)])
     write_text(target / "table1.txt", words + "\n")
     print(words)
     print(f"{target}: table1.json, table1.txt, figure2.png, figure3.png, and a folder for each cell")

@@ -55,8 +55,8 @@ class SparseLinear(nn.Module):
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
             stored = weight.to_sparse_csr()
         # the parts, not the CSR tensor: a module with a sparse buffer can neither be copied nor moved
-        self.register_buffer("rows", stored.crow_indices())
-        self.register_buffer("columns", stored.col_indices())
+        self.register_buffer("rows", stored.crow_indices().int())  # 32 bits: twice as fast as 64
+        self.register_buffer("columns", stored.col_indices().int())
         self.register_buffer("values", stored.values())
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
         self.shape = tuple(weight.shape)
@@ -70,20 +70,20 @@ class SparseLinear(nn.Module):
             self.shape,
             check_invariants=False,
         )
-        flat = x.reshape(-1, x.shape[-1])
-        output = torch.cat([(weight @ block.T).T for block in flat.split(ROWS)])
+        columns = x.reshape(-1, x.shape[-1]).T
+        output = torch.cat([weight @ block.contiguous() for block in columns.split(ROWS, dim=1)], dim=1)
         bias = self.bias
         if isinstance(bias, Tensor):
-            output = output + bias
-        return output.reshape(*x.shape[:-1], self.shape[0])
+            output = output + bias[:, None]
+        return output.T.reshape(*x.shape[:-1], self.shape[0])
 
 
-def sparse(network: nn.Module, *, at_most: float = 0.25) -> nn.Module:
+def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
     """A copy of `network` in which every `nn.Linear` with few weights left is a `SparseLinear`.
 
     Args:
         network: Any network; its other layers stay as they are.
-        at_most: The share of weights left from which on a dense layer is the faster one.
+        at_most: The share of weights left above which a dense layer is the faster one.
     """
     network = deepcopy(network)
     for name, module in list(network.named_modules()):

@@ -169,6 +169,8 @@ def test_table_1_prints_the_published_numbers():
     assert rows[0][:7] == ["SGD", "400", "1.83", "1.91", "2.11", "-", "-"]
     assert rows[3][:8] == ["BbB,", "scale", "mixture", "1200", "1.32", "2.00", "1.58", "1.33"]
     assert rows[3][8:] == ["11.59", "1.50", "-", "1.60", "2.00", "1.0"]
+    gaps = table1.gaps(cells, table1.Part(rows=["sgd", "mixture"], widths=[400, 1200]))
+    assert gaps.splitlines()[2].split() == ["sgd", "-", "mixture", "1200", "+0.56", "+0.00"]
 
 
 def test_table_1_refuses_what_it_does_not_have():
