@@ -20,7 +20,7 @@ from pyrobbb import figures
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.files import locked, write_text
 from pyrobbb.history import Epoch
-from pyrobbb.inference import Training
+from pyrobbb.inference import Training, best_device
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.progress import Printed
 
@@ -74,7 +74,7 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
     config = compose(name, overrides, folder=folder)
     run = build(config)
     claim(config)
-    data = run.data.load()
+    data = run.data.load().to(best_device(run.device))
     with locked(folder):
         watched = Watched(data, folder / "epochs.json")
         training = run.training(data, folder=folder, progress=watched)
