@@ -44,11 +44,14 @@ def error_curves(
     """
     if not panels or not all(panels.values()):
         raise ValueError("error_curves needs at least one panel, and at least one curve in each")
-    figure = new_figure(1.0 + 4.3 * len(panels), 4.6)
-    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    rows = -(-len(panels) // 2)
+    figure = new_figure(7.2 * min(len(panels), 2), 0.6 + 3.4 * rows)
+    grid = list(figure.subplots(rows, min(len(panels), 2), squeeze=False).flat)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
     every = [e for curves in panels.values() for c in curves.values() for e in c.errors if np.isfinite(e)]
-    top, bottom = 115.0, 0.8 * min(every, default=1.0)
-    for axes, (heading, curves) in zip(grid, panels.items(), strict=True):
+    top, bottom = 115.0, max(0.8 * min(every, default=1.0), 0.1)
+    for axes, (heading, curves) in zip(grid, panels.items(), strict=False):
         for i, (name, curve) in enumerate(curves.items()):
             epochs = np.arange(1, len(curve.errors) + 1)
             style = STYLES[i // len(CHAINS) % len(STYLES)]
@@ -65,8 +68,7 @@ def error_curves(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_title(heading)
-        label(axes, "epoch", "")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=7.5, ncols=1)
-    grid[0].set_ylabel(error_label)
+        label(axes, "epoch", error_label)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7.5)
     caption(figure, title)
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -47,12 +48,13 @@ def heat_map(
     if not len(every):
         raise ValueError("no value is finite; there is nothing to show")
     low, high = float(every.min()), float(every.max())
-    figure = new_figure(1.6 + (0.55 + 0.8 * len(columns)) * len(arrays), 1.5 + 0.55 * len(rows))
+    colours = Normalize(low, max(high, low + 10.0**-digits))
+    figure = new_figure(1.6 + (0.55 + 0.8 * len(columns)) * len(arrays), 1.9 + 0.55 * len(rows))
     axes = figure.subplots(1, len(arrays), squeeze=False)[0]
     for axis, (name, values) in zip(axes, arrays.items(), strict=True):
-        picture = axis.imshow(values, cmap="viridis", vmin=low, vmax=high, aspect="auto")
+        picture = axis.imshow(values, cmap="viridis", norm=colours, aspect="auto")
         for (r, c), value in np.ndenumerate(values):
-            dark = np.isfinite(value) and value < 0.6 * high + 0.4 * low
+            dark = np.isfinite(value) and colours(value) < 0.6
             words = f"{value:.{digits}f}" if np.isfinite(value) else "stopped"
             axis.text(c, r, words, ha="center", va="center", fontsize=8, color="white" if dark else "black")
         axis.set_xticks(range(len(columns)), columns)

@@ -1,0 +1,188 @@
+"""A study of many fits: each point is a configuration with a folder of its own, fitted once and found again.
+
+A study is a module `experiments/NAME.py`, run as `python -m experiments.NAME [key=value ...]`. It lists its
+points as the overrides that `python -m experiments.run` would take, and what to measure of each fit. A point
+that is finished is read back, one that was interrupted goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+import hydra.utils
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.build import ConfigError, build
+from experiments.folder import claim
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.files import locked, write_text
+from pyrobbb.history import Epoch
+from pyrobbb.inference import NonFiniteLossError, best_device
+from pyrobbb.posterior import Posterior
+from pyrobbb.progress import Progress, Silent
+from pyrobbb.run import Run
+
+T = TypeVar("T")
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained point: what a study measures."""
+
+    run: Run
+    data: Dataset
+    posterior: Posterior
+    history: list[Epoch]
+
+
+def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """A study's own settings, a dataclass, changed by `key=value`; the other arguments are for its runs.
+
+    Raises:
+        ConfigError: A value of another type, or an argument that is no `key=value`.
+    """
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    for argument in arguments:
+        if "=" not in argument:
+            raise ConfigError(
+                f"{argument!r} is no key=value; {kind.__doc__} takes {', '.join(sorted(known))}"
+            )
+    own = [a for a in arguments if a.partition("=")[0] in known]
+    try:
+        chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(" ".join(str(error).split())[:200]) from error
+    assert isinstance(chosen, kind)
+    return chosen, [a for a in arguments if a not in own]
+
+
+def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> DictConfig:
+    """`config` with other values (keys such as `prior.pi`) and another folder; much faster than composing.
+
+    Raises:
+        ConfigError: A key that the configuration lacks.
+    """
+    new = deepcopy(config)
+    for key, value in values.items():
+        try:
+            OmegaConf.update(new, key, value)
+        except OmegaConfBaseException as error:
+            raise ConfigError(" ".join(str(error).split())[:200]) from error
+    new.folder = str(folder)
+    return new
+
+
+def fit_point(
+    config: DictConfig,
+    measure: Callable[[Fitted], Result],
+    *,
+    progress: Progress | None = None,
+    keep: bool = False,
+) -> Result:
+    """Fit one point and measure it, or read what was measured before.
+
+    A free energy that becomes infinite or NaN is a result too: the key `stopped` holds the message, and
+    `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's steps) say where.
+
+    Args:
+        config: From `configure`, with a `folder` of the point's own.
+        measure: Numbers, words and lists from the fit, for `result.json`.
+        progress: Who is told how it goes.
+        keep: Leave the checkpoint beside the result.
+    """
+    run = build(config)
+    folder = claim(config)
+    path = folder / "result.json"
+    if path.exists():
+        found: Result = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    with locked(folder):
+        data = load(config.data).to(best_device(run.device))
+        training = run.training(data, folder=folder, progress=progress)
+        checkpoint = folder / "chain-0.pt"
+        if checkpoint.exists():
+            training.restore(checkpoint)
+        result: Result = {}
+        try:
+            training.run()
+        except NonFiniteLossError as error:
+            result = {
+                "stopped": str(error),
+                "stopped_epoch": training.epoch + 1,
+                "stopped_step": training.batch + 1,
+                "stopped_share": (training.batch + 1) / training.M,
+            }
+        else:
+            posterior = Posterior([(training.model, training.guide)])
+            result = measure(Fitted(run, data, posterior, training.history.rows))
+        rows = training.history.rows
+        result |= {
+            "seconds": training.history.train_seconds,
+            "epochs": [row.epoch for row in rows],
+            "validation_errors": [row.validation_error for row in rows],
+            "free_energies": [row.free_energy for row in rows],
+        }
+        write_text(path, json.dumps(result, indent=1) + "\n")
+        if not keep:
+            checkpoint.unlink(missing_ok=True)
+    return result
+
+
+def fit_points(
+    points: Mapping[str, DictConfig], measure: Callable[[Fitted], Result], words: Callable[[Result], str]
+) -> dict[str, Result]:
+    """Fit one point after another, with a line for each: its name, `words` on its result, its time."""
+    results = {}
+    for i, (name, config) in enumerate(points.items(), 1):
+        began = perf_counter()
+        results[name] = fit_point(config, measure, progress=Silent())
+        stopped = "stopped" in results[name]
+        said = f"not finite in epoch {results[name]['stopped_epoch']}" if stopped else words(results[name])
+        print(f"[{i}/{len(points)}] {name}: {said} ({perf_counter() - began:.0f} s)", flush=True)
+    return results
+
+
+def load(config: DictConfig) -> Dataset:
+    """The data that a configuration names; points that share them share the tensors."""
+    return _load(json.dumps(OmegaConf.to_container(config, resolve=True), sort_keys=True))
+
+
+@lru_cache(maxsize=2)
+def _load(config: str) -> Dataset:
+    data: Dataset = hydra.utils.instantiate(json.loads(config)).load()
+    return data
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Aligned columns of text, the first to the left; numbers are shown as given, so round them first."""
+    lines = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(w) if i else cell.ljust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+def command(main: Callable[[Sequence[str]], object]) -> None:
+    """Run a study's `main` on the command line, with one line instead of a traceback for bad input."""
+    try:
+        main(sys.argv[1:])
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,46 @@
+"""Telling inputs of another kind from those a model was trained on, by how unsure it is of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import rankdata
+from torch import Tensor
+
+Array = np.ndarray | Tensor
+
+
+def auroc(inside: Array, outside: Array) -> float:
+    r"""Area under the ROC curve: P(score of an outsider > score of an insider), a tie counting one half.
+
+    .. math::
+        \text{AUROC} = \frac{R - n(n+1)/2}{n m}
+
+    with R the sum of the ranks of the n `outside` scores among all n + m (Mann and Whitney's statistic).
+    0.5 is guessing, 1 is a perfect separation.
+
+    Args:
+        inside: Scores of inputs like the training data, `(m,)`.
+        outside: Scores of inputs of another kind, `(n,)`; these should be larger.
+
+    Raises:
+        ValueError: Scores that are not finite, or none.
+    """
+    m, n = _scores("inside", inside), _scores("outside", outside)
+    ranks = rankdata(np.concatenate([m, n]))[len(m) :]
+    return float((ranks.sum() - len(n) * (len(n) + 1) / 2) / (len(m) * len(n)))
+
+
+def roc_curve(inside: Array, outside: Array, points: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """False alarms among `inside` and hits among `outside`, as shares, for thresholds from high to low."""
+    m, n = np.sort(_scores("inside", inside)), np.sort(_scores("outside", outside))
+    thresholds = np.quantile(np.concatenate([m, n]), np.linspace(1, 0, points))
+    alarms = 1 - np.searchsorted(m, thresholds, side="right") / len(m)
+    hits = 1 - np.searchsorted(n, thresholds, side="right") / len(n)
+    return np.append(alarms, 1.0), np.append(hits, 1.0)
+
+
+def _scores(name: str, values: Array) -> np.ndarray:
+    array = np.asarray(values, dtype=float)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be a vector of finite scores, got shape {array.shape}")
+    return array
