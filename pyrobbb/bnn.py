@@ -120,24 +120,18 @@ class BayesianNetwork(PyroModule):
         Raises:
             ValueError: If the network does not return one row per row of `x`.
         """
+        network = self.network  # here and not within vmap, for Pyro registers its parameters on the way
         first = self.sites[0]
         draws = weights[first].shape[: weights[first].dim() - self._buffer(first).dim()]
         if not draws:
-            return self._call(weights, x)
+            return _call(network, weights, x)
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
         try:
-            output = vmap(lambda w: self._call(w, x), randomness="different")(flat)
+            output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
         except RuntimeError:  # a module that torch cannot batch, an LSTM for one
             each = zip(*(w.unbind() for w in flat.values()), strict=True)
-            output = torch.stack([self._call(dict(zip(flat, w, strict=True)), x) for w in each])
+            output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
         return output.reshape(*draws, *output.shape[1:])
-
-    def _call(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        output = functional_call(self.network, dict(weights), (x,))
-        if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
-            what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")
-        return output
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """One draw of p(y, w | x); with `y`, y is observed and its log-likelihood counts N/B times.
@@ -159,3 +153,11 @@ class BayesianNetwork(PyroModule):
             with torch.no_grad():
                 value = law.sample() if y is None else y
             return pyro.sample("y", law, obs=value)
+
+
+def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    output = functional_call(network, dict(weights), (x,))
+    if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
+        what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")
+    return output
