@@ -48,4 +48,4 @@ def test_the_tutorial_s_intervals_widen_off_the_data(executed):
 def test_restarts_agree_on_functions_and_not_on_weights(executed):
     lines = words(executed["arviz"]).splitlines()
     of_weights, of_functions = (float(line.split()[-1]) for line in lines if line.startswith("median R-hat"))
-    assert of_functions < of_weights
+    assert of_functions < of_weights - 0.3
