@@ -57,5 +57,6 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
         loos = {name: az.loo(data, pointwise=True) for name, data in posteriors.items()}
         table = az.compare(dict(loos))
     table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
+    table["elpd_diff"] = table["elpd_diff"].abs()  # the generations differ in its sign
     table["k_bad"] = [float((np.asarray(loos[name].pareto_k) > 0.7).mean()) for name in table.index]
     return table[["elpd", "se", "p", "elpd_diff", "dse", "weight", "k_bad"]].astype(float)
