@@ -14,6 +14,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from guides.initial import Constant, Initial, network
+from pyrobbb.isolation import unique_name
 
 
 class MeanFieldNormal(PyroModule):
@@ -39,7 +40,7 @@ class MeanFieldNormal(PyroModule):
         init_loc: Initial = network,
         init_rho: float | Initial = -5.0,
     ) -> None:
-        super().__init__()
+        super().__init__(unique_name("mean_field"))
         self._model = (model,)  # a tuple, so that the model's parameters do not become the guide's
         self.init_loc = init_loc
         self.init_rho = init_rho if callable(init_rho) else Constant(init_rho)

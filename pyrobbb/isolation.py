@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import pyro
 import torch
+
+_COUNTER = count(1)
 
 
 def _cuda_index(device: torch.device | str) -> int | None:
@@ -41,6 +44,15 @@ def isolated(
             if index is not None:
                 torch.cuda.default_generators[index].manual_seed(seed)
         yield
+
+
+def unique_name(kind: str) -> str:
+    """A name for a Pyro module that no other has in this process.
+
+    Pyro's parameter store is global and keyed by name: two modules of one name would share parameters,
+    the second starting from what the first was trained to.
+    """
+    return f"{kind}_{next(_COUNTER)}"
 
 
 def random_state(device: torch.device | str) -> dict[str, torch.Tensor]:
