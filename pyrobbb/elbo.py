@@ -40,23 +40,23 @@ class RecordingELBO(Trace_ELBO):
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
         model_trace, guide_trace = super()._get_trace(model, guide, args, kwargs)
-        self.terms.append(terms_of(model_trace, guide_trace))
+        with torch.no_grad():
+            self.terms.append(terms_of(model_trace, guide_trace))
         return model_trace, guide_trace
 
 
 def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
     """KL estimate and negative log-likelihood of one pair of scored traces, without scales."""
-    with torch.no_grad():
-        kl: Any = 0.0
-        nll: Any = 0.0
-        for site in guide_trace.nodes.values():
-            if site["type"] == "sample":
-                kl = kl + site["unscaled_log_prob"].sum()
-        for site in model_trace.nodes.values():
-            if site["type"] == "sample" and site["is_observed"]:
-                nll = nll - site["unscaled_log_prob"].sum()
-            elif site["type"] == "sample":
-                kl = kl - site["unscaled_log_prob"].sum()
+    kl: Any = 0.0
+    nll: Any = 0.0
+    for site in guide_trace.nodes.values():
+        if site["type"] == "sample":
+            kl = kl + site["unscaled_log_prob"].sum()
+    for site in model_trace.nodes.values():
+        if site["type"] == "sample" and site["is_observed"]:
+            nll = nll - site["unscaled_log_prob"].sum()
+        elif site["type"] == "sample":
+            kl = kl - site["unscaled_log_prob"].sum()
     return Terms(torch.as_tensor(kl), torch.as_tensor(nll))
 
 

@@ -148,7 +148,7 @@ class Training:
             self.model,
             self.guide,
             self.optimizer,
-            self.train.head(min(self.batch_size, 8)),
+            self.train.head(self.batch_size),
             samples=samples,
             vectorize=vectorize,
             fast=fast,

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pyro
 import pytest
 import torch
-from pyro.infer.autoguide import AutoNormal
+from pyro.infer.autoguide import (
+    AutoDelta,
+    AutoDiagonalNormal,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 from torch import nn
 
 from guides.initial import Uniform
@@ -14,8 +24,13 @@ from pyrobbb import kl, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.elbo import ReferenceStep
-from pyrobbb.fast.choose import gradients, make_step
+from pyrobbb.fast import choose
+from pyrobbb.fast.choose import gradients, make_step, parameters
+from pyrobbb.fast.inject import Injected
 from pyrobbb.fast.mean_field import MeanFieldStep
+from pyrobbb.fast.program_step import ProgramStep
+from pyrobbb.fast.programs import pyro_program
+from pyrobbb.fast.record import CannotRecordError
 from pyrobbb.isolation import isolated
 
 N, B = 30, 6
@@ -34,12 +49,12 @@ PRIORS = {
         default=priors.Normal(), where={"0.bias": priors.Deterministic()}
     ),
 }
-LIKELIHOODS = {
-    "categorical": likelihoods.Categorical(),
-    "bernoulli": likelihoods.Bernoulli(),
-    "normal": likelihoods.Normal(scale=0.5),
-    "normal_learnt": likelihoods.Normal(scale=0.5, learn_scale=True),
-    "heteroscedastic": likelihoods.HeteroscedasticNormal(),
+LIKELIHOODS: dict[str, Callable[[], likelihoods.Likelihood]] = {
+    "categorical": likelihoods.Categorical,
+    "bernoulli": likelihoods.Bernoulli,
+    "normal": partial(likelihoods.Normal, scale=0.5),
+    "normal_learnt": partial(likelihoods.Normal, scale=0.5, learn_scale=True),
+    "heteroscedastic": likelihoods.HeteroscedasticNormal,
 }
 SHARES = {
     "uniform": kl.Uniform(),
@@ -48,79 +63,142 @@ SHARES = {
     "tempered": kl.Tempered(temperature=0.1),
     "full": kl.Full(),
 }
+AUTOGUIDES = {
+    "auto_normal": AutoNormal,
+    "auto_diagonal_normal": AutoDiagonalNormal,
+    "auto_low_rank": partial(AutoLowRankMultivariateNormal, rank=2),
+    "auto_multivariate_normal": AutoMultivariateNormal,
+    "auto_delta": AutoDelta,
+    "mean_field": MeanFieldNormal,
+}
+KINDS = {"passes": (MeanFieldStep, 0), "program": (ProgramStep, 10**9)}  # and the size up to which "small"
 
 
-def rows(likelihood: likelihoods.Likelihood, dtype: torch.dtype = torch.float32) -> Split:
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(B, 4, generator=generator, dtype=dtype)
-    if isinstance(likelihood, likelihoods.Categorical):
-        return Split(x, torch.arange(B) % 3)
-    y = torch.rand(B, 3, generator=generator, dtype=dtype)
-    return Split(x, y.round() if isinstance(likelihood, likelihoods.Bernoulli) else y)
+def flat_guide(model: BayesianNetwork) -> MeanFieldNormal:
+    return MeanFieldNormal(model, init_rho=Uniform(-4.0, 1.0))
 
 
-def parts(prior: priors.Prior, likelihood: likelihoods.Likelihood, dtype: torch.dtype = torch.float32):
-    with isolated(1):
-        net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, likelihood.width(3))).to(dtype)
-        model = BayesianNetwork(net, prior, likelihood, N)
-        guide = MeanFieldNormal(model, init_rho=Uniform(-4.0, 1.0))
-        data = rows(likelihood, dtype)
-        guide(data.x, data.y)
-    parameters = [*guide.parameters(), *model.parameters()]
-    return model, guide, torch.optim.Adam(parameters, lr=1e-2, fused=True), data
+class Case:
+    """A small model, its guide and an optimiser over both."""
+
+    def __init__(
+        self,
+        prior: priors.Prior,
+        likelihood: str = "categorical",
+        make_guide: Callable[[Any], nn.Module] = flat_guide,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        with isolated(1):
+            law = LIKELIHOODS[likelihood]()
+            net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, law.width(3))).to(dtype)
+            self.model = BayesianNetwork(net, prior, law, N)
+            self.guide = make_guide(self.model)
+            x, y = torch.randn(B, 4, dtype=dtype), torch.rand(B, 3, dtype=dtype)
+            if likelihood == "categorical":
+                y = torch.arange(B) % 3
+            elif likelihood == "bernoulli":
+                y = y.round()
+            self.data = Split(x, y)
+            self.guide(x, y)
+        both = [*self.guide.parameters(), *self.model.parameters()]
+        self.optimizer = torch.optim.Adam(both, lr=1e-2, fused=True)
+        self.said: list[str] = []
+
+    def step(self, **options: Any) -> Any:
+        with isolated(3):
+            return make_step(
+                self.model, self.guide, self.optimizer, self.data, say=self.said.append, **options
+            )
+
+    def reference(self, samples: int = 1, vectorize: bool = False) -> ReferenceStep:
+        return ReferenceStep(self.model, self.guide, self.optimizer, samples=samples, vectorize=vectorize)
+
+    def assert_close(
+        self, step: Any, *, samples: int = 1, share: kl.Share | None = None, rtol: float = 1e-5
+    ) -> None:
+        pi = (share or kl.Geometric()).share(2, N // B, 1, B / N)
+        with isolated(5):
+            noise = torch.randn(step.noise_shape, dtype=self.data.x.dtype)
+            ours = gradients(step, self.data, noise, share=pi)
+            reference = self.reference(samples, vectorize=len(step.noise_shape) == 1)
+            theirs = gradients(reference, self.data, noise, share=pi, N=N)
+        for a, b in zip(ours, theirs, strict=True):
+            assert float((a - b).norm()) <= rtol * float(b.norm())
 
 
-def assert_close(
-    prior, likelihood, share, data_share, *, samples=1, fast="eager", dtype=torch.float32, rtol=1e-5
-) -> None:
-    model, guide, optimizer, data = parts(prior, likelihood, dtype)
-    messages: list[str] = []
-    with isolated(5):
-        step = make_step(
-            model, guide, optimizer, data.head(2), samples=samples, fast=fast, say=messages.append
-        )
-        assert isinstance(step, MeanFieldStep), messages
-        noise = torch.randn(samples, guide.loc.numel(), dtype=dtype)
-        ours = gradients(step, data, noise, share=share)
-        reference = ReferenceStep(model, guide, optimizer, samples=samples)
-        theirs = gradients(reference, data, noise, share=share, N=round(B / data_share))
-    for a, b in zip(ours, theirs, strict=True):
-        assert float((a - b).norm()) <= rtol * float(b.norm())
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
+    chosen, small = KINDS[request.param]
+    monkeypatch.setattr(choose, "_SMALL", small)
+    return chosen
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("share", SHARES)
-def test_same_noise_same_terms_and_gradients(prior: str, likelihood: str, share: str) -> None:
-    M = N // B
-    pi = SHARES[share].share(2, M, 1, B / N)
-    assert_close(PRIORS[prior], LIKELIHOODS[likelihood], pi, B / N)
+def test_same_noise_same_terms_and_gradients(prior: str, likelihood: str, kind: type) -> None:
+    case = Case(PRIORS[prior], likelihood)
+    step = case.step(fast="eager")
+    assert type(step) is kind
+    assert not case.said
+    for share in SHARES.values():
+        case.assert_close(step, share=share)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("guide", AUTOGUIDES)
+def test_pyros_program_is_pyros_program(guide: str, prior: str, likelihood: str) -> None:
+    case = Case(PRIORS[prior], likelihood, AUTOGUIDES[guide])
+    program = pyro_program(case.model, case.guide, parameters(case.optimizer), 1)
+    with isolated(0):
+        with Injected(None) as counting:
+            program(None, torch.ones(()), case.data.x, case.data.y)
+        step = ProgramStep(program, case.optimizer, (counting.used,))
+        for share in SHARES.values():
+            case.assert_close(step, share=share)
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_same_in_double_precision(prior: str) -> None:
-    assert_close(
-        PRIORS[prior], likelihoods.Normal(learn_scale=True), 0.3, B / N, dtype=torch.float64, rtol=1e-12
-    )
+def test_same_in_double_precision(prior: str, kind: type) -> None:
+    case = Case(PRIORS[prior], "normal_learnt", dtype=torch.float64)
+    case.assert_close(case.step(fast="eager"), rtol=1e-12)
 
 
 @pytest.mark.parametrize("samples", [2, 5])
-def test_several_draws_average_as_in_pyro(samples: int) -> None:
-    assert_close(PRIORS["mixture"], LIKELIHOODS["normal_learnt"], 0.2, B / N, samples=samples)
+def test_several_draws_average_as_in_pyro(samples: int, kind: type) -> None:
+    case = Case(PRIORS["per_parameter"], "normal_learnt")
+    step = case.step(fast="eager", samples=samples)
+    assert step.noise_shape == (samples, case.guide.loc.numel())
+    case.assert_close(step, samples=samples)
 
 
 @pytest.mark.parametrize("prior", ["mixture", "per_parameter", "fan_in", "student_t"])
-def test_compiled_agrees_too(prior: str) -> None:
-    pytest.importorskip("torch._inductor")
-    assert_close(PRIORS[prior], LIKELIHOODS["categorical"], 0.2, B / N, fast="compiled")
+def test_compiled_passes_agree_too(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "_SMALL", 0)
+    case = Case(PRIORS[prior])
+    step = case.step(fast="compiled")
+    assert type(step) is MeanFieldStep
+    assert len(case.said) == 1
+    assert "compiled" in case.said[0]
+    case.assert_close(step)
 
 
-def test_a_network_with_dropout_uses_the_same_masks() -> None:
-    model, guide, optimizer, data = parts(PRIORS["normal"], LIKELIHOODS["categorical"])
-    model.network.append(nn.Dropout(0.5))
-    with isolated(2):
-        step = make_step(model, guide, optimizer, data, fast="eager")
-    assert isinstance(step, MeanFieldStep)
+@pytest.mark.parametrize(("guide", "samples"), [(flat_guide, 1), (flat_guide, 3), (AutoNormal, 2)])
+def test_compiled_programs_agree_too(guide: Any, samples: int) -> None:
+    case = Case(PRIORS["mixture"], "normal_learnt", guide)
+    step = case.step(fast="compiled", samples=samples)
+    assert type(step) is ProgramStep, case.said
+    case.assert_close(step, samples=samples)
+    short = case.data.head(4)
+    with isolated(0):
+        terms = step(short.x, short.y, 0.1, 4 / N)  # a batch of another shape runs uncompiled
+    assert torch.isfinite(terms.kl + terms.nll)
+
+
+def test_a_network_with_dropout_uses_the_same_masks(kind: type) -> None:
+    case = Case(PRIORS["normal"])
+    case.model.network.append(nn.Dropout(0.5))
+    assert type(case.step(fast="eager")) is kind
 
 
 class Wider(MeanFieldNormal):
@@ -138,16 +216,23 @@ class OtherGuide(MeanFieldNormal):
         self.extra = nn.Parameter(torch.zeros(3))
 
 
-class Correlated(priors._Elementwise):
-    def law(self, parameter: torch.Tensor):
-        raise NotImplementedError
+class Correlated(priors.Prior):
+    """A prior whose weights are not independent as far as anyone can see."""
 
-    def distribution(self, name: str, parameter: torch.Tensor):
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
         n = parameter.numel()
         base = pyro.distributions.MultivariateNormal(torch.zeros(n), torch.eye(n))
         return pyro.distributions.TransformedDistribution(
             base, [torch.distributions.transforms.ReshapeTransform((n,), parameter.shape)]
         )
+
+
+class ScaledTwice(BayesianNetwork):
+    """A model that tempers itself."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        with pyro.poutine.scale(scale=0.5):
+            return super().forward(x, y)
 
 
 @pytest.mark.parametrize(
@@ -159,46 +244,95 @@ class Correlated(priors._Elementwise):
         (MeanFieldNormal, Correlated(), "TransformedDistribution"),
     ],
 )
-def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide, prior, why: str) -> None:
-    data = rows(LIKELIHOODS["categorical"])
-    said: list[str] = []
+def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide: Any, prior: Any, why: str) -> None:
+    case = Case(prior, make_guide=make_guide)
+    step = case.step()
+    assert type(step) is ReferenceStep
     with isolated(1):
-        net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-        model = BayesianNetwork(net, prior, LIKELIHOODS["categorical"], N)
-        guide = make_guide(model)
-        guide(data.x, data.y)
-        optimizer = torch.optim.Adam([*guide.parameters(), *model.parameters()])
-        step = make_step(model, guide, optimizer, data, say=said.append)
-        assert isinstance(step, ReferenceStep)
-        step(data.x, data.y, 0.2, B / N)
-    assert len(said) == 1
-    assert "Pyro's own SVI" in said[0]
-    assert why in said[0]
+        step(case.data.x, case.data.y, 0.2, B / N)
+    assert len(case.said) == 1
+    assert "Pyro's own SVI" in case.said[0]
+    assert why in case.said[0]
 
 
-def test_no_compiler_still_trains_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_scales_its_own_sites_is_not_recorded() -> None:
+    case = Case(PRIORS["normal"], make_guide=AutoNormal)
+    case.model.__class__ = ScaledTwice
+    program = pyro_program(case.model, case.guide, parameters(case.optimizer), 1)
+    with isolated(0), pytest.raises(CannotRecordError, match="scaled or masked"):
+        program(None, torch.ones(()), case.data.x, case.data.y)
+
+
+class Looking(nn.Module):
+    """A layer whose path depends on the data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if float(x.detach().sum()) > 0 else 2 * x
+
+
+def test_a_network_that_looks_at_values_runs_the_reference() -> None:
+    case = Case(PRIORS["normal"], make_guide=AutoNormal)
+    case.model.network.append(Looking())
+    step = case.step(fast="compiled")
+    assert type(step) is ReferenceStep
+    assert len(case.said) == 1
+    assert "cannot be compiled" in case.said[0]
+
+
+@pytest.mark.parametrize("make_guide", [flat_guide, AutoNormal])
+def test_no_compiler_still_trains_and_says_so(
+    make_guide: Any, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
     def absent(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no C++ compiler")
 
     monkeypatch.setattr("torch._inductor.standalone_compile", absent)
-    model, guide, optimizer, data = parts(PRIORS["mixture"], LIKELIHOODS["categorical"])
-    said: list[str] = []
+    case = Case(PRIORS["mixture"], make_guide=make_guide)
+    step = case.step(fast="compiled")
+    assert type(step) is (kind if make_guide is flat_guide else ReferenceStep)
+    before = [p.detach().clone() for p in case.guide.parameters()]
     with isolated(1):
-        step = make_step(model, guide, optimizer, data, fast="compiled", say=said.append)
-        before = guide.loc.detach().clone()
-        terms = step(data.x, data.y, 0.2, B / N)
-    assert isinstance(step, MeanFieldStep)
+        terms = step(case.data.x, case.data.y, 0.2, B / N)
     assert torch.isfinite(terms.kl + terms.nll)
-    assert not torch.equal(before, guide.loc)
-    assert len(said) == 1
-    assert "no C++ compiler" in said[0]
+    assert not any(torch.equal(a, b) for a, b in zip(before, case.guide.parameters(), strict=True))
+    assert len(case.said) == 1
+    assert "no C++ compiler" in case.said[0]
 
 
-def test_a_short_run_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_is_not_compiled(monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("compiled")
 
     monkeypatch.setattr("torch._inductor.standalone_compile", refuse)
-    model, guide, optimizer, data = parts(PRIORS["mixture"], LIKELIHOODS["categorical"])
-    with isolated(1):
-        assert isinstance(make_step(model, guide, optimizer, data, steps=1000), MeanFieldStep)
+    case = Case(PRIORS["mixture"])
+    assert type(case.step(steps=1000)) is kind
+    assert not case.said
+
+
+def test_off_is_pyros_own() -> None:
+    case = Case(PRIORS["mixture"])
+    assert type(case.step(fast="off")) is ReferenceStep
+    assert not case.said
+
+
+def test_point_parameters_train_alike(kind: type) -> None:
+    """Two steps: gradients of parameters without a prior do not add up from step to step."""
+    ends = []
+    for fast in ("eager", "off"):
+        case = Case(PRIORS["partly_deterministic"], "normal_learnt")
+        step = case.step(fast=fast)
+        with isolated(0):
+            noise = torch.randn(2, 1, case.guide.loc.numel())
+        with isolated():
+            for row in noise:
+                if fast == "off":
+                    with Injected(row.flatten()):
+                        step(case.data.x, case.data.y, 0.2, B / N)
+                else:
+                    step.evaluate(case.data.x, case.data.y, 0.2, row)
+                    case.optimizer.step()
+                    step.clear()
+        ends.append({k: v.detach().clone() for k, v in case.model.named_parameters()})
+    assert ends[0]
+    for name in ends[0]:
+        torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-5, atol=1e-7)

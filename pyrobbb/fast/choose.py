@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pyro import poutine
@@ -13,16 +13,21 @@ from torch import Tensor, nn
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.elbo import ReferenceStep, Step
+from pyrobbb.fast.graph import GraphStep, capturable
 from pyrobbb.fast.inject import Injected
 from pyrobbb.fast.kl import Law, NotElementwiseError, laws
 from pyrobbb.fast.mean_field import MeanFieldStep
+from pyrobbb.fast.program_step import ProgramStep
+from pyrobbb.fast.programs import flat_program, pyro_program
 from pyrobbb.fast.record import CannotCompileError, CannotRecordError
 
-Fast = Literal["auto", "compiled", "eager", "off"]
 FAST = ("auto", "compiled", "eager", "off")
 
-_GAIN = 40e-9  # seconds that compilation saves per weight, draw and step, on two cores
-_COST = 20.0  # seconds that it takes at most the first time
+# What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
+# and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
+_MEAN_FIELD = (0.3e-3, 40e-9, 20.0)
+_PYRO = (3e-3, 40e-9, 60.0)
+_SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 
 
 class NotFastError(ValueError):
@@ -49,58 +54,107 @@ def make_step(
         model: The Pyro model, on its device.
         guide: The Pyro guide, with its parameters made.
         optimizer: Over the parameters of both.
-        first: A few rows of data, to try the step on.
+        first: A batch of full size, to record with and to compare both paths on.
         samples: Weight draws per step.
         vectorize: Let the reference path evaluate these draws as one batch.
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
         steps: Steps that the whole training will take; a short one is not worth a compilation.
-        say: Told in one line what was lost.
+        say: Told in one line what was lost, and how long a compilation took.
     """
+    reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize)
     if fast == "off":
-        return ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize)
+        return reference
+    size = sum(p.numel() for p in guide.parameters()) * samples // 2
+
+    def worth(constant: float, each: float, cost: float) -> bool:
+        return fast == "compiled" or (fast == "auto" and (constant + each * size) * steps > cost)
+
     try:
-        runs = _runs(model, guide, first)
-        assert isinstance(model, BayesianNetwork)
-        size = sum(law.length for law in runs)
-        worth = fast == "compiled" or (fast == "auto" and size * samples * steps * _GAIN > _COST)
-        step = _make(model, guide, optimizer, runs, samples, worth, say)
-        _check(step, model, guide, first)
+        try:
+            runs = _runs(model, guide, first)
+        except NotFastError as reason:
+            step: MeanFieldStep | ProgramStep = _pyro(
+                model, guide, optimizer, first, samples, worth(*_PYRO), reason, say
+            )
+        else:
+            assert isinstance(model, BayesianNetwork)
+            step = _mean_field(model, guide, optimizer, first, runs, samples, worth(*_MEAN_FIELD), say)
+        _check(step, model, guide, first, samples)
     except NotFastError as reason:
         say(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
-        return ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize)
-    return step
+        return reference
+    if not first.x.is_cuda:
+        return step
+    if not capturable(optimizer):
+        say(f"training without a CUDA graph: {type(optimizer).__name__} cannot be captured")
+        return step
+    return GraphStep(step)
 
 
-def _make(
+def _mean_field(
     model: BayesianNetwork,
-    guide: nn.Module,
+    guide: Any,
     optimizer: torch.optim.Optimizer,
+    first: Split,
     runs: list[Law],
     samples: int,
-    worth: bool,
+    compiled: bool,
     say: Callable[[str], None],
-) -> MeanFieldStep:
-    if worth:
+) -> MeanFieldStep | ProgramStep:
+    size = guide.loc.numel()
+
+    def make(compiled: bool) -> MeanFieldStep | ProgramStep:
+        if size * samples > _SMALL:
+            return MeanFieldStep(model, guide, optimizer, runs, samples=samples, compiled=compiled)
+        program = flat_program(model, guide, runs, parameters(optimizer), samples)
+        batch = (first.x, first.y) if compiled else None
+        return ProgramStep(program, optimizer, (samples, size), batch)
+
+    if compiled:
         began = perf_counter()
         try:
-            step = MeanFieldStep(model, guide, optimizer, runs, samples=samples, compiled=True)
+            step = make(True)
         except (CannotCompileError, CannotRecordError) as reason:
             say(f"training without compiled code, about four times slower: {reason}")
         else:
             say(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
             return step
-    return MeanFieldStep(model, guide, optimizer, runs, samples=samples)
+    return make(False)
+
+
+def _pyro(
+    model: nn.Module,
+    guide: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    first: Split,
+    samples: int,
+    compiled: bool,
+    reason: Exception,
+    say: Callable[[str], None],
+) -> ProgramStep:
+    # Without compilation it gains nothing on the CPU; on CUDA it can still become a graph.
+    if not compiled and not first.x.is_cuda:
+        raise NotFastError(f"{reason}, and this run is too short for a compilation of its program to pay")
+    program = pyro_program(model, guide, parameters(optimizer), samples)
+    began = perf_counter()
+    try:
+        with torch.random.fork_rng([first.x.device] if first.x.is_cuda else []), Injected(None) as counting:
+            program(None, torch.ones_like(parameters(optimizer)[0][:0].sum()), first.x, first.y)
+        step = ProgramStep(program, optimizer, (counting.used,), (first.x, first.y) if compiled else None)
+    except (CannotCompileError, CannotRecordError) as other:
+        raise NotFastError(f"{reason}, and its program cannot be compiled: {other}") from other
+    if compiled:
+        say(f"compiled Pyro's program in {perf_counter() - began:.1f} s; the result is kept on disk")
+    return step
 
 
 def _runs(model: nn.Module, guide: Any, first: Split) -> list[Law]:
     """The prior, weight by weight in the guide's order; NotFastError for another kind of guide."""
     if not isinstance(model, BayesianNetwork):
         raise NotFastError(f"the model is a {type(model).__name__}, not a BayesianNetwork")
-    flat = {"loc", "rho"}
-    if (
-        not (hasattr(guide, "split") and hasattr(guide, "shapes"))
-        or {name for name, p in guide.named_parameters() if p.dim() == 1} != flat
-    ):
+    if not (hasattr(guide, "split") and hasattr(guide, "shapes")) or {
+        name for name, p in guide.named_parameters() if p.dim() == 1
+    } != {"loc", "rho"}:
         raise NotFastError(
             f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
         )
@@ -114,13 +168,17 @@ def _runs(model: nn.Module, guide: Any, first: Split) -> list[Law]:
         raise NotFastError(str(reason)) from reason
 
 
-def _check(step: MeanFieldStep, model: BayesianNetwork, guide: nn.Module, first: Split) -> None:
+def _check(
+    step: MeanFieldStep | ProgramStep, model: Any, guide: nn.Module, first: Split, samples: int
+) -> None:
     """NotFastError unless the step and Pyro's see the same terms and gradients on the same noise."""
-    reference = ReferenceStep(model, guide, step.optimizer, samples=step.samples)
-    noise = torch.randn(step.samples, step.loc.numel(), dtype=step.loc.dtype).to(step.loc.device)
-    with torch.random.fork_rng(_cuda(step.loc)):
+    flat = len(step.noise_shape) == 2  # draw after draw, else in the order of Pyro's vectorised draws
+    reference = ReferenceStep(model, guide, step.optimizer, samples=samples, vectorize=not flat)
+    noise = torch.randn(step.noise_shape, dtype=step.share.dtype).to(step.share.device)
+    devices = [first.x.device] if first.x.is_cuda else []
+    with torch.random.fork_rng(devices):
         ours = gradients(step, first, noise)
-    with torch.random.fork_rng(_cuda(step.loc)):
+    with torch.random.fork_rng(devices):
         theirs = gradients(reference, first, noise, N=model.N)
     for name, a, b in zip(("KL", "NLL", "gradient"), ours, theirs, strict=True):
         if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
@@ -131,25 +189,31 @@ def _check(step: MeanFieldStep, model: BayesianNetwork, guide: nn.Module, first:
 
 
 def gradients(
-    step: MeanFieldStep | ReferenceStep, rows: Split, noise: Tensor, *, share: float = 1.0, N: int = 1
+    step: MeanFieldStep | ProgramStep | ReferenceStep,
+    rows: Split,
+    noise: Tensor,
+    *,
+    share: float = 1.0,
+    N: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """KL, NLL and the gradient of F = share KL - log P(D_i | w) that a step sees on given noise.
 
-    `noise` has shape (samples, D), `N` is the model's number of data. No parameter changes.
+    `noise` has the step's `noise_shape`, `N` is the model's number of data. No parameter changes.
     """
-    parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
-    for parameter in parameters:
+    changed = parameters(step.optimizer)
+    for parameter in changed:
         parameter.grad = None
-    if isinstance(step, MeanFieldStep):
-        terms = step.evaluate(rows.x, rows.y, share, noise)
-    else:
+    if isinstance(step, ReferenceStep):
         with Injected(noise.flatten()):
             terms = step.evaluate(rows.x, rows.y, share, len(rows) / N)
-    parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
-    for parameter in parameters:
+    else:
+        terms = step.evaluate(rows.x, rows.y, share, noise)
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in changed]
+    for parameter in changed:
         parameter.grad = None
     return terms.kl.clone(), terms.nll.clone(), torch.cat([part.flatten() for part in parts])
 
 
-def _cuda(tensor: Tensor) -> list[torch.device]:
-    return [tensor.device] if tensor.is_cuda else []
+def parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Everything that `optimizer` trains, in its order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -15,18 +15,21 @@ class Injected(TorchDispatchMode):
     """While active, `rsample` of normal laws takes its noise from `noise`, in order of the draws.
 
     Args:
-        noise: Standard normals, one-dimensional; used up from the front.
+        noise: Standard normals, one-dimensional; used up from the front. None: let the program draw,
+            and only count in `used`.
 
     Raises:
         ValueError: If the program draws more than `noise` holds.
     """
 
-    def __init__(self, noise: Tensor) -> None:
+    def __init__(self, noise: Tensor | None) -> None:
         super().__init__()
         self.noise, self.used = noise, 0
 
     def _next(self, like: Tensor) -> Tensor:
         begin, self.used = self.used, self.used + like.numel()
+        if self.noise is None:
+            return torch.randn(like.shape, dtype=like.dtype, device=like.device)
         if self.used > self.noise.numel():
             raise ValueError(f"the program draws more than the {self.noise.numel()} normals it was given")
         return self.noise[begin : self.used].reshape(like.shape).to(like)

@@ -95,6 +95,18 @@ def _merge(run: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> Law:
     return Law(family, constants, vectors, sum(next(iter(p.values())).numel() for _, p in run))
 
 
+def score_all(runs: Sequence[Law], w: Tensor, sigma: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+    """Log q - log P and d log P / dw of each weight; all of shape `(*draws, D)` but `sigma`, `(D,)`."""
+    parts = [
+        law.score(part, list(law.vectors.values()))
+        for law, part in zip(runs, w.split([law.length for law in runs], dim=-1), strict=True)
+    ]
+    log_prior, slope = (
+        torch.cat(values, dim=-1) if len(runs) > 1 else values[0] for values in zip(*parts, strict=True)
+    )
+    return -sigma.log() - 0.5 * eps * eps - 0.5 * math.log(2 * math.pi) - log_prior, slope
+
+
 def one_pass(
     law: Law,
     share: Tensor,

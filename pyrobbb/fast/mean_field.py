@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.elbo import Terms
 from pyrobbb.fast.kl import Law, one_pass
-from pyrobbb.fast.noise import draw_key, normals
+from pyrobbb.fast.noise import Normals
 from pyrobbb.fast.record import Program, compile, record
 
 
@@ -45,13 +45,13 @@ class MeanFieldStep:
         self.loc: nn.Parameter = guide.loc
         self.rho: nn.Parameter = guide.rho
         size = self.loc.numel()
-        half = (size + 1) // 2
-        self.noise = torch.zeros(2 * half, dtype=self.loc.dtype, device=self.loc.device)
-        self.eps = self.noise[:size]
+        self.normals = Normals(size, self.loc.detach(), compiled=compiled)
+        self.eps = self.normals.values
         self.w = torch.zeros_like(self.eps)
         self.to_loc, self.to_rho = torch.zeros_like(self.w), torch.zeros_like(self.w)
         self.part_loc = self.to_loc if samples == 1 else torch.zeros_like(self.w)
         self.part_rho = self.to_rho if samples == 1 else torch.zeros_like(self.w)
+        self.noise_shape = (samples, size)
         self.share = torch.zeros((), dtype=self.loc.dtype, device=self.loc.device)
         self.weights = {
             name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()
@@ -67,7 +67,6 @@ class MeanFieldStep:
         self.others = [p for g in optimizer.param_groups for p in g["params"] if p is not self.loc]
         self.others = [p for p in self.others if p is not self.rho]
         self.passes = self._make_passes(runs, compiled)
-        self.draw = self._make_noise(half, compiled)
 
     def _make_passes(self, runs: Sequence[Law], compiled: bool) -> list[Callable[[], Tensor]]:
         flats = (self.loc.detach(), self.rho.detach(), self.eps, self.w, self.part_loc, self.part_rho)
@@ -79,22 +78,9 @@ class MeanFieldStep:
             begin += law.length
 
             program = partial(one_pass, law)
-            run = _prepared(program, inputs) if compiled else program
+            run = compile(record(program, inputs), inputs) if compiled else program
             passes.append(_bound(run, inputs))
         return passes
-
-    def _make_noise(self, half: int, compiled: bool) -> Callable[[], object]:
-        if not compiled or self.noise.dtype != torch.float32 or self.noise.is_cuda:
-            return self.eps.normal_
-        key = torch.zeros(2, dtype=torch.int32)
-        inputs = [key, self.noise[:half], self.noise[half:]]
-        run = _prepared(normals, inputs)
-
-        def draw() -> None:
-            draw_key(key)
-            run(*inputs)
-
-        return draw
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         terms = self.evaluate(x, y, share)
@@ -113,6 +99,10 @@ class MeanFieldStep:
         `noise`, of shape `(samples, D)`, takes the place of fresh draws.
         """
         self.share.fill_(share)
+        return self.compute(x, y, noise)
+
+    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+        """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
         kl: Any = 0.0
         nll: Any = 0.0
         if self.samples > 1:
@@ -120,7 +110,7 @@ class MeanFieldStep:
             self.to_rho.zero_()
         for s in range(self.samples):
             if noise is None:
-                self.draw()
+                self.normals.draw()
             else:
                 self.eps.copy_(noise[s])
             kl_part, nll_part = self._one(x, y)
@@ -150,11 +140,6 @@ class MeanFieldStep:
                     parameter.grad = part if parameter.grad is None else parameter.grad + part
         assert isinstance(kl, Tensor)
         return kl, nll.detach()
-
-
-def _prepared(program: Program, inputs: Sequence[Tensor]) -> Program:
-    with torch.no_grad():
-        return compile(record(program, inputs), inputs)
 
 
 def _bound(program: Program, inputs: Sequence[Tensor]) -> Callable[[], Tensor]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -32,11 +34,39 @@ def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
         CannotRecordError: If the program looks at a tensor's value or otherwise resists.
     """
     try:
-        return make_fx(program, decomposition_table=RULES, tracing_mode="fake", _allow_non_fake_inputs=True)(
-            *inputs
-        )
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's deprecations of its own functions
+            return make_fx(
+                program, decomposition_table=RULES, tracing_mode="fake", _allow_non_fake_inputs=True
+            )(*inputs)
     except Exception as error:
         raise CannotRecordError(_first_line(error)) from error
+
+
+def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
+    """Make inputs of the tensors that a recording holds on to, such as parameters, after its own `inputs`.
+
+    They are the very tensors that the program used: whoever changes them in place changes its result.
+    """
+    nodes = graph.graph.nodes
+    last = [node for node in nodes if node.op == "placeholder"][inputs - 1]
+    held: dict[str, Tensor] = {}
+    lifted: dict[str, Any] = {}
+    for node in list(nodes):
+        if node.op != "get_attr":
+            continue
+        if node.target not in held:
+            held[node.target] = getattr(graph, node.target)
+            with graph.graph.inserting_after(last):
+                last = lifted[node.target] = graph.graph.placeholder(f"held_{len(held)}")
+            last.meta = dict(node.meta)
+        node.replace_all_uses_with(lifted[node.target])
+        graph.graph.erase_node(node)
+    for name in held:
+        delattr(graph, name)
+    graph.graph.lint()
+    graph.recompile()
+    return graph, [value.detach() for value in held.values()]
 
 
 def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
@@ -50,7 +80,8 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     try:
         import torch._inductor as inductor
 
-        with inductor.config.patch(_INDUCTOR):
+        with inductor.config.patch(_INDUCTOR), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except Exception as error:
         raise CannotCompileError(_first_line(error)) from error
