@@ -55,6 +55,11 @@ def test_uniform_is_one_over_m() -> None:
     assert shares(kl.Uniform(), 600, 6) == pytest.approx([1 / 100] * 100, abs=1e-12)
 
 
+def test_a_short_last_minibatch_carries_its_share_of_the_data() -> None:
+    """So that the KL's weight in Pyro's units, share * N / B, is 1 in every step."""
+    assert shares(kl.Uniform(), 20, 6) == pytest.approx([0.3, 0.3, 0.3, 0.1], abs=1e-15)
+
+
 def test_full_is_m_times_too_much() -> None:
     assert shares(kl.Full(), 10, 3) == [1.0] * 4
 

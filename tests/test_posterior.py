@@ -1,0 +1,415 @@
+"""Draws, moments and predictions of a fitted posterior, against closed forms and against each other."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from engine_fakes import law, network, normal
+from hypothesis import given
+from hypothesis import strategies as st
+from pyro.infer import autoguide
+from torch import Tensor, nn
+
+from guides.initial import Constant, Normal
+from guides.mean_field import MeanFieldNormal
+from pyrobbb import likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.isolation import isolated
+from pyrobbb.posterior import ClassPrediction, Posterior, ValuePrediction, moments
+
+PENDING = pytest.mark.xfail(strict=True, reason="waits for a change in pyrobbb/posterior.py")
+
+
+def set_up(model: BayesianNetwork, guide: nn.Module, features: int = 3) -> tuple[BayesianNetwork, Any]:
+    with isolated(0):
+        guide(torch.zeros(1, features))
+    return model, guide
+
+
+def class_posterior(seed: int = 0, spread: float = 1.0) -> Posterior:
+    """A posterior over class probabilities that disagrees with itself."""
+    model = BayesianNetwork(network(seed=seed), priors.Normal(), likelihoods.Categorical(), 12)
+    return Posterior([set_up(model, MeanFieldNormal(model, init_rho=math.log(math.expm1(spread))))])
+
+
+def linear_posterior(noise: float = 0.3, outputs: int = 1) -> Posterior:
+    model = BayesianNetwork(nn.Linear(3, outputs), priors.Normal(), likelihoods.Normal(scale=noise), 12)
+    guide = MeanFieldNormal(model, init_loc=Normal(scale=1.0), init_rho=Normal(scale=1.0, loc=-1.0))
+    return Posterior([set_up(model, guide)])
+
+
+def classified(posterior: Posterior, *args: Any, **options: Any) -> ClassPrediction:
+    prediction = posterior.predict(*args, **options)
+    assert isinstance(prediction, ClassPrediction)
+    return prediction
+
+
+def valued(posterior: Posterior, *args: Any, **options: Any) -> ValuePrediction:
+    prediction = posterior.predict(*args, **options)
+    assert isinstance(prediction, ValuePrediction)
+    return prediction
+
+
+# Draws
+
+
+def test_draw_s_is_the_same_however_many_are_asked_for() -> None:
+    posterior = class_posterior()
+    few, many = posterior.draw(2, seed=5), posterior.draw(6, seed=5)
+    each = list(posterior.each_draw(6, seed=5))
+    for name in posterior.model.sites:
+        assert torch.equal(many[name][:2], few[name])
+        assert torch.equal(many[name][4], each[4][name])
+        assert not torch.equal(many[name][0], many[name][1])
+        assert not torch.equal(posterior.draw(2, seed=6)[name], few[name])
+
+
+def test_draws_do_not_depend_on_what_else_is_random() -> None:
+    posterior = class_posterior()
+    before = posterior.draw(1)
+    generator = posterior.each_draw(2)
+    first = next(generator)
+    torch.randn(5)
+    second = next(generator)
+    for name, value in before.items():
+        assert torch.equal(first[name], value[0])
+        assert torch.equal(second[name], posterior.draw(2)[name][1])
+
+
+def test_chains_draw_differently() -> None:
+    one = class_posterior()
+    two = Posterior([one.chains[0], one.chains[0]])
+    assert not torch.equal(two.draw(1, chain=0)["0.weight"], two.draw(1, chain=1)["0.weight"])
+
+
+def test_draws_carry_no_graph() -> None:
+    posterior = class_posterior()
+    assert not posterior.draw(1)["0.weight"].requires_grad
+    assert not posterior.mean_weights()["0.weight"].requires_grad
+
+
+@law
+@given(st.integers(-(10**9), 10**12), st.integers(0, 3))
+def test_any_seed_serves(seed: int, chain: int) -> None:
+    posterior = Posterior(linear_posterior().chains * 4)
+    one, two = (posterior.draw(1, seed=seed, chain=chain)["bias"] for _ in range(2))
+    assert torch.equal(one, two)
+
+
+GUIDES: dict[str, Callable[[Any], nn.Module]] = {
+    "mean_field": partial(MeanFieldNormal, init_rho=Normal(scale=1.0, loc=-1.0)),
+    "auto_normal": partial(autoguide.AutoNormal, init_scale=0.3),
+    "auto_low_rank": partial(autoguide.AutoLowRankMultivariateNormal, init_scale=0.3),
+    "auto_multivariate": partial(autoguide.AutoMultivariateNormal, init_scale=0.3),
+    "auto_delta": autoguide.AutoDelta,
+}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_moments_are_those_of_the_draws(name: str) -> None:
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(), 12)
+    chain = set_up(model, GUIDES[name](model))
+    with torch.no_grad():  # away from the regular start
+        for i, parameter in enumerate(chain[1].parameters()):
+            parameter.add_(0.3 * normal(*parameter.shape, seed=i))
+    loc, scale = moments(chain)
+    assert {k: v.shape for k, v in loc.items()} == {k: v.shape for k, v in model.initial().items()}
+    S = 400
+    draws = Posterior([chain]).draw(S)
+    for site in model.sites:
+        if name == "auto_delta":
+            assert torch.equal(draws[site][0], loc[site])
+            assert (scale[site] == 0).all()
+            continue
+        assert (scale[site] > 0).all()
+        z = (draws[site] - loc[site]) / scale[site]
+        assert float(z.mean(0).abs().max()) < 5 / S**0.5
+        assert float((z.var(0) - 1).abs().max()) < 5 * (2 / S) ** 0.5
+
+
+def test_mean_weights_are_mu() -> None:
+    posterior = class_posterior()
+    mean, x = posterior.mean_weights(), normal(5, 3)
+    net = network()
+    prediction = classified(posterior, x, mean_weights=True)
+    for name, parameter in net.named_parameters():
+        assert torch.equal(mean[name], parameter)
+    torch.testing.assert_close(prediction.probs, net(x).softmax(-1).detach())
+    assert not prediction.mutual_information.any()  # one draw does not disagree with itself
+
+
+# Class probabilities
+
+
+@law
+@given(st.integers(0, 10**6), st.integers(1, 12), st.floats(1e-3, 10), st.integers(1, 9))
+def test_probabilities_and_entropies_have_bounds(seed: int, draws: int, spread: float, rows: int) -> None:
+    """H(mean p) >= mean H(p), both within [0, log C]; probabilities sum to 1."""
+    x = 10 * normal(rows, 3, seed=seed)
+    prediction = classified(wide(spread), x, draws=draws, seed=seed)
+    assert prediction.probs.shape == (rows, 3)
+    assert (prediction.probs >= 0).all()
+    torch.testing.assert_close(prediction.probs.sum(-1), torch.ones(rows), rtol=1e-6, atol=1e-6)
+    high = math.log(3) + 1e-5
+    for entropy in (prediction.predictive_entropy, prediction.expected_entropy):
+        assert (entropy > -1e-6).all()
+        assert (entropy < high).all()
+    assert (prediction.predictive_entropy > prediction.expected_entropy - 1e-5).all()
+    information = prediction.mutual_information
+    assert (information >= 0).all()
+    torch.testing.assert_close(
+        information, prediction.predictive_entropy - prediction.expected_entropy, rtol=0, atol=1e-5
+    )
+
+
+@cache
+def wide(spread: float) -> Posterior:
+    return class_posterior(spread=spread)
+
+
+def test_probabilities_are_averaged_not_logits_nor_logs() -> None:
+    posterior, x, y = class_posterior(), normal(7, 3), torch.arange(7) % 3
+    each = torch.stack([posterior.model.apply_network(w, x) for w in posterior.each_draw(20)]).log_softmax(-1)
+    prediction = classified(posterior, x, y, draws=20)
+    torch.testing.assert_close(prediction.probs, each.exp().mean(0))
+    for wrong in (each.mean(0).softmax(-1), each.mean(0).exp()):
+        assert float((prediction.probs - wrong).abs().max()) > 0.02
+    entropies = torch.distributions.Categorical(logits=each).entropy()
+    torch.testing.assert_close(prediction.expected_entropy, entropies.mean(0))
+    torch.testing.assert_close(
+        prediction.predictive_entropy, torch.distributions.Categorical(probs=prediction.probs).entropy()
+    )
+    assert prediction.log_likelihood is not None
+    torch.testing.assert_close(prediction.log_likelihood, each[:, torch.arange(7), y])
+    torch.testing.assert_close(prediction.log_predictive, prediction.probs[torch.arange(7), y].log())
+
+
+def test_certain_predictions_have_no_entropy_and_no_nan() -> None:
+    model = BayesianNetwork(nn.Linear(3, 3), priors.Normal(), likelihoods.Categorical(), 12)
+    posterior = Posterior([set_up(model, MeanFieldNormal(model, init_loc=Normal(scale=1e4), init_rho=-8.0))])
+    prediction = classified(posterior, normal(5, 3), torch.zeros(5, dtype=torch.long), draws=3)
+    for value in (prediction.predictive_entropy, prediction.expected_entropy, prediction.mutual_information):
+        assert value.isfinite().all()
+        assert float(value.abs().max()) < 1e-5
+    assert prediction.log_likelihood is not None
+    assert prediction.log_likelihood.isfinite().all()
+
+
+# Real values
+
+
+def test_value_moments_of_a_linear_model() -> None:
+    """Mean x mu + b; variance x^2 sigma^2 + sigma_b^2 + noise^2, within 5 standard errors of 800 draws."""
+    S, noise = 800, 0.3
+    posterior, x = linear_posterior(noise), normal(6, 3)
+    loc, scale = moments(posterior.chains[0])
+    prediction = valued(posterior, x, draws=S)
+    mean = x @ loc["weight"].T + loc["bias"]
+    spread = x**2 @ (scale["weight"] ** 2).T + scale["bias"] ** 2
+    assert prediction.means.shape == (S, 6, 1)
+    assert ((prediction.mean - mean).abs() < 5 * (spread / S).sqrt()).all()
+    assert ((prediction.variance - noise**2 - spread).abs() < 5 * spread * (2 / S) ** 0.5).all()
+    torch.testing.assert_close(prediction.noise, torch.full((6, 1), noise**2))
+    low, median, high = prediction.quantiles([0.025, 0.5, 0.975])
+    assert ((median - mean).abs() < 5 * (math.pi / 2 * spread / S).sqrt()).all()
+    torch.testing.assert_close(high - low, 2 * 1.96 * spread.sqrt(), rtol=0.2, atol=0)
+
+
+def test_log_predictive_of_a_linear_model() -> None:
+    """Log mean_s p(y | x, w_s) nears the exact log N(y | x mu + b, variance); a mean of logs does not."""
+    noise = 0.5
+    posterior, x = linear_posterior(noise), 0.5 * normal(6, 3)
+    loc, scale = moments(posterior.chains[0])
+    exact = torch.distributions.Normal(
+        x @ loc["weight"].T + loc["bias"],
+        (x**2 @ (scale["weight"] ** 2).T + scale["bias"] ** 2 + noise**2).sqrt(),
+    )
+    y = exact.mean + 0.5 * normal(6, 1, seed=1)
+    prediction = valued(posterior, x, y, draws=1000)
+    assert prediction.log_likelihood is not None
+    assert prediction.log_likelihood.shape == (1000, 6)
+    density = prediction.log_likelihood.exp()
+    error = density.std(0) / 1000**0.5
+    assert ((density.mean(0) - exact.log_prob(y).sum(-1).exp()).abs() < 5 * error).all()
+    torch.testing.assert_close(prediction.log_predictive, density.mean(0).log())
+
+
+def test_noise_that_the_network_gives() -> None:
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.HeteroscedasticNormal(), 12)
+    posterior, x = Posterior([set_up(model, MeanFieldNormal(model, init_rho=0.0))]), normal(5, 3)
+    prediction = valued(posterior, x, draws=4)
+    outputs = torch.stack([model.apply_network(w, x) for w in posterior.each_draw(4)])
+    torch.testing.assert_close(prediction.means, outputs[..., :1])
+    noise = (nn.functional.softplus(outputs[..., 1:]) + 1e-3).square().mean(0)
+    torch.testing.assert_close(prediction.noise, noise)
+    torch.testing.assert_close(prediction.variance, noise + outputs[..., :1].var(0, unbiased=False))
+
+
+# Chunks, chains, samples
+
+
+@pytest.mark.parametrize("kind", [class_posterior, linear_posterior])
+@pytest.mark.parametrize(("rows", "megabytes"), [(1, 128.0), (4, 1e-9), (7, 3e-4), (1000, 1e-9)])
+def test_predictions_do_not_depend_on_chunks(
+    kind: Callable[[], Posterior], rows: int, megabytes: float
+) -> None:
+    posterior, x = kind(), normal(9, 3)
+    y = torch.arange(9) % 3 if kind is class_posterior else normal(9, 1, seed=1)
+    whole = vars(posterior.predict(x, y, draws=7, seed=3))
+    parts = vars(posterior.predict(x, y, draws=7, seed=3, rows=rows, megabytes=megabytes))
+    for name, value in whole.items():
+        if value is not None:
+            torch.testing.assert_close(parts[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_chains_are_averaged_in_equal_parts() -> None:
+    one, two = class_posterior(seed=0), class_posterior(seed=1)
+    x, y = normal(5, 3), torch.arange(5) % 3
+    both = Posterior([*one.chains, *two.chains])
+    prediction = classified(both, x, y, draws=4)
+    alone = [classified(both, x, y, draws=4, chains=[i]) for i in (0, 1)]
+    torch.testing.assert_close(prediction.probs, (alone[0].probs + alone[1].probs) / 2)
+    assert prediction.log_likelihood is not None
+    assert prediction.log_likelihood.shape == (8, 5)
+    torch.testing.assert_close(alone[0].probs, classified(one, x, draws=4).probs)
+    mean = classified(both, x, mean_weights=True)
+    torch.testing.assert_close(
+        mean.probs, (network(seed=0)(x).softmax(-1) + network(seed=1)(x).softmax(-1)).detach() / 2
+    )
+
+
+def test_samples_of_y_come_from_the_predictive() -> None:
+    noise, S = 0.3, 600
+    posterior, x = linear_posterior(noise), normal(4, 3)
+    prediction = valued(posterior, x, draws=S, sample=True)
+    assert prediction.samples is not None
+    assert prediction.samples.shape == (S, 4, 1)
+    residual = prediction.samples - prediction.means
+    assert float((residual.std(0) - noise).abs().max()) < 5 * noise / (2 * S) ** 0.5
+    assert valued(posterior, x, draws=2).samples is None
+    labels = classified(class_posterior(), normal(4, 3), draws=S, sample=True)
+    assert labels.samples is not None
+    frequency = nn.functional.one_hot(labels.samples, 3).double().mean(0)
+    assert float((frequency - labels.probs).abs().max()) < 5 * 0.5 / S**0.5
+
+
+def test_deterministic_and_learnt_parameters_take_part() -> None:
+    prior = priors.PerParameter(default=priors.Normal(), where={"bias": priors.Deterministic()})
+    model = BayesianNetwork(nn.Linear(3, 1), prior, likelihoods.Normal(scale=0.3, learn_scale=True), 12)
+    posterior = Posterior([set_up(model, MeanFieldNormal(model, init_loc=Constant(0.0), init_rho=-20.0))])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(2.0)
+    prediction = valued(posterior, normal(4, 3), draws=2)
+    torch.testing.assert_close(prediction.mean, torch.full((4, 1), 2.0))
+    torch.testing.assert_close(prediction.noise, torch.full((4, 1), math.log1p(math.exp(2.0)) ** 2))
+
+
+# Bad input
+
+
+def test_no_chain() -> None:
+    with pytest.raises(ValueError, match="at least one chain"):
+        Posterior([])
+
+
+def test_log_predictive_needs_y() -> None:
+    with pytest.raises(ValueError, match=r"give y to predict\(\)"):
+        class_posterior().predict(normal(2, 3), draws=1).log_predictive  # noqa: B018
+
+
+@pytest.mark.parametrize("draws", [0, -1, 2.5])
+def test_draws_are_counted(draws: Any) -> None:
+    posterior = class_posterior()
+    for ask in (lambda: posterior.draw(draws), lambda: posterior.predict(normal(2, 3), draws=draws)):
+        with pytest.raises(ValueError, match="draws must be a whole number of at least 1"):
+            ask()
+
+
+def test_quantile_levels() -> None:
+    with pytest.raises(ValueError, match=r"levels must lie in \[0, 1\], got 1.5"):
+        valued(linear_posterior(), normal(2, 3), draws=2).quantiles([1.5])
+
+
+@PENDING
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [(torch.zeros(4, dtype=torch.long), "5 rows, y has 4"), (torch.zeros(5), "integer labels")],
+)
+def test_y_that_does_not_fit(y: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        class_posterior().predict(normal(5, 3), y, draws=2)
+
+
+@PENDING
+def test_no_rows_and_no_room() -> None:
+    posterior = class_posterior()
+    for name in ("rows", "megabytes"):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            posterior.predict(normal(2, 3), draws=2, **{name: 0})
+
+
+@PENDING
+@pytest.mark.parametrize("make", [MeanFieldNormal, autoguide.AutoNormal])
+def test_a_guide_that_was_never_fitted(make: Callable[[Any], nn.Module]) -> None:
+    model = BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical(), 12)
+    posterior = Posterior([(model, make(model))])
+    asks = (lambda: posterior.predict(normal(2, 3)), lambda: posterior.draw(1), posterior.mean_weights)
+    for ask in asks:
+        with pytest.raises(ValueError, match="fit it"):
+            ask()
+
+
+# Memory
+
+
+MEASURE = """
+import resource, sys, torch
+from torch import nn
+from guides.mean_field import MeanFieldNormal
+from models.{kind} import {kind}
+from pyrobbb import likelihoods, priors
+from pyrobbb.data.dataset import Spec
+from pyrobbb.posterior import Posterior
+
+features = {features}
+spec = Spec(60_000, features, 10, "classification")
+model = {kind}(spec, priors.ScaleMixture(), likelihoods.Categorical(), {options})
+guide = MeanFieldNormal(model)
+guide(torch.zeros(1, *features))
+x, y = torch.rand({rows}, *features), torch.zeros({rows}, dtype=torch.long)
+posterior = Posterior([(model, guide)])
+posterior.predict(x[:8], y[:8], draws=1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+posterior.predict(x, y, draws={draws}, rows={at_once})
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def extra(**what: Any) -> float:
+    """Peak memory, in MB, that a prediction adds, measured in a process of its own."""
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE.format(**what)],
+        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return float(result.stdout)
+
+
+def test_predicting_with_the_papers_largest_network_stays_under_a_gigabyte() -> None:
+    """Draws are made a few at a time, here 13: what 14 of them need, 100 need too."""
+    options = "hidden=(1200, 1200)"
+    assert extra(kind="mlp", features=(784,), options=options, rows=600, draws=14, at_once=1000) < 600
+
+
+@PENDING
+def test_activations_have_no_more_room_than_they_are_given() -> None:
+    """A convolutional network has few weights but large activations, 130 kB for each draw and image."""
+    assert extra(kind="convnet", features=(1, 28, 28), options="", rows=100, draws=32, at_once=200) < 200
