@@ -18,12 +18,12 @@ from pyrobbb import checks, history
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.elbo import Step, Terms
-from pyrobbb.fast import FAST, make_step
+from pyrobbb.fast import FAST, GraphStep, make_step
 from pyrobbb.history import Epoch, History
 from pyrobbb.interrupt import Interrupt
 from pyrobbb.isolation import isolated, random_state, set_random_state
 from pyrobbb.kl import Share, Uniform
-from pyrobbb.optim import MakeOptimizer, MakeSchedule, fused, named_parameters, parameter_groups
+from pyrobbb.optim import MakeOptimizer, MakeSchedule, fused, named_parameters, on_device, parameter_groups
 from pyrobbb.posterior import ClassPrediction, Posterior
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.sites import check_sites
@@ -124,6 +124,7 @@ class Training:
         self.epoch = 0  # epochs done
         self.batch = 0  # minibatches done of the epoch under way
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # KL, NLL of that epoch
+        self.seen = torch.zeros(self.M, device=self.device)  # on CUDA: F of each step of that epoch
         self.spent = 0.0  # seconds of that epoch
         self.history = History()
         self.saved_at = monotonic()
@@ -142,7 +143,8 @@ class Training:
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
         self.named = named_parameters(self.model, self.guide)
-        self.optimizer = fused(optim)(parameter_groups(self.named, optim, rates))
+        self.optimizer = fused(optim, self.device)(parameter_groups(self.named, optim, rates))
+        on_device(self.optimizer, self.device)
         self.schedule = schedule(self.optimizer) if schedule else None
         self.step: Step = make_step(
             self.model,
@@ -213,7 +215,9 @@ class Training:
         data = len(rows) / len(self.train)
         share = self.kl.share(i + 1, self.M, self.epoch + 1, data)
         terms = self.step(self.train.x[rows], self.train.y[rows], share, data)
-        if not bool(torch.isfinite(terms.kl + terms.nll)):
+        if self.device.type == "cuda":
+            self.seen[i].copy_(terms.kl + terms.nll)  # looked at once per epoch: no waiting for the device
+        elif not bool(torch.isfinite(terms.kl + terms.nll)):
             raise self._non_finite(terms, i)
         self.sums += torch.stack([terms.kl * data, terms.nll]).to(self.sums)
         self.batch = i + 1
@@ -221,6 +225,9 @@ class Training:
 
     def _end_epoch(self) -> None:
         kl, nll = (self.sums / len(self.train)).tolist()
+        if not math.isfinite(kl + nll):
+            bad = (~self.seen.isfinite()).nonzero()
+            raise self._non_finite(Terms(self.sums[0], self.sums[1]), int(bad[0]) if len(bad) else self.M - 1)
         error, validation_nll = self._validate()
         lr = float(self.optimizer.param_groups[0]["lr"])
         self.epoch += 1
@@ -295,6 +302,8 @@ class Training:
         checkpoints.load_module(self.guide, state["guide"], "guide", path)
         checkpoints.load_module(self.model, state["model"], "model", path)
         self.optimizer.load_state_dict(state["optimizer"])
+        if isinstance(self.step, GraphStep):
+            self.step.reset()
         if self.schedule is not None and state["schedule"] is not None:
             self.schedule.load_state_dict(state["schedule"])
         self.noise = {k: v.cpu() for k, v in state["noise"].items()}

@@ -7,6 +7,7 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
+import torch
 from pyro.optim import PyroOptim
 from torch import nn
 from torch.optim import Optimizer
@@ -29,14 +30,28 @@ class JointOptimizer(PyroOptim):
         self.optimizer.zero_grad(set_to_none=True)
 
 
-def fused(optim: MakeOptimizer) -> MakeOptimizer:
-    """`optim`, asked for its one-kernel form where torch has one and `optim` names no other form."""
+def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptimizer:
+    """`optim`, asked for its one-kernel form where torch has one and `optim` names no other form.
+
+    On CUDA it is asked to keep its step count on the device too, so that a CUDA graph can hold it.
+    """
     if not isinstance(optim, partial) or not isinstance(optim.func, type) or optim.args:
         return optim
     known = signature(optim.func).parameters
     if "fused" not in known or {"fused", "foreach", "differentiable"} & set(optim.keywords):
         return optim
+    if torch.device(device).type == "cuda" and "capturable" in known:
+        return partial(optim, fused=True, capturable=True)
     return partial(optim, fused=True)
+
+
+def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
+    """On CUDA, keep a capturable optimiser's learning rates in tensors, which schedules fill in place."""
+    if torch.device(device).type != "cuda":
+        return
+    for group in optimizer.param_groups:
+        if group.get("capturable", False):
+            group["lr"] = torch.as_tensor(group["lr"], device=device)
 
 
 def named_parameters(model: nn.Module, guide: nn.Module) -> dict[str, nn.Parameter]:

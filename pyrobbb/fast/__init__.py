@@ -9,5 +9,6 @@ both can be compared.
 """
 
 from pyrobbb.fast.choose import FAST, make_step
+from pyrobbb.fast.graph import GraphStep
 
-__all__ = ["FAST", "make_step"]
+__all__ = ["FAST", "GraphStep", "make_step"]
