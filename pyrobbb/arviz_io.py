@@ -6,6 +6,7 @@ for both: netCDF4, one netCDF group per ArviZ group. Needs numpy, xarray and Arv
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -158,10 +159,18 @@ def summary(
 
 
 def import_arviz() -> Any:
-    """The module arviz, imported without the notice that ArviZ 0.x shows once a day."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
-        return import_module("arviz")
+    """The module arviz, imported without the notice that ArviZ 0.x shows once a day, nor its log of
+    parts of ArviZ 1.x that it does not find.
+    """
+    log = logging.getLogger("arviz.preview")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
+            return import_module("arviz")
+    finally:
+        log.setLevel(level)
 
 
 def _dataset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
@@ -16,6 +16,16 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.isolation import isolated
 
 Weights = dict[str, Tensor]
+
+
+class Block(NamedTuple):
+    """How much is computed at a time: at most so many rows, in so much room for activations."""
+
+    rows: int
+    megabytes: float
+
+
+_LARGE = 50_000  # weights; from here on one draw keeps the processor busy
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ class Posterior:
 
         Each draw maps a site's name to a value of the parameter's own shape.
         """
-        model, guide = self.chains[chain]
+        model, guide = _fitted(self.chains[chain])
         device = model.initial()[model.sites[0]].device
         for s in range(checks.count("draws", draws)):
             with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
@@ -145,9 +155,14 @@ class Posterior:
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
             seed: Which draws.
-            rows: Rows of `x` at a time.
-            megabytes: Room for the weights drawn at a time.
+            rows: Rows of `x` at a time, at most.
+            megabytes: Room for the weights drawn at a time, and as much again for the activations.
+
+        Raises:
+            ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
         """
+        checks.count("rows", rows)
+        checks.positive("megabytes", megabytes)
         groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
         for chain in range(len(self.chains)) if chains is None else chains:
             model = self.chains[chain][0]
@@ -155,12 +170,14 @@ class Posterior:
                 groups.append(iter([(model, _stack([self.mean_weights(chain)]))]))
             else:
                 size = max(1, int(megabytes * 2**20 / (4 * model.num_weights)))
+                size = size if model.num_weights < _LARGE else 1
                 groups.append(self._batches(draws, chain, seed, size))
         batches = (batch for group in groups for batch in group)
         with torch.no_grad(), isolated(_mix(seed, -1, 0), device=x.device):
+            block = Block(rows, megabytes)
             if self.model.likelihood.task == "classification":
-                return _predict_classes(batches, x, y, rows, sample)
-            return _predict_values(batches, x, y, rows, sample)
+                return _predict_classes(batches, x, y, block, sample)
+            return _predict_values(batches, x, y, block, sample)
 
     def _batches(
         self, draws: int, chain: int, seed: int, size: int
@@ -181,7 +198,7 @@ def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]
     A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides),
     else its median with scale 0 (Pyro's AutoDelta).
     """
-    model, guide = chain
+    model, guide = _fitted(chain)
     with torch.no_grad(), isolated():
         if hasattr(guide, "loc_and_scale"):
             return guide.loc_and_scale()  # type: ignore[operator]
@@ -196,18 +213,29 @@ def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]
         return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
 
 
+def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, nn.Module]:
+    """The chain, if its guide has parameters: guides make them when they first see data."""
+    if not any(True for _ in chain[1].parameters()):
+        raise ValueError(f"the guide {type(chain[1]).__name__} has no parameters yet; fit it first")
+    return chain
+
+
 def _predict_classes(
-    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int, sample: bool
+    batches: Iterator[tuple[BayesianNetwork, Weights]],
+    x: Tensor,
+    y: Tensor | None,
+    block: Block,
+    sample: bool,
 ) -> ClassPrediction:
     probs: Any = 0.0
     entropy: Any = 0.0
     log_likelihood, samples, total = [], [], 0
     for model, weights in batches:
-        logits = _outputs(model, weights, x, rows)
+        logits = _outputs(model, weights, x, block)
         log_probs = logits.log_softmax(-1)
         if y is not None:
-            index = y.expand(log_probs.shape[0], -1)[..., None]
-            log_likelihood.append(log_probs.gather(-1, index)[..., 0])
+            model.likelihood.check(logits, y)
+            log_likelihood.append(_log_prob_of(logits, y))
         if sample:
             samples.append(model.likelihood(logits).sample())
         p = log_probs.exp()
@@ -219,13 +247,31 @@ def _predict_classes(
     return ClassPrediction(_cat(log_likelihood), _cat(samples), probs, predictive, entropy)
 
 
+def _log_prob_of(logits: Tensor, y: Tensor) -> Tensor:
+    """Log-softmax at y, as -softplus(log-sum-exp of the other logits - its own).
+
+    `log_softmax` rounds the log-likelihood of a sure prediction to 0 for every draw alike, and importance
+    sampling (`az.loo`) needs their differences.
+    """
+    index = y.expand(logits.shape[0], -1)[..., None]
+    own = logits.gather(-1, index)
+    others = logits.scatter(-1, index, -torch.inf).logsumexp(-1)
+    return -torch.nn.functional.softplus(others - own[..., 0])
+
+
 def _predict_values(
-    batches: Iterator[tuple[BayesianNetwork, Weights]], x: Tensor, y: Tensor | None, rows: int, sample: bool
+    batches: Iterator[tuple[BayesianNetwork, Weights]],
+    x: Tensor,
+    y: Tensor | None,
+    block: Block,
+    sample: bool,
 ) -> ValuePrediction:
     log_likelihood, samples, means, noise, total = [], [], [], 0.0, 0
     for model, weights in batches:
-        law = model.likelihood(_outputs(model, weights, x, rows))
+        output = _outputs(model, weights, x, block)
+        law = model.likelihood(output)
         if y is not None:
+            model.likelihood.check(output, y)
             log_likelihood.append(law.log_prob(y))
         if sample:
             samples.append(law.sample())
@@ -241,12 +287,41 @@ def _cat(parts: Sequence[Tensor]) -> Tensor | None:
     return torch.cat(list(parts)) if parts else None
 
 
-def _outputs(model: BayesianNetwork, weights: Weights, x: Tensor, rows: int) -> Tensor:
-    """Network outputs `(S, M, width)`, computed block by block over the rows of `x`."""
-    return torch.cat([model.apply_network(weights, block) for block in x.split(rows)], dim=1)
+def _outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -> Tensor:
+    """Network outputs `(S, M, width)`, computed block by block over the rows of `x`.
+
+    The draws of a large network go one after another, so that a layer's values stay in the cache.
+    """
+    S = weights[model.sites[0]].shape[0]
+    at_once = 1 if model.num_weights >= _LARGE else S
+    fitting = int(block.megabytes * 2**20 / (at_once * _activations(model, weights, x)))
+    parts = x.split(max(1, min(block.rows, fitting)))
+    if at_once == S:
+        return torch.cat([model.apply_network(weights, part) for part in parts], dim=1)
+    each = ({name: value[s] for name, value in weights.items()} for s in range(S))
+    return torch.stack([torch.cat([model.apply_network(w, part) for part in parts]) for w in each])
+
+
+def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> int:
+    """Bytes that two of the largest layer outputs take for one row and one draw, found by trying a row."""
+    sizes = [1]
+
+    def note(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            sizes.append(output.numel() * output.element_size())
+
+    hooks = [module.register_forward_hook(note) for module in model.network.modules()]
+    try:
+        model.apply_network({name: w[0] for name, w in weights.items()}, x[:1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return 2 * max(sizes)
 
 
 def _stack(draws: Sequence[Weights]) -> Weights:
+    if len(draws) == 1:
+        return {name: value[None] for name, value in draws[0].items()}
     return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
 
 

@@ -25,7 +25,6 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.isolation import isolated
 from pyrobbb.posterior import ClassPrediction, Posterior, ValuePrediction, moments
 
-PENDING = pytest.mark.xfail(strict=True, reason="waits for a change in pyrobbb/posterior.py")
 
 
 def set_up(model: BayesianNetwork, guide: nn.Module, features: int = 3) -> tuple[BayesianNetwork, Any]:
@@ -339,7 +338,6 @@ def test_quantile_levels() -> None:
         valued(linear_posterior(), normal(2, 3), draws=2).quantiles([1.5])
 
 
-@PENDING
 @pytest.mark.parametrize(
     ("y", "message"),
     [(torch.zeros(4, dtype=torch.long), "5 rows, y has 4"), (torch.zeros(5), "integer labels")],
@@ -349,7 +347,6 @@ def test_y_that_does_not_fit(y: Tensor, message: str) -> None:
         class_posterior().predict(normal(5, 3), y, draws=2)
 
 
-@PENDING
 def test_no_rows_and_no_room() -> None:
     posterior = class_posterior()
     for name in ("rows", "megabytes"):
@@ -357,7 +354,6 @@ def test_no_rows_and_no_room() -> None:
             posterior.predict(normal(2, 3), draws=2, **{name: 0})
 
 
-@PENDING
 @pytest.mark.parametrize("make", [MeanFieldNormal, autoguide.AutoNormal])
 def test_a_guide_that_was_never_fitted(make: Callable[[Any], nn.Module]) -> None:
     model = BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical(), 12)
@@ -409,7 +405,6 @@ def test_predicting_with_the_papers_largest_network_stays_under_a_gigabyte() -> 
     assert extra(kind="mlp", features=(784,), options=options, rows=600, draws=14, at_once=1000) < 600
 
 
-@PENDING
 def test_activations_have_no_more_room_than_they_are_given() -> None:
     """A convolutional network has few weights but large activations, 130 kB for each draw and image."""
     assert extra(kind="convnet", features=(1, 28, 28), options="", rows=100, draws=32, at_once=200) < 200
