@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.checkpoint import CheckpointError
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.elbo import Step, Terms
 from pyrobbb.fast import FAST, GraphStep, make_step
@@ -37,11 +38,14 @@ def best_device(device: str | None = None) -> torch.device:
     """The device asked for, or CUDA if there is one, else the CPU.
 
     Raises:
-        ValueError: If CUDA is asked for and absent.
+        ValueError: If torch knows no such device, or CUDA is asked for and absent.
     """
     if device is None or device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    chosen = torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:NUMBER, got {device!r}") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {device!r} was asked for, but torch finds no CUDA device; use device=cpu")
     return chosen
@@ -128,6 +132,7 @@ class Training:
         self.spent = 0.0  # seconds of that epoch
         self.history = History()
         self.saved_at = monotonic()
+        self.between_steps = True
 
     def _set_up(
         self,
@@ -178,6 +183,7 @@ class Training:
         """
         self.progress.start(self.chain, self.epoch, self.epochs, self.M)
         if self.history_path is not None:
+            self.history_path.parent.mkdir(parents=True, exist_ok=True)
             others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
             history.write(self.history_path, others + self.history.rows)
         with isolated(device=self.device), Interrupt() as self.interrupt:
@@ -186,8 +192,10 @@ class Training:
                 while self.epoch < self.epochs:
                     self._run_epoch()
                     self._save(force=self.epoch == self.epochs)
+                    self.interrupt.check()
             except KeyboardInterrupt:
-                self._save(force=True)
+                if self.between_steps:  # a second signal does not wait for the end of a step
+                    self._save(force=True)
                 raise
             finally:
                 self.noise = random_state(self.device)
@@ -203,17 +211,17 @@ class Training:
             for i in range(self.batch, self.M):
                 self._run_step(batches[i], i)
                 self.spent = perf_counter() - began
-                self.interrupt.check()
+                if i + 1 < self.M:  # an epoch's last step is kept together with its end
+                    self.interrupt.check()
         except BaseException:
             self.order.set_state(order_at_start)  # the epoch's rest needs the same order again
             raise
-        if self.schedule is not None:
-            self.schedule.step()
         self._end_epoch()
 
     def _run_step(self, rows: Tensor, i: int) -> None:
         data = len(rows) / len(self.train)
         share = self.kl.share(i + 1, self.M, self.epoch + 1, data)
+        self.between_steps = False
         terms = self.step(self.train.x[rows], self.train.y[rows], share, data)
         if self.device.type == "cuda":
             self.seen[i].copy_(terms.kl + terms.nll)  # looked at once per epoch: no waiting for the device
@@ -221,6 +229,7 @@ class Training:
             raise self._non_finite(terms, i)
         self.sums += torch.stack([terms.kl * data, terms.nll]).to(self.sums)
         self.batch = i + 1
+        self.between_steps = True
         self.progress.step()
 
     def _end_epoch(self) -> None:
@@ -230,11 +239,15 @@ class Training:
             raise self._non_finite(Terms(self.sums[0], self.sums[1]), int(bad[0]) if len(bad) else self.M - 1)
         error, validation_nll = self._validate()
         lr = float(self.optimizer.param_groups[0]["lr"])
+        self.between_steps = False
+        if self.schedule is not None:
+            self.schedule.step()
         self.epoch += 1
         row = Epoch(self.chain, self.epoch, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
         self.batch, self.spent = 0, 0.0
         self.sums.zero_()
         self.history.rows.append(row)
+        self.between_steps = True
         if self.history_path is not None:
             history.append(self.history_path, row)
         self.progress.epoch(row)
@@ -273,6 +286,7 @@ class Training:
             return
         if not all(bool(p.isfinite().all()) for p in self.named.values()):
             return  # the next step will say so; the last good checkpoint stays
+        self.noise = random_state(self.device)
         checkpoints.save(path, self.state())
         self.saved_at = monotonic()
 
@@ -283,14 +297,20 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "noise": random_state(self.device),
+            "noise": self.noise,
             "order": self.order.get_state(),
             "epoch": self.epoch,
             "batch": self.batch,
             "sums": self.sums,
             "spent": self.spent,
             "history": [asdict(row) for row in self.history.rows],
+            "made_with": self._made_with(),
         }
+
+    def _made_with(self) -> dict[str, Any]:
+        """What must be the same for a checkpoint to be gone on with, besides names and shapes."""
+        sites = {name: list(value.shape) for name, value in self.model.initial().items()}
+        return {"N": len(self.train), "batch_size": self.batch_size, "sites": sites}
 
     def restore(self, path: Path | str) -> None:
         """Take up the state that a checkpoint holds.
@@ -299,6 +319,14 @@ class Training:
             CheckpointError: If the file is damaged or belongs to another network or guide.
         """
         state = checkpoints.load(path, self.device)
+        missing = sorted(self.state().keys() - state.keys())
+        if missing:
+            raise CheckpointError(f"{path} is no checkpoint of a training: it has no {', '.join(missing)}")
+        for name, mine in self._made_with().items():
+            theirs = state["made_with"].get(name)
+            if theirs != mine:
+                what = "model: its sites are" if name == "sites" else f"training: its {name} is"
+                raise CheckpointError(f"{path} is a checkpoint of another {what} {theirs}, here {mine}")
         checkpoints.load_module(self.guide, state["guide"], "guide", path)
         checkpoints.load_module(self.model, state["model"], "model", path)
         self.optimizer.load_state_dict(state["optimizer"])

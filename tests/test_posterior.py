@@ -26,7 +26,6 @@ from pyrobbb.isolation import isolated
 from pyrobbb.posterior import ClassPrediction, Posterior, ValuePrediction, moments
 
 
-
 def set_up(model: BayesianNetwork, guide: nn.Module, features: int = 3) -> tuple[BayesianNetwork, Any]:
     with isolated(0):
         guide(torch.zeros(1, features))
