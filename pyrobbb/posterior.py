@@ -49,7 +49,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    """p(c | x) = mean_s p(c | x, w_s), shape `(M, C)`, and the entropies of section "uncertainty", in nats.
+    """p(c | x) = mean_s p(c | x, w_s), shape `(M, C)`, and its entropies, in nats.
 
     `predictive_entropy` is H(mean_s p_s), `expected_entropy` mean_s H(p_s), both of shape `(M,)`.
     """
@@ -161,6 +161,8 @@ class Posterior:
         Raises:
             ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
         """
+        device = self.model.initial()[self.model.sites[0]].device
+        x, y = x.to(device), None if y is None else y.to(device)
         checks.count("rows", rows)
         checks.positive("megabytes", megabytes)
         groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
@@ -293,10 +295,11 @@ def _outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) 
     The draws of a large network go one after another, so that a layer's values stay in the cache.
     """
     S = weights[model.sites[0]].shape[0]
-    at_once = 1 if model.num_weights >= _LARGE else S
+    large = model.num_weights >= _LARGE
+    at_once = 1 if large else S
     fitting = int(block.megabytes * 2**20 / (at_once * _activations(model, weights, x)))
     parts = x.split(max(1, min(block.rows, fitting)))
-    if at_once == S:
+    if not large:
         return torch.cat([model.apply_network(weights, part) for part in parts], dim=1)
     each = ({name: value[s] for name, value in weights.items()} for s in range(S))
     return torch.stack([torch.cat([model.apply_network(w, part) for part in parts]) for w in each])
