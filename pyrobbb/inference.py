@@ -147,6 +147,10 @@ class Training:
         self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
+        width = self.model.apply_network(self.model.initial(), first.x).shape[-1]
+        for part in (self.train, self.validation):
+            if part is not None:
+                self.model.likelihood.check_domain(width, part.y)
         self.named = named_parameters(self.model, self.guide)
         self.optimizer = fused(optim, self.device)(parameter_groups(self.named, optim, rates))
         on_device(self.optimizer, self.device)
@@ -322,11 +326,11 @@ class Training:
         missing = sorted(self.state().keys() - state.keys())
         if missing:
             raise CheckpointError(f"{path} is no checkpoint of a training: it has no {', '.join(missing)}")
-        for name, mine in self._made_with().items():
-            theirs = state["made_with"].get(name)
-            if theirs != mine:
-                what = "model: its sites are" if name == "sites" else f"training: its {name} is"
-                raise CheckpointError(f"{path} is a checkpoint of another {what} {theirs}, here {mine}")
+        mine, theirs = self._made_with(), state["made_with"]
+        checkpoints.check_shapes(mine["sites"], theirs["sites"], "network", path)
+        for name in ("N", "batch_size"):
+            if theirs[name] != mine[name]:
+                raise CheckpointError(f"{path} was made with {name} {theirs[name]}, this is {mine[name]}")
         checkpoints.load_module(self.guide, state["guide"], "guide", path)
         checkpoints.load_module(self.model, state["model"], "model", path)
         self.optimizer.load_state_dict(state["optimizer"])

@@ -43,6 +43,11 @@ class Likelihood(PyroModule):
                 f"x and y differ in length: the network gave {output.shape[-2]} rows, y has {y.shape[0]}"
             )
 
+    def check_domain(self, width: int, y: Tensor) -> None:
+        """Raise ValueError if a value of `y` has no likelihood; looked at once, before training."""
+        if not bool(y.isfinite().all()):
+            raise ValueError(f"y has {int((~y.isfinite()).sum())} values that are not finite")
+
     def _check_targets(self, output: Tensor, y: Tensor | None, targets: int) -> None:
         if y is not None and y.shape[1:] != (targets,):
             raise ValueError(
@@ -68,6 +73,13 @@ class Categorical(Likelihood):
                 f"Categorical needs integer labels of shape (B,), got {y.dtype} {tuple(y.shape)}"
             )
 
+    def check_domain(self, width: int, y: Tensor) -> None:
+        if int(y.min()) < 0 or int(y.max()) >= width:
+            raise ValueError(
+                f"labels must lie in 0..{width - 1} for a network output of width {width}, "
+                f"got {int(y.min())}..{int(y.max())}"
+            )
+
 
 class Bernoulli(Likelihood):
     """p(y = 1 | f) = sigmoid(f), independently for each output; `y` is 0 or 1, shape `(B, outputs)`."""
@@ -76,6 +88,10 @@ class Bernoulli(Likelihood):
 
     def forward(self, output: Tensor) -> TorchDistribution:
         return dist.Bernoulli(logits=output).to_event(1)
+
+    def check_domain(self, width: int, y: Tensor) -> None:
+        if not bool(((y == 0) | (y == 1)).all()):
+            raise ValueError("Bernoulli needs targets that are 0 or 1")
 
     def check(self, output: Tensor, y: Tensor | None) -> None:
         super().check(output, y)

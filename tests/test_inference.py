@@ -26,7 +26,7 @@ from models.mlp import perceptron
 from pyrobbb import checkpoint, history, kl, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkpoint import CheckpointError
-from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.history import Epoch
 from pyrobbb.inference import NonFiniteLossError, Training, best_device, fit
 from pyrobbb.progress import Silent
@@ -602,3 +602,24 @@ def test_without_a_validation_set_its_columns_are_nan() -> None:
     row = Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=5, device="cpu").run().rows[0]
     assert np.isnan(row.validation_error)
     assert np.isnan(row.validation_nll)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "message"),
+    [
+        (likelihoods.Categorical(), torch.tensor([0, 3]), "labels must lie in 0..2 for a network output"),
+        (likelihoods.Categorical(), torch.tensor([-1, 0]), "got -1..0"),
+        (likelihoods.Bernoulli(), torch.tensor([[0.0, 1, 2], [0, 0, 1]]), "needs targets that are 0 or 1"),
+        (
+            likelihoods.Normal(),
+            torch.tensor([[0.0, 1, float("nan")], [0, 0, 1]]),
+            "1 values that are not finite",
+        ),
+    ],
+)
+def test_targets_without_a_likelihood(likelihood: likelihoods.Likelihood, y: Tensor, message: str) -> None:
+    model = BayesianNetwork(network(), priors.Normal(), likelihood, 2)
+    task: Any = likelihood.task
+    data = Dataset("wrong", Split(normal(2, 3), y), Spec(2, (3,), 3, task))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=2, device="cpu")
