@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pyrobbb import checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.isolation import isolated
+from pyrobbb.sparse import network_with
 
 Weights = dict[str, Tensor]
 
@@ -114,16 +115,28 @@ class Posterior:
 
         Each draw maps a site's name to a value of the parameter's own shape.
         """
+        for s in range(checks.count("draws", draws)):
+            yield self._draw(s, chain, seed)
+
+    def _draw(self, s: int, chain: int, seed: int) -> Weights:
         model, guide = _fitted(self.chains[chain])
         device = model.initial()[model.sites[0]].device
-        for s in range(checks.count("draws", draws)):
-            with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
-                trace = poutine.trace(guide).get_trace()
-            yield {name: trace.nodes[name]["value"] for name in model.sites}
+        with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
+            trace = poutine.trace(guide).get_trace()
+        return {name: trace.nodes[name]["value"] for name in model.sites}
 
     def draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Weights:
         """Weight draws stacked: `(draws, *shape)` for each site."""
         return _stack(list(self.each_draw(draws, chain=chain, seed=seed)))
+
+    def function(self, draw: int = 0, *, chain: int = 0, seed: int = 0) -> nn.Module:
+        """One function from the posterior: a plain network with the weights of draw number `draw`.
+
+        It is a module of the kind that the model was made of, independent of this posterior, to be kept,
+        called with any inputs, saved or exported.
+        """
+        weights = self._draw(checks.count("draw", draw, least=0), chain, seed)
+        return network_with(self.chains[chain][0], weights)
 
     def mean_weights(self, chain: int = 0) -> Weights:
         """The posterior mean of every weight (the median, for guides that give no mean)."""
@@ -237,7 +250,8 @@ def _predict_classes(
         log_probs = logits.log_softmax(-1)
         if y is not None:
             model.likelihood.check(logits, y)
-            log_likelihood.append(_log_prob_of(logits, y))
+            index = y.expand(log_probs.shape[0], -1)[..., None]
+            log_likelihood.append(log_probs.gather(-1, index)[..., 0])
         if sample:
             samples.append(model.likelihood(logits).sample())
         p = log_probs.exp()
@@ -247,18 +261,6 @@ def _predict_classes(
     probs, entropy = probs / total, entropy / total
     predictive = -torch.special.xlogy(probs, probs).sum(-1)
     return ClassPrediction(_cat(log_likelihood), _cat(samples), probs, predictive, entropy)
-
-
-def _log_prob_of(logits: Tensor, y: Tensor) -> Tensor:
-    """Log-softmax at y, as -softplus(log-sum-exp of the other logits - its own).
-
-    `log_softmax` rounds the log-likelihood of a sure prediction to 0 for every draw alike, and importance
-    sampling (`az.loo`) needs their differences.
-    """
-    index = y.expand(logits.shape[0], -1)[..., None]
-    own = logits.gather(-1, index)
-    others = logits.scatter(-1, index, -torch.inf).logsumexp(-1)
-    return -torch.nn.functional.softplus(others - own[..., 0])
 
 
 def _predict_values(
