@@ -125,7 +125,7 @@ def to_groups(
         posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
     ]
     groups["posterior_predictive"] = {"y": np.stack([_columns(p.samples) for p in seen])}
-    groups["log_likelihood"] = {"y": np.stack([_numpy(p.log_likelihood) for p in seen])}
+    groups["log_likelihood"] = {"y": _untied(np.stack([_numpy(p.log_likelihood) for p in seen]))}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
     layers = list(moments(posterior.chains[0])[0])
@@ -208,6 +208,15 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
         constant["x"] = _numpy(test.x.flatten(1))
         constant["shown_row"] = np.arange(len(test))
     groups["predictions_constant_data"] = constant
+
+
+def _untied(log_likelihood: np.ndarray) -> np.ndarray:
+    """Less than 1e-9 nats subtracted at random, so that no two draws are equal.
+
+    All draws give a sure prediction log-likelihood 0, and the Pareto smoothing of `az.loo` fails on ties.
+    """
+    noise = np.random.default_rng(0).random(log_likelihood.shape)
+    return np.asarray(log_likelihood.astype(np.float64) - 1e-9 * noise)
 
 
 def _numpy(value: Tensor | None) -> np.ndarray:
