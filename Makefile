@@ -38,7 +38,7 @@ test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there
 	  && .venv-arviz1/bin/python -m pytest tests/test_arviz_io.py; \
 	else echo "no Python 3.12 here: the tests with ArviZ 1.x are left out"; fi
 
-bench: $(READY)  ## how fast: ratios to a plain network, to Pyro as usually written, and to other libraries
+bench: $(READY)  ## how fast: ratios to a plain network and to Pyro as usually written
 	$(BIN)/python -m benchmarks.run
 
 clean:           ## remove the environments and caches (not the runs)

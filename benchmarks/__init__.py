@@ -1,0 +1,1 @@
+"""How fast: timings that print ratios taken in one run."""
