@@ -107,7 +107,7 @@ def score_all(runs: Sequence[Law], w: Tensor, sigma: Tensor, eps: Tensor) -> tup
     return -sigma.log() - 0.5 * eps * eps - 0.5 * math.log(2 * math.pi) - log_prior, slope
 
 
-def one_pass(
+def one_draw(
     law: Law,
     share: Tensor,
     loc: Tensor,
@@ -118,7 +118,7 @@ def one_pass(
     to_rho: Tensor,
     *vectors: Tensor,
 ) -> Tensor:
-    """Write `w` and the KL's gradients, turn `eps` into the factor of rho's gradient; returns the KL."""
+    """For one draw per step: write w and the KL's gradients, turn `eps` into rho's factor; returns the KL."""
     sigma, slope = F.softplus(rho), torch.sigmoid(rho)
     weight = loc + sigma * eps
     log_prior, prior_slope = law.score(weight, vectors)
@@ -130,3 +130,40 @@ def one_pass(
     to_rho.copy_(gradient * factor - share * slope / sigma)
     eps.copy_(factor)
     return kl
+
+
+def before_draws(
+    share: Tensor, rho: Tensor, sigma: Tensor, slope: Tensor, to_loc: Tensor, to_rho: Tensor
+) -> Tensor:
+    """For several draws per step: what they have in common; returns the part of the KL without noise."""
+    s, ds = F.softplus(rho), torch.sigmoid(rho)
+    sigma.copy_(s)
+    slope.copy_(ds)
+    to_loc.zero_()
+    to_rho.copy_(-share * ds / s)
+    return -s.log().sum() - 0.5 * math.log(2 * math.pi) * rho.numel()
+
+
+def next_draw(
+    law: Law,
+    share: Tensor,
+    loc: Tensor,
+    sigma: Tensor,
+    slope: Tensor,
+    eps: Tensor,
+    w: Tensor,
+    to_loc: Tensor,
+    to_rho: Tensor,
+    *vectors: Tensor,
+) -> Tensor:
+    """Write w and add this draw's gradients; `share` is divided by their number. Returns the KL's rest."""
+    weight = loc + sigma * eps
+    log_prior, prior_slope = law.score(weight, vectors)
+    rest = (-0.5 * eps * eps - log_prior).sum()
+    factor = eps * slope
+    gradient = -share * prior_slope
+    w.copy_(weight)
+    to_loc.add_(gradient)
+    to_rho.add_(gradient * factor)
+    eps.copy_(factor)
+    return rest

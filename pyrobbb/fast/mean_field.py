@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.elbo import Terms
-from pyrobbb.fast.kl import Law, one_pass
+from pyrobbb.fast.kl import Law, before_draws, next_draw, one_draw
 from pyrobbb.fast.noise import Normals
 from pyrobbb.fast.record import Program, compile, record
+
+Pass = Callable[[], Tensor]
 
 
 class MeanFieldStep:
@@ -49,38 +51,43 @@ class MeanFieldStep:
         self.eps = self.normals.values
         self.w = torch.zeros_like(self.eps)
         self.to_loc, self.to_rho = torch.zeros_like(self.w), torch.zeros_like(self.w)
-        self.part_loc = self.to_loc if samples == 1 else torch.zeros_like(self.w)
-        self.part_rho = self.to_rho if samples == 1 else torch.zeros_like(self.w)
         self.noise_shape = (samples, size)
         self.share = torch.zeros((), dtype=self.loc.dtype, device=self.loc.device)
+        self.each = torch.zeros_like(self.share)  # share / samples
         self.weights = {
             name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()
         }  # share the storage of w
-        self.views = [
-            (part, factor, to_loc, to_rho)
-            for part, factor, to_loc, to_rho in zip(
-                self.weights.values(),
-                *(guide.split(flat).values() for flat in (self.eps, self.part_loc, self.part_rho)),
-                strict=True,
-            )
-        ]
-        self.others = [p for g in optimizer.param_groups for p in g["params"] if p is not self.loc]
-        self.others = [p for p in self.others if p is not self.rho]
-        self.passes = self._make_passes(runs, compiled)
+        flats = (self.eps, self.to_loc, self.to_rho)
+        self.views = list(zip(*(guide.split(flat).values() for flat in flats), strict=True))
+        self.others = [p for g in optimizer.param_groups for p in g["params"]]
+        self.others = [p for p in self.others if p is not self.loc and p is not self.rho]
+        self.begin, self.draws = self._make_passes(runs, compiled)
 
-    def _make_passes(self, runs: Sequence[Law], compiled: bool) -> list[Callable[[], Tensor]]:
-        flats = (self.loc.detach(), self.rho.detach(), self.eps, self.w, self.part_loc, self.part_rho)
-        passes: list[Callable[[], Tensor]] = []
+    def _make_passes(self, runs: Sequence[Law], compiled: bool) -> tuple[list[Pass], list[Pass]]:
+        """What runs once per step, and once per draw."""
+
+        def bound(program: Program, *inputs: Tensor) -> Pass:
+            run = compile(record(program, inputs), inputs) if compiled else program
+            return partial(run, *inputs)
+
+        loc, rho = self.loc.detach(), self.rho.detach()
+        gradients = (self.to_loc, self.to_rho)
+        program: Callable[..., Tensor]
+        flats: tuple[Tensor, ...]
+        before: list[Pass]
+        if self.samples == 1:
+            before, program, flats = [], one_draw, (loc, rho, self.eps, self.w, *gradients)
+        else:
+            sigma, slope = torch.zeros_like(loc), torch.zeros_like(loc)
+            before = [bound(before_draws, self.share, rho, sigma, slope, *gradients)]
+            program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
+        draws = []
         begin = 0
         for law in runs:
-            inputs = [self.share, *(flat[begin : begin + law.length] for flat in flats)]
-            inputs += list(law.vectors.values())
+            parts = [flat[begin : begin + law.length] for flat in flats]
+            draws.append(bound(partial(program, law), self.each, *parts, *law.vectors.values()))
             begin += law.length
-
-            program = partial(one_pass, law)
-            run = compile(record(program, inputs), inputs) if compiled else program
-            passes.append(_bound(run, inputs))
-        return passes
+        return before, draws
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         terms = self.evaluate(x, y, share)
@@ -103,44 +110,34 @@ class MeanFieldStep:
 
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
         """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
+        torch.div(self.share, self.samples, out=self.each)
+        leaves = [*self.weights.values(), *self.others]
+        with torch.no_grad():
+            before: Any = sum(run() for run in self.begin)
         kl: Any = 0.0
         nll: Any = 0.0
-        if self.samples > 1:
-            self.to_loc.zero_()
-            self.to_rho.zero_()
         for s in range(self.samples):
             if noise is None:
                 self.normals.draw()
             else:
                 self.eps.copy_(noise[s])
-            kl_part, nll_part = self._one(x, y)
-            kl, nll = kl + kl_part, nll + nll_part
-            if self.samples > 1:
-                self.to_loc.add_(self.part_loc, alpha=1 / self.samples)
-                self.to_rho.add_(self.part_rho, alpha=1 / self.samples)
+            with torch.no_grad():
+                kl = kl + sum(run() for run in self.draws)
+            output = self.model.apply_network(self.weights, x)
+            self.model.likelihood.check(output, y)
+            loss = -self.model.likelihood(output).log_prob(y).sum() / self.samples
+            self._add(torch.autograd.grad(loss, leaves, allow_unused=True))
+            nll = nll + loss.detach()
         self.loc.grad, self.rho.grad = self.to_loc, self.to_rho
-        return Terms(kl / self.samples, nll / self.samples)
+        return Terms(before + kl / self.samples, nll)
 
-    def _one(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _add(self, gradients: Sequence[Tensor | None]) -> None:
+        """Add the likelihood's gradients with respect to the weights and the point parameters."""
         with torch.no_grad():
-            kl = sum(run() for run in self.passes)
-        output = self.model.apply_network(self.weights, x)
-        self.model.likelihood.check(output, y)
-        nll = -self.model.likelihood(output).log_prob(y).sum()
-        leaves = list(self.weights.values())
-        gradients = torch.autograd.grad(nll, [*leaves, *self.others], allow_unused=True)
-        with torch.no_grad():
-            for gradient, (_, factor, to_loc, to_rho) in zip(gradients, self.views, strict=False):
+            for gradient, (factor, to_loc, to_rho) in zip(gradients, self.views, strict=False):
                 if gradient is not None:
                     to_loc.add_(gradient)
                     to_rho.addcmul_(gradient, factor)
-            for parameter, gradient in zip(self.others, gradients[len(leaves) :], strict=True):
+            for parameter, gradient in zip(self.others, gradients[len(self.views) :], strict=True):
                 if gradient is not None:
-                    part = gradient / self.samples if self.samples > 1 else gradient
-                    parameter.grad = part if parameter.grad is None else parameter.grad + part
-        assert isinstance(kl, Tensor)
-        return kl, nll.detach()
-
-
-def _bound(program: Program, inputs: Sequence[Tensor]) -> Callable[[], Tensor]:
-    return lambda: program(*inputs)
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
