@@ -209,8 +209,7 @@ class Training:
     def _run_epoch(self) -> None:
         began = perf_counter() - self.spent
         order_at_start = self.order.get_state()
-        permutation = torch.randperm(len(self.train), generator=self.order)
-        batches = permutation.to(self.device).split(self.batch_size)
+        batches = self._shuffled()
         try:
             for i in range(self.batch, self.M):
                 self._run_step(batches[i], i)
@@ -222,19 +221,32 @@ class Training:
             raise
         self._end_epoch()
 
+    def _shuffled(self) -> tuple[Tensor, ...]:
+        """The rows of each minibatch of the epoch that begins."""
+        permutation = torch.randperm(len(self.train), generator=self.order)
+        return permutation.to(self.device).split(self.batch_size)
+
     def _run_step(self, rows: Tensor, i: int) -> None:
-        data = len(rows) / len(self.train)
-        share = self.kl.share(i + 1, self.M, self.epoch + 1, data)
+        data, share = self._shares(rows, i)
         self.between_steps = False
         terms = self.step(self.train.x[rows], self.train.y[rows], share, data)
+        self._took(terms, i, data)
+        self.between_steps = True
+        self.progress.step()
+
+    def _shares(self, rows: Tensor, i: int) -> tuple[float, float]:
+        """The minibatch's share of the data, and of the KL."""
+        data = len(rows) / len(self.train)
+        return data, self.kl.share(i + 1, self.M, self.epoch + 1, data)
+
+    def _took(self, terms: Terms, i: int, data: float) -> None:
+        """Count step i of the epoch, whose terms these were."""
         if self.device.type == "cuda":
             self.seen[i].copy_(terms.kl + terms.nll)  # looked at once per epoch: no waiting for the device
         elif not bool(torch.isfinite(terms.kl + terms.nll)):
             raise self._non_finite(terms, i)
         self.sums += torch.stack([terms.kl * data, terms.nll]).to(self.sums)
         self.batch = i + 1
-        self.between_steps = True
-        self.progress.step()
 
     def _end_epoch(self) -> None:
         kl, nll = (self.sums / len(self.train)).tolist()
