@@ -20,6 +20,7 @@ from pyrobbb.checkpoint import CheckpointError
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.elbo import Step, Terms
 from pyrobbb.fast import FAST, GraphStep, make_step
+from pyrobbb.files import locked
 from pyrobbb.history import Epoch, History
 from pyrobbb.interrupt import Interrupt
 from pyrobbb.isolation import isolated, random_state, set_random_state
@@ -184,15 +185,23 @@ class Training:
 
         Raises:
             NonFiniteLossError: If the free energy becomes infinite or NaN.
+            BlockingIOError: If another training writes to the same folder.
+            OSError: If a checkpoint cannot be written; the ones before it stay.
         """
-        self.progress.start(self.chain, self.epoch, self.epochs, self.M)
+        if self.folder is None:
+            return self._run()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder, f".chain-{self.chain}.lock"):
+            return self._run()
+
+    def _run(self) -> History:
         if self.history_path is not None:
-            self.history_path.parent.mkdir(parents=True, exist_ok=True)
             others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
             history.write(self.history_path, others + self.history.rows)
         with isolated(device=self.device), Interrupt() as self.interrupt:
             set_random_state(self.noise, self.device)
             try:
+                self.progress.start(self.chain, self.epoch, self.epochs, self.M, self.batch)
                 while self.epoch < self.epochs:
                     self._run_epoch()
                     self._save(force=self.epoch == self.epochs)
@@ -205,6 +214,13 @@ class Training:
                 self.noise = random_state(self.device)
                 self.progress.stop()
         return self.history
+
+    def _open_history(self) -> None:
+        """Make the file say what this chain has done so far, beside the other chains."""
+        if self.history_path is not None:
+            self.history_path.parent.mkdir(parents=True, exist_ok=True)
+            others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
+            history.write(self.history_path, others + self.history.rows)
 
     def _run_epoch(self) -> None:
         began = perf_counter() - self.spent
@@ -326,7 +342,8 @@ class Training:
     def _made_with(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to be gone on with, besides names and shapes."""
         sites = {name: list(value.shape) for name, value in self.model.initial().items()}
-        return {"N": len(self.train), "batch_size": self.batch_size, "sites": sites}
+        optimizer = type(self.optimizer).__name__
+        return {"N": len(self.train), "batch_size": self.batch_size, "optimizer": optimizer, "sites": sites}
 
     def restore(self, path: Path | str) -> None:
         """Take up the state that a checkpoint holds.
@@ -334,14 +351,40 @@ class Training:
         Raises:
             CheckpointError: If the file is damaged or belongs to another network or guide.
         """
-        state = checkpoints.load(path, self.device)
+        self._take_up(checkpoints.load(path, self.device), path)
+
+    def resume(self) -> bool:
+        """Take up the newest whole checkpoint of the folder; False if there is none.
+
+        A damaged one is kept under the name `chain-0.damaged.pt`, and the one before it taken instead.
+        """
+        path = self.checkpoint_path
+        if path is None:
+            return False
+        state, found = checkpoints.load_newest(path, self.device)
+        if state is None or found is None:
+            return False
+        self._take_up(state, found)
+        if found != path:
+            checkpoints.set_aside(path)
+        return True
+
+    def _take_up(self, state: dict[str, Any], path: Path | str) -> None:
         missing = sorted(self.state().keys() - state.keys())
         if missing:
             raise CheckpointError(f"{path} is no checkpoint of a training: it has no {', '.join(missing)}")
+        try:
+            self._load(state, path)
+        except CheckpointError:
+            raise
+        except Exception as error:  # parts of another kind than `state` gives: a file of somebody else's
+            raise CheckpointError(f"{path} does not hold what a training needs ({error!r:.120})") from error
+
+    def _load(self, state: dict[str, Any], path: Path | str) -> None:
         mine, theirs = self._made_with(), state["made_with"]
         checkpoints.check_shapes(mine["sites"], theirs["sites"], "network", path)
-        for name in ("N", "batch_size"):
-            if theirs[name] != mine[name]:
+        for name in ("N", "batch_size", "optimizer"):
+            if theirs.get(name, mine[name]) != mine[name]:  # version 0.1.0 did not name the optimiser
                 raise CheckpointError(f"{path} was made with {name} {theirs[name]}, this is {mine[name]}")
         checkpoints.load_module(self.guide, state["guide"], "guide", path)
         checkpoints.load_module(self.model, state["model"], "model", path)
