@@ -20,6 +20,8 @@ from pyrobbb.fast.mean_field import MeanFieldStep
 from pyrobbb.fast.program_step import ProgramStep
 from pyrobbb.fast.programs import flat_program, pyro_program
 from pyrobbb.fast.record import CannotCompileError, CannotRecordError
+from pyrobbb.fast.summed import SummedStep
+from pyrobbb.parallel import ONE, Ranks
 
 FAST = ("auto", "compiled", "eager", "off")
 
@@ -45,6 +47,7 @@ def make_step(
     fast: str = "auto",
     steps: int = 0,
     say: Callable[[str], None] = lambda message: None,
+    ranks: Ranks = ONE,
 ) -> Step:
     """The step that trains `guide`: fast and compiled, fast, or Pyro's own `ReferenceStep`.
 
@@ -60,35 +63,55 @@ def make_step(
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
         steps: Steps that the whole training will take; a short one is not worth a compilation.
         say: Told in one line what was lost, and how long a compilation took.
+        ranks: The processes whose gradients are summed.
     """
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize)
+    alone = ranks.size == 1
     if fast == "off":
-        return reference
+        return reference if alone else SummedStep(reference, ranks)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
-
-    def worth(constant: float, each: float, cost: float) -> bool:
-        return fast == "compiled" or (fast == "auto" and (constant + each * size) * steps > cost)
 
     try:
         try:
-            runs = _runs(model, guide, first)
+            runs = element_wise(model, guide, first)
         except NotFastError as reason:
             step: MeanFieldStep | ProgramStep = _pyro(
-                model, guide, optimizer, first, samples, worth(*_PYRO), reason, say
+                model,
+                guide,
+                optimizer,
+                first,
+                samples,
+                compilation_pays(fast, size, steps, _PYRO),
+                reason,
+                say,
             )
         else:
             assert isinstance(model, BayesianNetwork)
-            step = _mean_field(model, guide, optimizer, first, runs, samples, worth(*_MEAN_FIELD), say)
+            pays = compilation_pays(fast, size, steps)
+            step = _mean_field(model, guide, optimizer, first, runs, samples, pays, say)
         _check(step, model, guide, first, samples)
     except NotFastError as reason:
         say(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
-        return reference
+        return reference if alone else SummedStep(reference, ranks)
+    whole = step if alone else SummedStep(step, ranks)
     if not first.x.is_cuda:
-        return step
+        return whole
     if not capturable(optimizer):
         say(f"training without a CUDA graph: {type(optimizer).__name__} cannot be captured")
-        return step
-    return GraphStep(step)
+        return whole
+    return GraphStep(whole)
+
+
+def compilation_pays(
+    fast: str,
+    size: int,
+    steps: int,
+    saving: tuple[float, float, float] = _MEAN_FIELD,
+    calls: int = 1,
+) -> bool:
+    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each."""
+    constant, each, cost = saving
+    return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
 
 
 def _mean_field(
@@ -148,7 +171,7 @@ def _pyro(
     return step
 
 
-def _runs(model: nn.Module, guide: Any, first: Split) -> list[Law]:
+def element_wise(model: nn.Module, guide: Any, first: Split) -> list[Law]:
     """The prior, weight by weight in the guide's order; NotFastError for another kind of guide."""
     if not isinstance(model, BayesianNetwork):
         raise NotFastError(f"the model is a {type(model).__name__}, not a BayesianNetwork")

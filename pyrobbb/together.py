@@ -1,0 +1,185 @@
+"""Several trainings at once: restarts, or settings of a prior, of a small network as one batch of steps.
+
+A small network's step costs calls, not arithmetic; R of them in one program cost little more than one.
+Every training keeps its own data order, noise, optimiser, schedule, history and checkpoint, and ends where
+it would have ended alone, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyrobbb.elbo import Terms
+from pyrobbb.fast.choose import NotFastError, compilation_pays, element_wise
+from pyrobbb.fast.mean_field import MeanFieldStep
+from pyrobbb.fast.program_step import ProgramStep
+from pyrobbb.fast.record import CannotCompileError, CannotRecordError
+from pyrobbb.fast.stacked import NotAlikeError, StackedStep
+from pyrobbb.inference import Training
+from pyrobbb.interrupt import Interrupt
+from pyrobbb.isolation import isolated, random_state, set_random_state
+
+
+def train_together(trainings: Sequence[Training], *, fast: str = "auto") -> None:
+    """Run every training to its end, step by step side by side; trainings restored to one place go on there.
+
+    Args:
+        trainings: On the CPU, of the same network, data, likelihood, number of epochs, batch size and draws
+            per step, with mean-field guides; their seeds, priors' parameters, optimisers and KL shares may
+            differ. Build them with `fast="eager"`: their own steps serve for noise and for comparison only.
+        fast: "auto", "compiled" or "eager", as for `Training`.
+
+    Raises:
+        NotAlikeError: If they cannot be batched; nothing has been trained then.
+        NonFiniteLossError: If the free energy of one of them becomes infinite or NaN.
+    """
+    together = _Together(trainings, fast)
+    for training in trainings:
+        training._open_history()
+    together.run()
+
+
+class _Together:
+    def __init__(self, trainings: Sequence[Training], fast: str) -> None:
+        self.trainings = list(trainings)
+        self.alone: list[MeanFieldStep | ProgramStep] = []
+        first = self._check_alike()
+        with isolated():
+            try:
+                runs = [element_wise(t.model, t.guide, t.train.head(1)) for t in self.trainings]
+            except NotFastError as reason:
+                raise NotAlikeError(f"they cannot be trained together: {reason}") from reason
+            B = first.batch_size
+            batch = self._stacked([t.train.head(B) for t in self.trainings])
+            size = sum(step.noise_shape[1] for step in self.alone)
+            samples = self.alone[0].noise_shape[0]
+            compiled = compilation_pays(fast, size * samples, first.epochs * first.M, calls=len(trainings))
+            models = [t.model for t in self.trainings]
+            guides = [t.guide for t in self.trainings]
+            self.step = StackedStep(models, guides, runs, samples=samples)
+            if compiled:
+                began = perf_counter()
+                try:
+                    self.step = StackedStep(models, guides, runs, samples=samples, compiled=batch)
+                except (CannotCompileError, CannotRecordError) as reason:
+                    first.progress.say(f"training without compiled code: {reason}")
+                else:
+                    seconds = perf_counter() - began
+                    first.progress.say(f"compiled the step of {len(runs)} trainings in {seconds:.1f} s")
+            self._compare(batch)
+
+    def _check_alike(self) -> Training:
+        if not self.trainings:
+            raise NotAlikeError("there is no training to run")
+        first = self.trainings[0]
+        for t in self.trainings:
+            if t.device.type != "cpu":
+                raise NotAlikeError(f"trainings are batched on the CPU only, one is on {t.device}")
+            if not isinstance(t.step, MeanFieldStep | ProgramStep) or len(t.step.noise_shape) != 2:
+                raise NotAlikeError("each training must take the fast path with a mean-field normal guide")
+            self.alone.append(t.step)
+            for name, mine, theirs in (
+                ("numbers of data", len(first.train), len(t.train)),
+                ("shapes of an input", first.train.x.shape[1:], t.train.x.shape[1:]),
+                ("batch sizes", first.batch_size, t.batch_size),
+                ("epochs", first.epochs, t.epochs),
+                ("draws per step", self.alone[0].noise_shape[0], t.step.noise_shape[0]),
+                ("likelihoods", repr(first.model.likelihood), repr(t.model.likelihood)),
+                ("places to go on from", (first.epoch, first.batch), (t.epoch, t.batch)),
+            ):
+                if mine != theirs:
+                    raise NotAlikeError(f"trainings with different {name}: {mine} and {theirs}")
+        return first
+
+    def _stacked(self, parts: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        return torch.stack([p.x for p in parts]), torch.stack([p.y for p in parts])
+
+    def _compare(self, batch: tuple[Tensor, Tensor]) -> None:
+        """NotAlikeError unless each training's own step sees the same terms and gradients."""
+        x, y = batch
+        noise = torch.randn(self.step.noise_shape)
+        together = self.step.evaluate(x, y, [1.0] * len(self.trainings), noise)
+        ours = [self._seen(r, terms) for r, terms in enumerate(together)]
+        for r, step in enumerate(self.alone):
+            theirs = self._seen(r, step.evaluate(x[r], y[r], 1.0, noise[:, r]))
+            for name, a, b in zip(("KL", "NLL", "gradient"), ours[r], theirs, strict=True):
+                if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
+                    raise NotAlikeError(f"training {r} has another {name} in the batch than alone")
+
+    def _seen(self, r: int, terms: Terms) -> tuple[Tensor, Tensor, Tensor]:
+        guide: Any = self.trainings[r].guide
+        seen = terms.kl.clone(), terms.nll.clone(), torch.cat([guide.loc.grad, guide.rho.grad])
+        guide.loc.grad = guide.rho.grad = None
+        return seen
+
+    def run(self) -> None:
+        """Epoch by epoch to the end; Ctrl-C and SIGTERM end all of them after a step, with checkpoints."""
+        first = self.trainings[0]
+        first.progress.start(first.chain, first.epoch, first.epochs, first.M)
+        with isolated(), Interrupt() as interrupt:
+            try:
+                while first.epoch < first.epochs:
+                    self._epoch(interrupt)
+                    self._save(force=first.epoch == first.epochs)
+                    interrupt.check()
+            except KeyboardInterrupt:
+                if all(t.between_steps for t in self.trainings):
+                    self._save(force=True)
+                raise
+            finally:
+                first.progress.stop()
+
+    def _epoch(self, interrupt: Interrupt) -> None:
+        first = self.trainings[0]
+        began = perf_counter() - first.spent
+        orders = [t.order.get_state() for t in self.trainings]
+        batches = [t._shuffled() for t in self.trainings]
+        try:
+            for i in range(first.batch, first.M):
+                self._take([rows[i] for rows in batches], i)
+                for t in self.trainings:
+                    t.spent = (perf_counter() - began) / len(self.trainings)
+                if i + 1 < first.M:
+                    interrupt.check()
+        except BaseException:
+            for t, order in zip(self.trainings, orders, strict=True):
+                t.order.set_state(order)
+            raise
+        for t in self.trainings:
+            t._end_epoch()
+
+    def _take(self, rows: Sequence[Tensor], i: int) -> None:
+        pairs = [t._shares(part, i) for t, part in zip(self.trainings, rows, strict=True)]
+        x = torch.stack([t.train.x[part] for t, part in zip(self.trainings, rows, strict=True)])
+        y = torch.stack([t.train.y[part] for t, part in zip(self.trainings, rows, strict=True)])
+        for t in self.trainings:
+            t.between_steps = False
+        noise = torch.stack([_draw(*both) for both in zip(self.trainings, self.alone, strict=True)], dim=1)
+        terms: list[Terms] = self.step.evaluate(x, y, [share for _, share in pairs], noise)
+        for t in self.trainings:
+            t.optimizer.step()
+        for t, one, (data, _) in zip(self.trainings, terms, pairs, strict=True):
+            t._took(one, i, data)
+            t.between_steps = True
+        self.trainings[0].progress.step()
+
+    def _save(self, *, force: bool) -> None:
+        for t in self.trainings:
+            set_random_state(t.noise, t.device)
+            t._save(force=force)
+
+
+def _draw(training: Training, step: MeanFieldStep | ProgramStep) -> Tensor:
+    """The noise (S, D) that the training would draw alone, from its own random state."""
+    set_random_state(training.noise, training.device)
+    parts = []
+    for _ in range(torch.Size(step.noise_shape).numel() // step.normals.values.numel()):
+        step.normals.draw()
+        parts.append(step.normals.values.clone())
+    training.noise = random_state(training.device)
+    return torch.cat(parts).reshape(step.noise_shape)
