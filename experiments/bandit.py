@@ -143,9 +143,10 @@ def agents(config: DictConfig, folder: Path) -> tuple[dict[str, Games], dict[str
     count = len(config.seeds)
     for arm in config.arms:
         path = folder / f"{arm}.pt"
-        if not path.exists():
+        newest = checkpoint.load_newest(path)
+        if newest is None:
             continue
-        state = checkpoint.load(path)
+        state, _ = newest
         names = ["Bayes by Backprop"]
         if arm == "greedy":
             names = ["greedy" if e == 0 else f"{100 * e:g} % greedy" for e in config.epsilons]

@@ -79,8 +79,7 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
         watched = Watched(data, folder / "epochs.json")
         training = run.training(data, folder=folder, progress=watched)
         watched.training = training
-        if training.checkpoint_path is not None and training.checkpoint_path.exists():
-            training.restore(training.checkpoint_path)
+        training.resume()
         training.run()
     posterior = Posterior([(training.model, training.guide)])
     assert data.test is not None

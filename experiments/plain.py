@@ -16,6 +16,7 @@ from hydra.errors import InstantiationException
 from torch import nn
 
 from experiments.build import ConfigError, explain
+from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.files import locked, write_text
 from pyrobbb.inference import best_device
@@ -127,7 +128,7 @@ def execute(config: Mapping[str, Any], folder: Path, progress: Progress | None =
 
 def plain_weights(folder: Path) -> torch.Tensor:
     """All weights of a plain run as one vector, as they are at test time."""
-    state = torch.load(folder / "plain.pt", map_location="cpu", weights_only=True)["network"]
+    state = checkpoint.load(folder / "plain.pt")["network"]
     return torch.cat([value.flatten() for value in state.values()])
 
 

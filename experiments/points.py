@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.build import ConfigError, build
 from experiments.folder import claim
+from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.files import locked, write_text
 from pyrobbb.history import Epoch
@@ -109,9 +110,7 @@ def fit_point(
     with locked(folder):
         data = load(config.data).to(best_device(run.device))
         training = run.training(data, folder=folder, progress=progress)
-        checkpoint = folder / "chain-0.pt"
-        if checkpoint.exists():
-            training.restore(checkpoint)
+        training.resume()
         result: Result = {}
         try:
             training.run()
@@ -134,7 +133,7 @@ def fit_point(
         }
         write_text(path, json.dumps(result, indent=1) + "\n")
         if not keep:
-            checkpoint.unlink(missing_ok=True)
+            checkpoint.remove(folder / "chain-0.pt")
     return result
 
 

@@ -53,7 +53,10 @@ def reopen(folder: Path | str, *, data: Dataset | None = None) -> Reopened:
     chains, epoch = [], run.epochs
     for chain in range(run.chains):
         file = folder / f"chain-{chain}.pt"
-        state = checkpoint.load(file, device)
+        found = checkpoint.load_newest(file, device)
+        if found is None:
+            raise checkpoint.CheckpointError(f"{file} does not exist")
+        state, file = found
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, run.likelihood).to(device)
             guide = run.guide(model)

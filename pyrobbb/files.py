@@ -12,20 +12,48 @@ from filelock import FileLock, Timeout
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replacing(path: Path | str, *, before: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; if the body succeeds, it becomes `path` in one step.
 
-    A reader, or a run that is killed, never meets a half-written file.
+    A reader, or a run that is killed, never meets a half-written file. What `path` was stays as `before`,
+    if that is given; between the two renamings there may be `before` alone.
+
+    Raises:
+        OSError: It cannot be written (a full disk, a folder without permission); the old file stays.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.part")
     try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with named_errors(path):
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            if before is not None and path.exists():
+                path.replace(before)
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def named_errors(path: Path | str) -> Iterator[None]:
+    """Let an operating system's error name the file that could not be written, however deep it arose.
+
+    HDF5 and torch's writer hide it behind errors of their own.
+    """
+    try:
+        yield
+    except Exception as error:
+        cause = _system_error(error)
+        if cause is None:
+            raise
+        raise type(cause)(cause.errno, f"cannot write {path}: {os.strerror(cause.errno or 0)}") from error
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    while error is not None and not (isinstance(error, OSError) and error.errno):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -35,15 +63,16 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 @contextmanager
-def locked(folder: Path | str) -> Iterator[None]:
-    """Hold `folder` for this process; the lock goes with the process, however it ends.
+def locked(folder: Path | str, name: str = ".lock") -> Iterator[None]:
+    """Hold the lock `name` in `folder` for this process; it goes with the process, however that ends.
 
     Raises:
         BlockingIOError: If another process holds it.
     """
-    lock = FileLock(Path(folder) / ".lock", timeout=0)
+    lock = FileLock(Path(folder) / name, timeout=0)
     try:
-        lock.acquire()
+        with named_errors(Path(folder) / name):
+            lock.acquire()
     except Timeout:
         raise BlockingIOError(
             f"another run is working in {folder}; wait for it, or give this one another folder"
@@ -52,3 +81,9 @@ def locked(folder: Path | str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def sweep(folder: Path | str) -> None:
+    """Remove what a killed writer left half-written in `folder`; hold its lock, so that none is at work."""
+    for part in Path(folder).glob(".*.part"):
+        part.unlink(missing_ok=True)

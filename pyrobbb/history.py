@@ -6,7 +6,7 @@ import csv
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from pyrobbb.files import replacing
+from pyrobbb.files import named_errors, replacing
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def write(path: Path | str, rows: list[Epoch]) -> None:
 
 def append(path: Path | str, row: Epoch) -> None:
     """Add one row to the file; the next reader sees it."""
-    with Path(path).open("a", newline="", encoding="utf-8") as file:
+    with named_errors(path), Path(path).open("a", newline="", encoding="utf-8") as file:
         csv.DictWriter(file, [f.name for f in fields(Epoch)]).writerow(asdict(row))
 
 

@@ -359,15 +359,10 @@ class Training:
         A damaged one is kept under the name `chain-0.damaged.pt`, and the one before it taken instead.
         """
         path = self.checkpoint_path
-        if path is None:
-            return False
-        state, found = checkpoints.load_newest(path, self.device)
-        if state is None or found is None:
-            return False
-        self._take_up(state, found)
-        if found != path:
-            checkpoints.set_aside(path)
-        return True
+        found = None if path is None else checkpoints.load_newest(path, self.device, repair=True)
+        if found is not None:
+            self._take_up(*found)
+        return found is not None
 
     def _take_up(self, state: dict[str, Any], path: Path | str) -> None:
         missing = sorted(self.state().keys() - state.keys())

@@ -153,8 +153,7 @@ class _PlainTraining:
         path = None if self.folder is None else self.folder / "plain.pt"
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                self._restore(path)
+            self._resume(path)
             history.write(path.with_name("history.csv"), self.history.rows)
         self.progress.start(0, self.epoch, self.epochs, self.M)
         with isolated(device=self.device):
@@ -230,9 +229,12 @@ class _PlainTraining:
             "history": [asdict(row) for row in self.history.rows],
         }
 
-    def _restore(self, path: Path) -> None:
-        state = checkpoints.load(path, self.device)
-        checkpoints.load_module(self.network, state["network"], "network", path)
+    def _resume(self, path: Path) -> None:
+        found = checkpoints.load_newest(path, self.device, repair=True)
+        if found is None:
+            return
+        state, file = found
+        checkpoints.load_module(self.network, state["network"], "network", file)
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None and state["schedule"] is not None:
             self.schedule.load_state_dict(state["schedule"])

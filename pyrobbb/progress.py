@@ -15,8 +15,8 @@ from pyrobbb.history import Epoch
 class Progress(Protocol):
     """Receives the events of a training."""
 
-    def start(self, chain: int, epoch: int, epochs: int, steps: int) -> None:
-        """Training begins or goes on after `epoch` of `epochs`, of `steps` steps each."""
+    def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+        """Training begins or goes on after `epoch` of `epochs`, of `steps` steps each, `done` of the next."""
 
     def step(self) -> None:
         """One step is done."""
@@ -34,7 +34,7 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def start(self, chain: int, epoch: int, epochs: int, steps: int) -> None: ...
+    def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None: ...
 
     def step(self) -> None: ...
 
@@ -54,12 +54,13 @@ class Printed:
         self.bar: Any = None
         self.last_line = -math.inf
 
-    def start(self, chain: int, epoch: int, epochs: int, steps: int) -> None:
-        self.chain, self.first, self.done, self.epochs, self.steps = chain, epoch, epoch, epochs, steps
+    def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+        self.first, self.epochs = epoch + done / steps, epochs
         self.began = monotonic()
         if self.file.isatty():
             self.bar = tqdm(
-                total=epochs * steps, initial=epoch * steps, file=self.file, unit="step", dynamic_ncols=True,
+                total=epochs * steps, initial=epoch * steps + done, file=self.file, unit="step",
+                dynamic_ncols=True,
                 bar_format="{desc} |{bar:12}| {elapsed}<{remaining}{postfix}",
             )  # fmt: skip
             self.bar.set_description(f"epoch {epoch}/{epochs}")
@@ -69,7 +70,6 @@ class Printed:
             self.bar.update()
 
     def epoch(self, row: Epoch) -> None:
-        self.done = row.epoch
         left = (monotonic() - self.began) / (row.epoch - self.first) * (self.epochs - row.epoch)
         error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
         line = f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + NLL {row.nll:.4g}{error}"

@@ -15,13 +15,14 @@ from pyrobbb import arviz_io, checks, export
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.fast import FAST
-from pyrobbb.files import locked, write_text
+from pyrobbb.files import locked, sweep, write_text
 from pyrobbb.inference import Training, best_device
 from pyrobbb.isolation import isolated
 from pyrobbb.kl import Share, Uniform
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.metrics import classification_metrics, regression_metrics
 from pyrobbb.optim import MakeOptimizer, MakeSchedule
+from pyrobbb.parallel import ONE, Ranks
 from pyrobbb.posterior import ClassPrediction, Posterior
 from pyrobbb.priors import Prior
 from pyrobbb.progress import Progress, Silent
@@ -104,19 +105,25 @@ class Run:
             _check_callable(name, getattr(self, name), arguments)
         best_device(self.device)
 
-    def execute(self, folder: Path | str | None = None, progress: Progress | None = None) -> Result:
-        """Fit, or go on fitting, and leave checkpoints, metrics and `posterior.nc` in `folder`."""
-        progress = progress or Silent()
-        if folder is None:
-            return self._execute(None, progress)
-        folder = Path(folder)
+    def execute(
+        self, folder: Path | str | None = None, progress: Progress | None = None, ranks: Ranks = ONE
+    ) -> Result:
+        """Fit, or go on fitting, and leave checkpoints, metrics and `posterior.nc` in `folder`.
+
+        Of several processes (`ranks`) the first writes everything; the others' results have no metrics.
+        """
+        progress = progress if progress and ranks.first else Silent()
+        folder = None if folder is None else Path(folder)
+        if folder is None or not ranks.first:
+            return self._execute(folder, progress, ranks)
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            return self._execute(folder, progress)
+            sweep(folder)
+            return self._execute(folder, progress, ranks)
 
-    def _execute(self, folder: Path | None, progress: Progress) -> Result:
+    def _execute(self, folder: Path | None, progress: Progress, ranks: Ranks) -> Result:
         device = best_device(self.device)
-        data = self.data.load().to(device)
+        data = ranks.after_first(self.data.load).to(device)
         if data.spec.task != self.likelihood.task:
             raise ValueError(
                 f"likelihood {type(self.likelihood).__name__} is for {self.likelihood.task}, "
@@ -124,14 +131,16 @@ class Run:
             )
         chains = []
         for chain in range(self.chains):
-            training = self.training(data, chain, folder, progress)
-            path = training.checkpoint_path
-            if path is not None and path.exists():
-                training.restore(path)
-                progress.say(f"chain {chain}: going on from epoch {training.epoch} of {self.epochs} ({path})")
+            training = self.training(data, chain, folder, progress, ranks)
+            if training.resume():
+                progress.say(
+                    f"chain {chain}: going on from epoch {training.epoch} of {self.epochs} ({folder})"
+                )
             training.run()
             chains.append(training)
         posterior = Posterior([(t.model, t.guide) for t in chains])
+        if not ranks.first:
+            return Result(run=self, data=data, posterior=posterior, metrics={})
         result = Result(
             run=self,
             data=data,
@@ -147,6 +156,7 @@ class Run:
                 "parameters": posterior.model.num_weights,
                 "free_energy": chains[0].history.rows[-1].free_energy,
                 "chains": self.chains,
+                "processes": ranks.size,
                 "seed": self.seed,
                 "device": str(device),
             },
@@ -156,7 +166,12 @@ class Run:
         return result
 
     def training(
-        self, data: Dataset, chain: int = 0, folder: Path | None = None, progress: Progress | None = None
+        self,
+        data: Dataset,
+        chain: int = 0,
+        folder: Path | None = None,
+        progress: Progress | None = None,
+        ranks: Ranks = ONE,
     ) -> Training:
         """The training of one chain, at its beginning."""
         seed = self.seed + chain
@@ -183,6 +198,7 @@ class Run:
             checkpoint_seconds=self.checkpoint_seconds,
             chain=chain,
             progress=progress,
+            ranks=ranks,
         )
 
 

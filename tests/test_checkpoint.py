@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -199,3 +200,85 @@ def test_torchs_schedules_can_be_kept(tmp_path: Path, schedule: Any) -> None:
     checkpoint.save(tmp_path / "kept.pt", {"schedule": one.state_dict()})
     two.load_state_dict(checkpoint.load(tmp_path / "kept.pt")["schedule"])
     assert two.get_last_lr() == one.get_last_lr()
+
+
+# Two generations
+
+
+def test_a_changed_byte_is_noticed_or_harmless(whole: bytes, tmp_path: Path) -> None:
+    """torch itself reads nearly half of these without a word, with other numbers."""
+    path = tmp_path / "changed.pt"
+    refused = 0
+    for offset in range(0, len(whole), 7):
+        changed = bytearray(whole)
+        changed[offset] ^= 1 << offset % 8
+        path.write_bytes(changed)
+        try:
+            content = checkpoint.load(path)
+        except CheckpointError:
+            refused += 1
+        else:
+            assert torch.equal(content["guide"]["loc"], torch.arange(3.0))
+            assert (content["epoch"], content["history"]) == (3, CONTENT["history"])
+    assert refused > 100
+
+
+def numbered(folder: Path, count: int) -> Path:
+    for epoch in range(1, count + 1):
+        checkpoint.save(folder / "c.pt", CONTENT | {"epoch": epoch})
+    return folder / "c.pt"
+
+
+def newest(path: Path, **options: Any) -> tuple[int, str] | None:
+    found = checkpoint.load_newest(path, **options)
+    return None if found is None else (found[0]["epoch"], found[1].name)
+
+
+def test_the_one_before_stays(tmp_path: Path) -> None:
+    path = numbered(tmp_path, 3)
+    assert sorted(os.listdir(tmp_path)) == ["c.before.pt", "c.pt"]
+    assert newest(path) == (3, "c.pt")
+    assert checkpoint.load(checkpoint.before(path))["epoch"] == 2
+    path.unlink()  # killed between the two renamings
+    assert newest(path) == (2, "c.before.pt")
+    checkpoint.remove(path)
+    assert os.listdir(tmp_path) == []
+    assert newest(path) is None
+
+
+def test_a_damaged_one_falls_back_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = numbered(tmp_path, 3)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert newest(path) == (2, "c.before.pt")
+    assert sorted(os.listdir(tmp_path)) == ["c.before.pt", "c.pt"]  # looking changes nothing
+    (record,) = caplog.records
+    assert re.search(
+        r"c\.pt is no readable checkpoint \(.*; taking the one before it, .*c\.before\.pt", record.message
+    )
+    assert newest(path, repair=True) == (2, "c.before.pt")
+    assert sorted(os.listdir(tmp_path)) == ["c.before.pt", "c.damaged.pt"]
+    checkpoint.save(path, CONTENT | {"epoch": 4})  # does not push the good one out
+    assert checkpoint.load(checkpoint.before(path))["epoch"] == 2
+
+
+def test_both_damaged_or_none_before(tmp_path: Path) -> None:
+    path = numbered(tmp_path, 1)
+    path.write_bytes(b"")
+    with pytest.raises(checkpoint.DamagedError, match=r"c\.pt is no readable checkpoint"):
+        newest(path)
+    checkpoint.before(path).write_bytes(b"")
+    with pytest.raises(checkpoint.DamagedError, match=r"c\.before\.pt is no readable checkpoint"):
+        newest(path, repair=True)
+    assert path.exists()
+
+
+def test_a_newer_version_s_checkpoint_is_refused_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+    path = numbered(tmp_path, 2)
+    torch.save({"format": checkpoint.FORMAT + 1}, path)
+    with pytest.raises(CheckpointError, match="format 2, this version of pyrobbb reads 1"):
+        newest(path)
+
+
+def test_a_checkpoint_without_a_digest_is_read(tmp_path: Path) -> None:
+    torch.save({"format": 1, "epoch": 5}, tmp_path / "old.pt")
+    assert checkpoint.load(tmp_path / "old.pt")["epoch"] == 5

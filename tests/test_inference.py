@@ -288,6 +288,45 @@ def test_more_epochs_can_be_added(tmp_path: Path) -> None:
     assert_identical(parameters(longer), parameters(whole))
 
 
+@pytest.mark.parametrize("damage", ["cut", "changed", "absent"])
+def test_the_checkpoint_before_ends_in_the_same_parameters(
+    tmp_path: Path, uninterrupted: Uninterrupted, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped = training(folder=tmp_path, checkpoint_seconds=0.0, progress=Interrupts(10))
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    path = tmp_path / "chain-0.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    if damage == "absent":
+        path.unlink()
+    else:
+        path.write_bytes(content[:5000] if damage == "cut" else content)
+    run = training(folder=tmp_path)
+    assert run.resume()
+    assert (run.epoch, run.batch) == (2, 0)
+    assert ("taking the one before it" in caplog.text) == (damage != "absent")
+    rows = run.run().rows
+    assert_identical(parameters(run), uninterrupted[0])
+    assert timeless(history.read(tmp_path / "history.csv")) == timeless(rows) == uninterrupted[1]
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    assert not training().resume()
+    assert not training(folder=tmp_path / "absent").resume()
+
+
+def test_two_trainings_in_one_folder(tmp_path: Path) -> None:
+    class Second(Silent):
+        def step(self) -> None:
+            with pytest.raises(BlockingIOError, match=f"another run is working in {tmp_path}"):
+                second.run()
+
+    second = training(folder=tmp_path, epochs=1)
+    training(folder=tmp_path, epochs=1, progress=Second()).run()
+    second.run()
+
+
 # Checkpoints that do not fit
 
 
@@ -348,6 +387,21 @@ def test_a_checkpoint_made_with_other_batches(tmp_path: Path) -> None:
         run.run()
     with pytest.raises(CheckpointError, match="batch_size"):
         training(batch_size=10).restore(tmp_path / "chain-0.pt")
+
+
+def test_a_checkpoint_made_with_another_optimiser(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="made with optimizer Adam, this is SGD"):
+        training(optim=partial(torch.optim.SGD, lr=1e-4)).restore(saved(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "key", ["made_with", "guide", "optimizer", "noise", "order", "sums", "history", "schedule"]
+)
+def test_a_checkpoint_with_a_part_of_another_kind(tmp_path: Path, key: str) -> None:
+    content = checkpoint.load(saved(tmp_path))
+    checkpoint.save(tmp_path / "odd.pt", content | {key: "text"})
+    with pytest.raises(CheckpointError, match=r"odd\.pt (does not hold what a training needs|holds no)"):
+        training().restore(tmp_path / "odd.pt")
 
 
 # Non-finite losses

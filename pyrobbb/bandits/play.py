@@ -82,8 +82,8 @@ class Play:
         self.checkpoint_seconds = checkpoint_seconds
         self.randoms = [torch.Generator().manual_seed(seed + 1_000_003) for seed in seeds]
         self.games = Games.empty(len(seeds), steps)
-        if self.path is not None and self.path.exists():
-            self._restore(self.path)
+        if self.path is not None:
+            self._resume(self.path)
 
     def run(self, progress: Callable[[Games], None] = lambda games: None) -> Games:
         """Play to the last round; Ctrl-C and SIGTERM end it after a round, with a checkpoint."""
@@ -138,12 +138,15 @@ class Play:
             },
         )
 
-    def _restore(self, path: Path) -> None:
-        state = checkpoint.load(path)
+    def _resume(self, path: Path) -> None:
+        found = checkpoint.load_newest(path, repair=True)
+        if found is None:
+            return
+        state, file = found
         done, runs = state["rounds"], state["expected"].shape[0]
         if runs != len(self.randoms) or done > self.steps:
             raise checkpoint.CheckpointError(
-                f"{path} holds {runs} runs of {done} rounds; {len(self.randoms)} runs of {self.steps} "
+                f"{file} holds {runs} runs of {done} rounds; {len(self.randoms)} runs of {self.steps} "
                 f"were asked for"
             )
         self.agent.load_state_dict(state["agent"])
