@@ -13,25 +13,27 @@ from omegaconf import DictConfig
 from experiments import analyse, schema
 from experiments.build import ConfigError, build, register_resolvers
 from experiments.folder import claim
-from pyrobbb.inference import NonFiniteLossError
+from pyrobbb.inference import NonFiniteLossError, best_device
+from pyrobbb.parallel import ONE, LostProcessError, Ranks, joined
 from pyrobbb.progress import Printed
 
 register_resolvers()
 schema.register()
 
 
-def execute(config: DictConfig) -> dict[str, Any]:
-    """Fit what `config` says, or go on with it, and return the metrics."""
+def execute(config: DictConfig, ranks: Ranks = ONE) -> dict[str, Any]:
+    """Fit what `config` says, or go on with it, and return the metrics (none but in the first process)."""
     run = build(config)
-    folder = claim(config)
+    folder = claim(config) if ranks.first else Path(config.folder)
     finished = folder / "metrics.json"
-    if finished.exists():
-        print(f"{folder} is finished; remove it to run it again")
-    else:
+    if not ranks.from_first(finished.exists()):
         classes = run.likelihood.task == "classification"
-        run.execute(
-            folder, Printed(error=", validation error {:.2f} %" if classes else ", validation rmse {:.4g}")
-        )
+        error = ", validation error {:.2f} %" if classes else ", validation rmse {:.4g}"
+        run.execute(folder, Printed(error=error), ranks)
+    elif ranks.first:
+        print(f"{folder} is finished; remove it to run it again")
+    if not ranks.first:
+        return {}
     analyse.figures(folder)
     print(analyse.report(folder))
     metrics: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
@@ -41,13 +43,17 @@ def execute(config: DictConfig) -> dict[str, Any]:
 @hydra.main(version_base="1.3", config_path=".", config_name="run")
 def hydra_main(config: DictConfig) -> float:
     """One job; returns the validation error (or root mean squared error), for sweepers that search."""
+    ranks = ONE
     try:
-        metrics = execute(config)
-    except (ConfigError, NonFiniteLossError, ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        with joined(best_device(config.device)) as ranks:
+            metrics = execute(config, ranks)
+    except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
+        if ranks.speaks():
+            print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
+        if ranks.speaks():
+            print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
         sys.exit(130)
     part = metrics.get("validation", metrics.get("test", {}))
     return float(part.get("error", part.get("rmse", float("nan"))))

@@ -26,6 +26,7 @@ from pyrobbb.interrupt import Interrupt
 from pyrobbb.isolation import isolated, random_state, set_random_state
 from pyrobbb.kl import Share, Uniform
 from pyrobbb.optim import MakeOptimizer, MakeSchedule, fused, named_parameters, on_device, parameter_groups
+from pyrobbb.parallel import ONE, LostProcessError, Ranks, noise_of
 from pyrobbb.posterior import ClassPrediction, Posterior
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.sites import check_sites
@@ -76,6 +77,8 @@ class Training:
         checkpoint_seconds: Least time between two checkpoints.
         chain: Number of this restart.
         progress: Who is told how it goes.
+        ranks: The processes that train it together (`pyrobbb.parallel.joined`); by default this one alone.
+            All are given the same arguments; the first writes the files and tells the progress.
     """
 
     def __init__(
@@ -100,12 +103,16 @@ class Training:
         checkpoint_seconds: float = 30.0,
         chain: int = 0,
         progress: Progress | None = None,
+        ranks: Ranks = ONE,
     ) -> None:
         N = len(data.train)
         if N != model.N:
             raise ValueError(f"the model was made for N={model.N} data, the training set has {N}")
         if checks.count("batch_size", batch_size) > N:
             raise ValueError(f"batch_size {batch_size} is larger than the training set, N={N}")
+        if batch_size < ranks.size:
+            raise ValueError(f"batch_size {batch_size} is less than the number of processes, {ranks.size}")
+        self.ranks = ranks
         self.epochs = checks.count("epochs", epochs)
         self.batch_size = batch_size
         self.M = math.ceil(N / batch_size)
@@ -116,7 +123,7 @@ class Training:
         self.checkpoint_seconds = checks.number("checkpoint_seconds", checkpoint_seconds)
         self.chain = chain
         self.seed = checks.count("seed", seed, least=0)
-        self.progress = progress or Silent()
+        self.progress = progress if progress and ranks.first else Silent()
         self.model, self.guide = model.to(self.device), guide
         self.train, self.validation = data.train.to(self.device), data.validation
         if self.validation is not None:
@@ -126,6 +133,10 @@ class Training:
         with isolated(self.seed, device=self.device):
             self._set_up(checks.count("samples", samples), optim, schedule, rates or {}, vectorize, fast)
             self.noise = random_state(self.device)
+        if ranks.size > 1:
+            for parameter in self.named.values():
+                ranks.same_(parameter.data)
+            self.noise = noise_of(ranks, self.device, self.seed, 0)
         self.epoch = 0  # epochs done
         self.batch = 0  # minibatches done of the epoch under way
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # KL, NLL of that epoch
@@ -160,12 +171,13 @@ class Training:
             self.model,
             self.guide,
             self.optimizer,
-            self.train.head(self.batch_size),
+            self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
             samples=samples,
             vectorize=vectorize,
             fast=fast,
             steps=self.epochs * self.M,
             say=self.progress.say,
+            ranks=self.ranks,
         )
 
     @property
@@ -175,8 +187,8 @@ class Training:
 
     @property
     def history_path(self) -> Path | None:
-        """The history of all chains in the run folder."""
-        return None if self.folder is None else self.folder / "history.csv"
+        """The history of all chains in the run folder, which the first process writes."""
+        return self.folder / "history.csv" if self.folder is not None and self.ranks.first else None
 
     def run(self) -> History:
         """Train to the last epoch, or on from where a checkpoint or an interruption left off.
@@ -185,10 +197,11 @@ class Training:
 
         Raises:
             NonFiniteLossError: If the free energy becomes infinite or NaN.
+            LostProcessError: If another process that trains with this one ended.
             BlockingIOError: If another training writes to the same folder.
             OSError: If a checkpoint cannot be written; the ones before it stay.
         """
-        if self.folder is None:
+        if self.folder is None or not self.ranks.first:
             return self._run()
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder, f".chain-{self.chain}.lock"):
@@ -198,18 +211,23 @@ class Training:
         if self.history_path is not None:
             others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
             history.write(self.history_path, others + self.history.rows)
-        with isolated(device=self.device), Interrupt() as self.interrupt:
+        together = self.ranks.size > 1
+        with isolated(device=self.device), Interrupt(patient=together) as self.interrupt:
             set_random_state(self.noise, self.device)
             try:
                 self.progress.start(self.chain, self.epoch, self.epochs, self.M, self.batch)
+                if together:
+                    self._save(force=True)  # one to go on from, whenever a process is lost
                 while self.epoch < self.epochs:
                     self._run_epoch()
                     self._save(force=self.epoch == self.epochs)
-                    self.interrupt.check()
+                    self._pause()
             except KeyboardInterrupt:
                 if self.between_steps:  # a second signal does not wait for the end of a step
                     self._save(force=True)
                 raise
+            except LostProcessError as error:
+                raise LostProcessError(f"{error}; {self._kept()}") from error
             finally:
                 self.noise = random_state(self.device)
                 self.progress.stop()
@@ -231,11 +249,17 @@ class Training:
                 self._run_step(batches[i], i)
                 self.spent = perf_counter() - began
                 if i + 1 < self.M:  # an epoch's last step is kept together with its end
-                    self.interrupt.check()
+                    self._pause()
         except BaseException:
             self.order.set_state(order_at_start)  # the epoch's rest needs the same order again
             raise
         self._end_epoch()
+
+    def _pause(self) -> None:
+        """End here if a signal has come, to whichever process."""
+        (stop,) = self.ranks.any(self.interrupt.noted)
+        if stop:
+            raise KeyboardInterrupt
 
     def _shuffled(self) -> tuple[Tensor, ...]:
         """The rows of each minibatch of the epoch that begins."""
@@ -245,7 +269,9 @@ class Training:
     def _run_step(self, rows: Tensor, i: int) -> None:
         data, share = self._shares(rows, i)
         self.between_steps = False
-        terms = self.step(self.train.x[rows], self.train.y[rows], share, data)
+        mine = self.ranks.shard(rows)
+        part = len(mine) / len(rows)
+        terms = self.step(self.train.x[mine], self.train.y[mine], share * part, data * part)
         self._took(terms, i, data)
         self.between_steps = True
         self.progress.step()
@@ -288,18 +314,30 @@ class Training:
         """Validation error (percent, or root mean squared) and NLL; leaves the random state as it was."""
         if self.validation is None:
             return math.nan, math.nan
-        part = self.validation
+        x, y = self.ranks.shard(self.validation.x), self.ranks.shard(self.validation.y)
+        totals = torch.zeros(2, dtype=torch.float64)
+        if len(y):
+            totals += len(y) / len(self.validation) * self._validate_rows(x, y)
+        self.ranks.sum_(totals)
+        error, nll = totals.tolist()
+        if self.model.likelihood.task == "classification":
+            return error, nll
+        return float(torch.tensor(error, dtype=x.dtype).sqrt()), nll
+
+    def _validate_rows(self, x: Tensor, y: Tensor) -> Tensor:
+        """Error (percent, or mean squared) and NLL of some rows of the validation set."""
         prediction = Posterior([(self.model, self.guide)]).predict(
-            part.x,
-            part.y,
+            x,
+            y,
             draws=max(self.validation_draws, 1),
             mean_weights=self.validation_draws == 0,
             seed=self.epoch,
         )
-        nll = -float(prediction.log_predictive.mean())
         if isinstance(prediction, ClassPrediction):
-            return 100 * float((prediction.probs.argmax(-1) != part.y).double().mean()), nll
-        return float((prediction.mean - part.y).square().mean().sqrt()), nll
+            error = 100 * float((prediction.probs.argmax(-1) != y).double().mean())
+        else:
+            error = float((prediction.mean - y).square().mean())
+        return torch.tensor([error, -float(prediction.log_predictive.mean())], dtype=torch.float64)
 
     def _non_finite(self, terms: Terms, i: int) -> NonFiniteLossError:
         kept = self.checkpoint_path
@@ -312,24 +350,38 @@ class Training:
             f"wider sigma2{where}."
         )
 
+    def _kept(self) -> str:
+        path = self.checkpoint_path
+        if path is None:
+            return "no folder was given, so nothing is kept"
+        return f"the last checkpoint is {path}: the same command goes on from it, on any number of processes"
+
     def _save(self, *, force: bool) -> None:
         path = self.checkpoint_path
-        if path is None or not (force or monotonic() - self.saved_at >= self.checkpoint_seconds):
+        if path is None:
+            return
+        (due,) = self.ranks.any(force or monotonic() - self.saved_at >= self.checkpoint_seconds)
+        if not due:
             return
         if not all(bool(p.isfinite().all()) for p in self.named.values()):
             return  # the next step will say so; the last good checkpoint stays
         self.noise = random_state(self.device)
-        checkpoints.save(path, self.state())
+        state = self.state()
+        if self.ranks.first:
+            checkpoints.save(path, state)
         self.saved_at = monotonic()
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on exactly from here, as tensors and plain values."""
+        """Everything needed to go on exactly from here, as tensors and plain values.
+
+        Several processes must ask for it together, for it holds the noise of each.
+        """
         return {
             "guide": self.guide.state_dict(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "noise": self.noise,
+            "noise": self.ranks.gather(self.noise),
             "order": self.order.get_state(),
             "epoch": self.epoch,
             "batch": self.batch,
@@ -346,12 +398,17 @@ class Training:
         return {"N": len(self.train), "batch_size": self.batch_size, "optimizer": optimizer, "sites": sites}
 
     def restore(self, path: Path | str) -> None:
-        """Take up the state that a checkpoint holds.
+        """Take up the state that a checkpoint holds, made by however many processes.
+
+        As many processes as made it go on exactly. On another number the parameters, the optimiser and the
+        order of the data go on, and the noise comes from streams that were not used before. Only the first
+        process reads the file.
 
         Raises:
             CheckpointError: If the file is damaged or belongs to another network or guide.
         """
-        self._take_up(checkpoints.load(path, self.device), path)
+        state = checkpoints.load(path, self._read_to) if self.ranks.first else None
+        self._take_up(self.ranks.from_first(state), path)
 
     def resume(self) -> bool:
         """Take up the newest whole checkpoint of the folder; False if there is none.
@@ -359,10 +416,18 @@ class Training:
         A damaged one is kept under the name `chain-0.damaged.pt`, and the one before it taken instead.
         """
         path = self.checkpoint_path
-        found = None if path is None else checkpoints.load_newest(path, self.device, repair=True)
+        found = None
+        if path is not None and self.ranks.first:
+            found = checkpoints.load_newest(path, self._read_to, repair=True)
+        found = self.ranks.from_first(found)
         if found is not None:
             self._take_up(*found)
         return found is not None
+
+    @property
+    def _read_to(self) -> torch.device:
+        """Where a checkpoint is read to: the CPU, if other processes are to have it."""
+        return self.device if self.ranks.size == 1 else torch.device("cpu")
 
     def _take_up(self, state: dict[str, Any], path: Path | str) -> None:
         missing = sorted(self.state().keys() - state.keys())
@@ -388,9 +453,14 @@ class Training:
             self.step.reset()
         if self.schedule is not None and state["schedule"] is not None:
             self.schedule.load_state_dict(state["schedule"])
-        self.noise = {k: v.cpu() for k, v in state["noise"].items()}
         self.order.set_state(state["order"].cpu())
         self.epoch, self.batch, self.spent = state["epoch"], state["batch"], state["spent"]
+        noise = state["noise"] if isinstance(state["noise"], list) else [state["noise"]]  # version 0.1.0
+        if len(noise) == self.ranks.size:
+            self.noise = {k: v.cpu() for k, v in noise[self.ranks.rank].items()}
+        else:
+            self.noise = noise_of(self.ranks, self.device, self.seed, self.epoch * self.M + self.batch)
+            self.progress.say(f"{len(noise)} processes made {path}, {self.ranks.size} go on, with new noise")
         self.sums = state["sums"].to(self.device)
         self.history.rows = [Epoch(**row) for row in state["history"]]
 

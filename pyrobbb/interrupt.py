@@ -13,7 +13,14 @@ class Interrupt:
 
     A second signal raises at once. Outside the main thread, where Python delivers no signals, it does
     nothing. The handlers that were there come back at the end.
+
+    Args:
+        patient: A second signal is only noted, too: `torchrun` passes on to its processes what a terminal
+            has already sent them.
     """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self.patient = patient
 
     def __enter__(self) -> Interrupt:
         self.noted = False
@@ -24,7 +31,7 @@ class Interrupt:
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted:
+        if self.noted and not self.patient:
             raise KeyboardInterrupt
         self.noted = True
 
