@@ -14,6 +14,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from guides.initial import Constant, Initial, network
+from pyrobbb import checks
 from pyrobbb.isolation import unique_name
 
 
@@ -41,9 +42,12 @@ class MeanFieldNormal(PyroModule):
         init_rho: float | Initial = -5.0,
     ) -> None:
         super().__init__(unique_name("mean_field"))
+        for name, given in (("model", model), ("init_loc", init_loc)):
+            if not callable(given):
+                raise ValueError(f"{name} must be callable, got {given!r}")
         self._model = (model,)  # a tuple, so that the model's parameters do not become the guide's
         self.init_loc = init_loc
-        self.init_rho = init_rho if callable(init_rho) else Constant(init_rho)
+        self.init_rho = init_rho if callable(init_rho) else Constant(checks.number("init_rho", init_rho))
         self.shapes: dict[str, torch.Size] = {}
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from math import prod
 
@@ -23,18 +24,20 @@ class BayesianNetwork(PyroModule):
     One sample site per named parameter of `network`, under the parameter's own name; one
     `pyro.plate("data", N, subsample=x)`, so that a minibatch of B rows counts N/B times; the
     observation is site `"y"`. `network` itself is copied and left as it was. Its initial values travel
-    in `infer["init"]` of each site, where a guide may start from them.
+    in `infer["init"]` of each site, where a guide may start from them. Frozen parameters
+    (`requires_grad=False`) stay as they are: no sites, and not trained. Dropout acts in training alone.
 
     Args:
-        network: Any `nn.Module` that maps `(B, *features)` to `(B, width)`; tied weights are one site.
+        network: Any `nn.Module` that maps `(B, *features)` to `(B, width)`; tied weights are one site,
+            under the first of their names.
         prior: Which law each parameter has; parameters for which it has none are trained to a point.
         likelihood: What `y` is, given the network's output.
         N: Number of training data.
 
     Raises:
         ValueError: If an argument is of another kind, the network has no parameter, none of them is
-            Bayesian, a parameter is not floating point, a layer mixes the rows of a batch, or the prior
-            names absent parameters.
+            Bayesian, a parameter has no floating-point values, a layer mixes the rows of a batch, or the
+            prior names absent parameters.
     """
 
     def __init__(self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int) -> None:
@@ -54,36 +57,47 @@ class BayesianNetwork(PyroModule):
 
     def _make_room(self, network: nn.Module) -> tuple[str, ...]:
         """Turn each Bayesian parameter of `network` into a buffer that holds its initial value."""
-        names = [name for name, _ in network.named_parameters()]
-        if not names:
-            raise ValueError(f"the network has no parameters: {type(network).__name__}")
-        self.prior.check(names)
-        for name, module in network.named_modules():
-            if getattr(module, "track_running_stats", False) and module.training:
-                raise ValueError(
-                    f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
-                    f"so it has no likelihood per datum; call network.eval() or use LayerNorm or GroupNorm"
-                )
-        sites = []
         for name, parameter in network.named_parameters():
-            if not parameter.is_floating_point():
-                raise ValueError(f"parameter {name!r} is {parameter.dtype}; weights must be floating point")
-            if self.prior.distribution(name, parameter.detach()) is not None:
-                sites.append(name)
+            _check_values(name, parameter)
+        names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+        if not names:
+            frozen = any(True for _ in network.parameters())
+            why = "every parameter of the network is frozen (requires_grad=False)"
+            raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
+        for name, module in network.named_modules():
+            _check_rows_stay_apart(name, module)
+        self._check_prior(network, names)
+        trained = {name: network.get_parameter(name).detach() for name in names}
+        sites = [name for name, value in trained.items() if self.prior.distribution(name, value) is not None]
         if not sites:
             raise ValueError(
                 f"the prior leaves every parameter deterministic, so nothing is Bayesian: {', '.join(names)}"
             )
-        initial = {name: parameter.detach() for name, parameter in network.named_parameters()}
-        shared: dict[int, Tensor] = {id(p): initial[name] for name, p in network.named_parameters()}
-        bayesian = {id(p) for name, p in network.named_parameters() if name in sites}
+        shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
+        bayesian = {id(network.get_parameter(name)) for name in sites}
         for path, parameter in list(network.named_parameters(remove_duplicate=False)):
-            if id(parameter) in bayesian:  # tied weights share one buffer, as they shared one parameter
+            if id(parameter) in bayesian or not parameter.requires_grad:
                 owner, _, attribute = path.rpartition(".")
                 module = network.get_submodule(owner)
-                delattr(module, attribute)
-                module.register_buffer(attribute, shared[id(parameter)], persistent=False)
+                delattr(module, attribute)  # tied weights share one buffer, as they shared one parameter
+                frozen = (
+                    not parameter.requires_grad
+                )  # these belong to the model's state, initial values do not
+                module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
         return tuple(sites)
+
+    def _check_prior(self, network: nn.Module, names: list[str]) -> None:
+        """Raise ValueError if the prior names absent parameters; tied weights go by their first name."""
+        first = {id(parameter): name for name, parameter in network.named_parameters()}
+        every = network.named_parameters(remove_duplicate=False)
+        tied = {name: first[id(p)] for name, p in every if name != first[id(p)]}
+        try:
+            self.prior.check(names)
+        except ValueError as error:
+            also = ", ".join(f"{other} is {name}" for other, name in tied.items())
+            raise ValueError(
+                f"{error}; of tied weights the first name counts: {also}" if tied else error
+            ) from error
 
     @property
     def num_weights(self) -> int:
@@ -153,6 +167,43 @@ class BayesianNetwork(PyroModule):
             with torch.no_grad():
                 value = law.sample() if y is None else y
             return pyro.sample("y", law, obs=value)
+
+
+def _check_values(name: str, parameter: Tensor) -> None:
+    if nn.parameter.is_lazy(parameter):
+        raise ValueError(f"parameter {name!r} has no shape yet; call the network once on a batch")
+    if not parameter.is_floating_point():
+        raise ValueError(f"parameter {name!r} is {parameter.dtype}; weights must be floating point")
+    if parameter.is_meta:
+        raise ValueError(f"parameter {name!r} is on the device meta, where it has no values")
+    if not bool(parameter.isfinite().all()):
+        raise ValueError(f"parameter {name!r} holds values that are not finite")
+
+
+def _check_rows_stay_apart(name: str, module: nn.Module) -> None:
+    tracks = getattr(module, "track_running_stats", False)
+    batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+    if (tracks and module.training) or (batch_norm and not tracks):
+        advice = (
+            "call network.eval() or use LayerNorm or GroupNorm" if tracks else "use LayerNorm or GroupNorm"
+        )
+        raise ValueError(
+            f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
+            f"so it has no likelihood per datum; {advice}"
+        )
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Every layer of `model` in evaluation mode (dropout off); at the end each is as it was."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

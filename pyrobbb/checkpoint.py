@@ -62,7 +62,7 @@ def _digest(content: Any) -> str:
     def add(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
         elif isinstance(value, Mapping):
             digest.update(f"{{{len(value)}".encode())
             for key, item in value.items():

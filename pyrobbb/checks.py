@@ -36,6 +36,13 @@ def count(name: str, value: Any, *, least: int = 1) -> int:
     return int(value)
 
 
+def seed(name: str, value: Any) -> int:
+    """`value` if torch's generators take it: a whole number from 0 to 2^63 - 1."""
+    if count(name, value, least=0) >= 2**63:
+        raise ValueError(f"{name} must be less than 2^63, got {value!r}")
+    return int(value)
+
+
 def counts(name: str, value: Any) -> tuple[int, ...]:
     """`value` if it is a list of whole numbers, each at least 1."""
     if isinstance(value, str) or not isinstance(value, Sequence):

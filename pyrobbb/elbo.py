@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -58,6 +60,14 @@ def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
         elif site["type"] == "sample":
             kl = kl - site["unscaled_log_prob"].sum()
     return Terms(torch.as_tensor(kl), torch.as_tensor(nll))
+
+
+@contextmanager
+def no_nan_warnings() -> Iterator[None]:
+    """Keep Pyro from warning of a loss that is not finite: the training says where it was, and why."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Encountered (NaN|.?inf)", UserWarning)
+        yield
 
 
 class ReferenceStep:

@@ -83,6 +83,20 @@ def locked(folder: Path | str, name: str = ".lock") -> Iterator[None]:
         lock.release()
 
 
+def make_folder(folder: Path | str) -> None:
+    """Make `folder` and those above it where they are missing.
+
+    Raises:
+        OSError: It cannot be made; the message names the folder.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(error.errno, f"{folder} is a file, not a folder") from error
+    except OSError as error:
+        raise type(error)(error.errno, f"cannot make the folder {folder}: {error.strerror}") from error
+
+
 def sweep(folder: Path | str) -> None:
     """Remove what a killed writer left half-written in `folder`; hold its lock, so that none is at work."""
     for part in Path(folder).glob(".*.part"):

@@ -8,19 +8,22 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history
+from pyrobbb.admission import check_data, check_kinds, check_tensors, made
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkpoint import CheckpointError
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.elbo import Step, Terms
+from pyrobbb.elbo import Step, Terms, no_nan_warnings
 from pyrobbb.fast import FAST, GraphStep, make_step
-from pyrobbb.files import locked
+from pyrobbb.files import locked, make_folder
 from pyrobbb.history import Epoch, History
 from pyrobbb.interrupt import Interrupt
 from pyrobbb.isolation import isolated, random_state, set_random_state
@@ -46,10 +49,19 @@ def best_device(device: str | None = None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"device must be auto, cpu, cuda or cuda:NUMBER, got {device!r}") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {device!r} was asked for, but torch finds no CUDA device; use device=cpu")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        there = f"only {found} CUDA devices" if found else "no CUDA device"
+        raise ValueError(f"device {device!r} was asked for, but torch finds {there}; use device=cpu")
+    try:
+        if chosen.type not in ("cpu", "cuda"):
+            torch.zeros(1, device=chosen).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(
+            f"device {device!r} cannot be used ({str(error).splitlines()[0]}); use device=cpu"
+        ) from error
     return chosen
 
 
@@ -105,6 +117,12 @@ class Training:
         progress: Progress | None = None,
         ranks: Ranks = ONE,
     ) -> None:
+        check_kinds(
+            model=(model, BayesianNetwork), guide=(guide, nn.Module), data=(data, Dataset),
+            kl=(kl, (Share, NoneType)), rates=(rates, (Mapping, NoneType)), vectorize=(vectorize, bool),
+            folder=(folder, (str, Path, NoneType)),
+        )  # fmt: skip
+        check_tensors(data)
         N = len(data.train)
         if N != model.N:
             raise ValueError(f"the model was made for N={model.N} data, the training set has {N}")
@@ -120,9 +138,9 @@ class Training:
         self.device = best_device(device)
         self.validation_draws = checks.count("validation_draws", validation_draws, least=0)
         self.folder = None if folder is None else Path(folder)
-        self.checkpoint_seconds = checks.number("checkpoint_seconds", checkpoint_seconds)
-        self.chain = chain
-        self.seed = checks.count("seed", seed, least=0)
+        self.checkpoint_seconds = checks.between("checkpoint_seconds", checkpoint_seconds, 0, math.inf)
+        self.chain = checks.count("chain", chain, least=0)
+        self.seed = checks.seed("seed", seed)
         self.progress = progress if progress and ranks.first else Silent()
         self.model, self.guide = model.to(self.device), guide
         self.train, self.validation = data.train.to(self.device), data.validation
@@ -130,7 +148,7 @@ class Training:
             self.validation = self.validation.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
         checks.one_of("fast", fast, FAST)
-        with isolated(self.seed, device=self.device):
+        with isolated(self.seed, device=self.device), no_nan_warnings():
             self._set_up(checks.count("samples", samples), optim, schedule, rates or {}, vectorize, fast)
             self.noise = random_state(self.device)
         if ranks.size > 1:
@@ -155,18 +173,16 @@ class Training:
         vectorize: bool,
         fast: str,
     ) -> None:
+        check_data(self.model, self.train, self.validation)
         first = self.train.head(1)
         self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
-        width = self.model.apply_network(self.model.initial(), first.x).shape[-1]
-        for part in (self.train, self.validation):
-            if part is not None:
-                self.model.likelihood.check_domain(width, part.y)
         self.named = named_parameters(self.model, self.guide)
-        self.optimizer = fused(optim, self.device)(parameter_groups(self.named, optim, rates))
+        groups = parameter_groups(self.named, optim, rates)
+        self.optimizer = made("optim", fused(optim, self.device), groups, kind=torch.optim.Optimizer)
         on_device(self.optimizer, self.device)
-        self.schedule = schedule(self.optimizer) if schedule else None
+        self.schedule = made("schedule", schedule, self.optimizer, kind=LRScheduler) if schedule else None
         self.step: Step = make_step(
             self.model,
             self.guide,
@@ -203,7 +219,7 @@ class Training:
         """
         if self.folder is None or not self.ranks.first:
             return self._run()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         with locked(self.folder, f".chain-{self.chain}.lock"):
             return self._run()
 
@@ -212,7 +228,7 @@ class Training:
             others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
             history.write(self.history_path, others + self.history.rows)
         together = self.ranks.size > 1
-        with isolated(device=self.device), Interrupt(patient=together) as self.interrupt:
+        with isolated(device=self.device), no_nan_warnings(), Interrupt(patient=together) as self.interrupt:
             set_random_state(self.noise, self.device)
             try:
                 self.progress.start(self.chain, self.epoch, self.epochs, self.M, self.batch)

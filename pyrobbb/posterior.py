@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import log, sqrt
+from types import NoneType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +14,8 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from pyrobbb import checks
-from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.admission import check_finite, check_kinds, first_output
+from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.isolation import isolated
 from pyrobbb.sparse import network_with
 
@@ -88,6 +91,8 @@ class ValuePrediction(Prediction):
     def quantiles(self, levels: Sequence[float]) -> Tensor:
         """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, K)`."""
         levels = [checks.between("levels", level, 0, 1) for level in levels]
+        if not levels:
+            raise ValueError("levels must name at least one quantile")
         return self.means.quantile(
             torch.tensor(levels, dtype=self.means.dtype, device=self.means.device), dim=0
         )
@@ -103,6 +108,9 @@ class Posterior:
     def __init__(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]]) -> None:
         if not chains:
             raise ValueError("a posterior needs at least one chain (a fitted model and guide)")
+        for pair in chains:
+            if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], BayesianNetwork):
+                raise ValueError(f"each chain must be a pair (model, guide), got {type(pair).__name__}")
         self.chains = tuple(chains)
 
     @property
@@ -119,7 +127,7 @@ class Posterior:
             yield self._draw(s, chain, seed)
 
     def _draw(self, s: int, chain: int, seed: int) -> Weights:
-        model, guide = _fitted(self.chains[chain])
+        model, guide = self._fitted(chain)
         device = model.initial()[model.sites[0]].device
         with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
             trace = poutine.trace(guide).get_trace()
@@ -136,11 +144,16 @@ class Posterior:
         called with any inputs, saved or exported.
         """
         weights = self._draw(checks.count("draw", draw, least=0), chain, seed)
-        return network_with(self.chains[chain][0], weights)
+        return network_with(self.chains[chain][0], weights)  # _draw has checked the chain
 
     def mean_weights(self, chain: int = 0) -> Weights:
         """The posterior mean of every weight (the median, for guides that give no mean)."""
-        return moments(self.chains[chain])[0]
+        return moments(self._fitted(chain))[0]
+
+    def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
+        if checks.count("chain", chain, least=0) >= len(self.chains):
+            raise ValueError(f"chain must be less than {len(self.chains)}, the number of chains, got {chain}")
+        return _fitted(self.chains[chain])
 
     def predict(
         self,
@@ -175,12 +188,15 @@ class Posterior:
             ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
         """
         device = self.model.initial()[self.model.sites[0]].device
-        x, y = x.to(device), None if y is None else y.to(device)
+        x, y = self._checked(x, y, device)
         checks.count("rows", rows)
         checks.positive("megabytes", megabytes)
+        chains = range(len(self.chains)) if chains is None else chains
+        if not isinstance(chains, Sequence) or not chains:
+            raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
         groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
-        for chain in range(len(self.chains)) if chains is None else chains:
-            model = self.chains[chain][0]
+        for chain in chains:
+            model, _ = self._fitted(chain)
             if mean_weights:
                 groups.append(iter([(model, _stack([self.mean_weights(chain)]))]))
             else:
@@ -188,11 +204,25 @@ class Posterior:
                 size = size if model.num_weights < _LARGE else 1
                 groups.append(self._batches(draws, chain, seed, size))
         batches = (batch for group in groups for batch in group)
-        with torch.no_grad(), isolated(_mix(seed, -1, 0), device=x.device):
+        mixed = _mix(checks.seed("seed", seed), -1, 0)
+        with torch.no_grad(), isolated(mixed, device=x.device), ExitStack() as stack:
+            for model, _ in self.chains:
+                stack.enter_context(evaluating(model))
             block = Block(rows, megabytes)
             if self.model.likelihood.task == "classification":
                 return _predict_classes(batches, x, y, block, sample)
             return _predict_values(batches, x, y, block, sample)
+
+    def _checked(self, x: Tensor, y: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        """Both on `device`, if the network takes `x` and the likelihood `y`."""
+        check_kinds(x=(x, Tensor), y=(y, (Tensor, NoneType)))
+        x, y = x.to(device), None if y is None else y.to(device)
+        check_finite("x", x)
+        output = first_output(self.model, "x", x)
+        if y is not None and len(x):
+            self.model.likelihood.check(output.expand(len(x), -1), y)
+            self.model.likelihood.check_domain(output.shape[-1], y)
+        return x, y
 
     def _batches(
         self, draws: int, chain: int, seed: int, size: int

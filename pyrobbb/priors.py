@@ -48,6 +48,16 @@ def _scalar(value: float, like: Tensor) -> Tensor:
     return torch.full((), value, dtype=like.dtype, device=like.device)
 
 
+def _scale(name: str, value: float, like: Tensor) -> Tensor:
+    """`value` in the precision of `like`, if a density can be computed with it there."""
+    least = torch.finfo(like.dtype).max ** -0.5  # 1 / scale^2 is still a number
+    if not least < value < 1 / least:
+        raise ValueError(
+            f"{name} must lie between {least:.2g} and {1 / least:.2g} for {like.dtype}, got {value!r}"
+        )
+    return _scalar(value, like)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScaleMixture(_Elementwise):
     r""":math:`\pi N(0, \sigma_1^2) + (1 - \pi) N(0, \sigma_2^2)`, the paper's prior (eq. 7)."""
@@ -66,8 +76,8 @@ class ScaleMixture(_Elementwise):
             )
 
     def law(self, parameter: Tensor) -> TorchDistribution:
-        pi, sigma1, sigma2 = (_scalar(v, parameter) for v in (self.pi, self.sigma1, self.sigma2))
-        return ScaleMixtureNormal(pi, sigma1, sigma2)
+        sigma1, sigma2 = (_scale(name, getattr(self, name), parameter) for name in ("sigma1", "sigma2"))
+        return ScaleMixtureNormal(_scalar(self.pi, parameter), sigma1, sigma2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +90,7 @@ class Normal(_Elementwise):
         checks.positive("sigma", self.sigma)
 
     def law(self, parameter: Tensor) -> TorchDistribution:
-        return dist.Normal(_scalar(0.0, parameter), _scalar(self.sigma, parameter))
+        return dist.Normal(_scalar(0.0, parameter), _scale("sigma", self.sigma, parameter))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +103,7 @@ class Laplace(_Elementwise):
         checks.positive("scale", self.scale)
 
     def law(self, parameter: Tensor) -> TorchDistribution:
-        return dist.Laplace(_scalar(0.0, parameter), _scalar(self.scale, parameter))
+        return dist.Laplace(_scalar(0.0, parameter), _scale("scale", self.scale, parameter))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +119,7 @@ class StudentT(_Elementwise):
 
     def law(self, parameter: Tensor) -> TorchDistribution:
         return dist.StudentT(
-            _scalar(self.df, parameter), _scalar(0.0, parameter), _scalar(self.scale, parameter)
+            _scalar(self.df, parameter), _scalar(0.0, parameter), _scale("scale", self.scale, parameter)
         )
 
 
@@ -131,7 +141,7 @@ class FanInNormal(_Elementwise):
     def law(self, parameter: Tensor) -> TorchDistribution:
         fan_in = prod(parameter.shape[1:])
         sigma = self.gain / fan_in**0.5 if parameter.dim() > 1 else self.bias_sigma
-        return dist.Normal(_scalar(0.0, parameter), _scalar(sigma, parameter))
+        return dist.Normal(_scalar(0.0, parameter), _scale("sigma", sigma, parameter))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +166,8 @@ class PerParameter(Prior):
     where: Mapping[str, Prior] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.where, Mapping):
+            raise ValueError(f"where must map patterns of names to priors, got {self.where!r}")
         for key, prior in {"default": self.default, **self.where}.items():
             if not isinstance(prior, Prior):
                 raise ValueError(f"{key!r} must be given a prior, got {prior!r}")

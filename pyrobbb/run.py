@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyrobbb import arviz_io, checks, export
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.fast import FAST
-from pyrobbb.files import locked, sweep, write_text
+from pyrobbb.files import locked, make_folder, sweep, write_text
 from pyrobbb.inference import Training, best_device
 from pyrobbb.isolation import isolated
 from pyrobbb.kl import Share, Uniform
@@ -95,7 +96,16 @@ class Run:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "samples", "chains", "draws", "observations"):
             checks.count(name, getattr(self, name))
-        checks.count("seed", self.seed, least=0)
+        checks.seed("seed", self.seed)
+        checks.between("checkpoint_seconds", self.checkpoint_seconds, 0, math.inf)
+        if not isinstance(self.vectorize, bool):
+            raise ValueError(f"vectorize must be true or false, got {self.vectorize!r}")
+        if isinstance(self.export_weights, int):
+            checks.count("export_weights", self.export_weights)
+        elif isinstance(self.export_weights, str) or not self.export_weights:
+            raise ValueError(
+                f"export_weights must be a number or a list of names, got {self.export_weights!r}"
+            )
         checks.one_of("fast", self.fast, FAST)
         checks.count("validation_draws", self.validation_draws, least=0)
         for name, kind in (("prior", Prior), ("likelihood", Likelihood), ("kl", Share)):
@@ -116,7 +126,7 @@ class Run:
         folder = None if folder is None else Path(folder)
         if folder is None or not ranks.first:
             return self._execute(folder, progress, ranks)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with locked(folder):
             sweep(folder)
             return self._execute(folder, progress, ranks)
@@ -177,6 +187,8 @@ class Run:
         seed = self.seed + chain
         with isolated(seed):
             model = self.model(data.spec, self.prior, self.likelihood)
+            if not isinstance(self.export_weights, int):
+                export.Chosen(model, self.export_weights)  # a misspelt name is found now, not after training
             guide = self.guide(model)
         return Training(
             model,

@@ -423,10 +423,6 @@ def deep(make_share: Callable[[], kl.Share], optim: Any, **options: Any) -> Trai
     )  # fmt: skip
 
 
-PYRO_WARNS = pytest.mark.filterwarnings("ignore:Encountered (NaN|inf|\\+inf|-inf):UserWarning")
-
-
-@PYRO_WARNS
 def test_a_non_finite_loss_names_its_place_and_causes(tmp_path: Path) -> None:
     run = deep(kl.Geometric, torch.optim.SGD, folder=tmp_path)
     with nothing_changes(), pytest.raises(NonFiniteLossError) as caught:
@@ -446,7 +442,6 @@ def test_other_optimisers_and_shares_survive_the_same(share: Callable[[], kl.Sha
     assert all(np.isfinite(row.free_energy) for row in deep(share, optim).run().rows)
 
 
-@PYRO_WARNS
 def test_the_last_good_checkpoint_is_kept(tmp_path: Path) -> None:
     blow_up = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda epoch: 1.0 if epoch < 2 else 1e38)
     run = training(
@@ -463,13 +458,10 @@ def test_the_last_good_checkpoint_is_kept(tmp_path: Path) -> None:
     assert run.history.rows[-1].epoch == 2
 
 
-@PYRO_WARNS
-def test_data_that_are_not_finite(tmp_path: Path) -> None:
-    data = classes(N)
-    data.train.x[3, 0] = float("nan")
-    model, guide = classifier(data)
-    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step 1 of 1: .*NLL nan"):
-        Training(model, guide, data, epochs=1, batch_size=N, device="cpu", folder=tmp_path).run()
+def test_a_start_without_a_finite_loss(tmp_path: Path) -> None:
+    model, guide = classifier(classes(N), init_rho=1e30)
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step 1 of 1: KL nan"):
+        Training(model, guide, classes(N), epochs=1, batch_size=N, device="cpu", folder=tmp_path).run()
     assert not (tmp_path / "chain-0.pt").exists()
 
 
@@ -546,10 +538,10 @@ def test_the_process_is_left_as_it_was_after_errors() -> None:
     with nothing_changes():
         with pytest.raises(RuntimeError, match="broken progress"):
             broken.run()
-        with pytest.raises(RuntimeError, match="shapes"):
+        with pytest.raises(ValueError, match="shapes"):
             fit(model, guide, wrong, epochs=1, batch_size=5, device="cpu")
         posterior = fit(model, guide, data, epochs=1, batch_size=5, device="cpu")
-        with pytest.raises(RuntimeError, match="shapes"):
+        with pytest.raises(ValueError, match="shapes"):
             posterior.predict(wrong.train.x, draws=2)
         with pytest.raises(ValueError, match="draws"):
             posterior.draw(0)

@@ -1,0 +1,97 @@
+"""What is looked at before a training or a prediction begins: one clear message for what cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyrobbb.bnn import BayesianNetwork, evaluating
+from pyrobbb.data.dataset import Dataset, Split
+
+ROWS = 8192  # looked at a time, so that data on disk need not fit into memory
+
+
+def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
+    """Raise ValueError unless each value is an instance of the kind beside it."""
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            wanted = " or ".join("nothing" if k is type(None) else f"a {k.__name__}" for k in kinds)
+            raise ValueError(f"{name} must be {wanted}, got {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    return " ".join(repr(value).split())[:80]
+
+
+def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> Any:
+    """`make(*arguments)`, or a ValueError that names the option `make` came from."""
+    if not callable(make):
+        raise ValueError(
+            f"{name} must be a function that makes the torch {kind.__name__}, got {_short(make)}"
+        )
+    try:
+        result = make(*arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
+    if not isinstance(result, kind):
+        raise ValueError(f"{name} must make a {kind.__name__}, it made {_short(result)}")
+    return result
+
+
+def check_tensors(data: Dataset) -> None:
+    """Raise ValueError unless every part of the data is made of tensors."""
+    for part, split in (("", data.train), ("validation ", data.validation)):
+        for name in ("x", "y") if split is not None else ():
+            value = getattr(split, name)
+            if not isinstance(value, Tensor):
+                raise ValueError(
+                    f"{part}{name} must be a tensor, got {_short(value)}; see pyrobbb.data.from_arrays"
+                )
+
+
+def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
+    """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values."""
+    for part, split in (("", train), ("validation ", validation)):
+        if split is None:
+            continue
+        if len(split.x) != len(split.y):
+            raise ValueError(f"{part}x and y differ in length: {len(split.x)} rows and {len(split.y)}")
+        if len(split) == 0:
+            raise ValueError(f"{part}x is empty: its shape is {tuple(split.x.shape)}")
+        check_finite(f"{part}x", split.x)
+        output = first_output(model, f"{part}x", split.x)
+        model.likelihood.check(output, split.y[:1])
+        try:
+            model.likelihood.check_domain(output.shape[-1], split.y)
+        except ValueError as error:
+            raise ValueError(f"{part}y: {error}") from error
+
+
+def check_finite(name: str, x: Tensor) -> None:
+    """Raise ValueError if a value is NaN or infinite; the message names its row."""
+    for begin in range(0, len(x), ROWS):
+        finite = x[begin : begin + ROWS].isfinite()
+        if not bool(finite.all()):
+            place = (~finite).nonzero()[0].tolist()
+            value = float(x[begin + place[0]][tuple(place[1:])])
+            raise ValueError(f"{name} holds {value} in row {begin + place[0]}; every input must be finite")
+
+
+def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
+    """The network's output for the first row at its initial weights, or a ValueError if it takes none."""
+    with torch.no_grad(), evaluating(model):
+        try:
+            output = model.apply_network(model.initial(), x[:1])
+        except (RuntimeError, TypeError, IndexError) as error:
+            row = f"{x.dtype} of shape {tuple(x.shape[1:])}"
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"the network cannot take a row of {name}, {row}: {reason}") from error
+    if not bool(output.isfinite().all()):
+        raise ValueError(
+            f"the network's output is not finite at its initial weights, for the first row of {name}"
+        )
+    return output
