@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -217,16 +218,21 @@ class Training:
             BlockingIOError: If another training writes to the same folder.
             OSError: If a checkpoint cannot be written; the ones before it stay.
         """
-        if self.folder is None or not self.ranks.first:
-            return self._run()
-        make_folder(self.folder)
-        with locked(self.folder, f".chain-{self.chain}.lock"):
+        with self._admitted():
             return self._run()
 
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """Alone in writing this chain's files, while the body runs."""
+        if self.folder is None or not self.ranks.first:
+            yield
+        else:
+            make_folder(self.folder)
+            with locked(self.folder, f".chain-{self.chain}.lock"):
+                yield
+
     def _run(self) -> History:
-        if self.history_path is not None:
-            others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
-            history.write(self.history_path, others + self.history.rows)
+        self._open_history()
         together = self.ranks.size > 1
         with isolated(device=self.device), no_nan_warnings(), Interrupt(patient=together) as self.interrupt:
             set_random_state(self.noise, self.device)
@@ -252,7 +258,6 @@ class Training:
     def _open_history(self) -> None:
         """Make the file say what this chain has done so far, beside the other chains."""
         if self.history_path is not None:
-            self.history_path.parent.mkdir(parents=True, exist_ok=True)
             others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
             history.write(self.history_path, others + self.history.rows)
 

@@ -8,6 +8,7 @@ it would have ended alone, up to rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
@@ -39,9 +40,11 @@ def train_together(trainings: Sequence[Training], *, fast: str = "auto") -> None
         NonFiniteLossError: If the free energy of one of them becomes infinite or NaN.
     """
     together = _Together(trainings, fast)
-    for training in trainings:
-        training._open_history()
-    together.run()
+    with ExitStack() as stack:
+        for training in trainings:
+            stack.enter_context(training._admitted())
+            training._open_history()
+        together.run()
 
 
 class _Together:
@@ -78,6 +81,8 @@ class _Together:
             raise NotAlikeError("there is no training to run")
         first = self.trainings[0]
         for t in self.trainings:
+            if t.ranks.size > 1:
+                raise NotAlikeError("trainings on several processes are not batched")
             if t.device.type != "cpu":
                 raise NotAlikeError(f"trainings are batched on the CPU only, one is on {t.device}")
             if not isinstance(t.step, MeanFieldStep | ProgramStep) or len(t.step.noise_shape) != 2:
@@ -103,8 +108,8 @@ class _Together:
         """NotAlikeError unless each training's own step sees the same terms and gradients."""
         x, y = batch
         noise = torch.randn(self.step.noise_shape)
-        together = self.step.evaluate(x, y, [1.0] * len(self.trainings), noise)
-        ours = [self._seen(r, terms) for r, terms in enumerate(together)]
+        terms = self.step.evaluate(x, y, [1.0] * len(self.trainings), noise)
+        ours = [self._seen(r, Terms(terms.kl[r], terms.nll[r])) for r in range(len(self.trainings))]
         for r, step in enumerate(self.alone):
             theirs = self._seen(r, step.evaluate(x[r], y[r], 1.0, noise[:, r]))
             for name, a, b in zip(("KL", "NLL", "gradient"), ours[r], theirs, strict=True):
@@ -120,7 +125,7 @@ class _Together:
     def run(self) -> None:
         """Epoch by epoch to the end; Ctrl-C and SIGTERM end all of them after a step, with checkpoints."""
         first = self.trainings[0]
-        first.progress.start(first.chain, first.epoch, first.epochs, first.M)
+        first.progress.start(first.chain, first.epoch, first.epochs, first.M, first.batch)
         with isolated(), Interrupt() as interrupt:
             try:
                 while first.epoch < first.epochs:
@@ -139,6 +144,9 @@ class _Together:
         began = perf_counter() - first.spent
         orders = [t.order.get_state() for t in self.trainings]
         batches = [t._shuffled() for t in self.trainings]
+        self.sums = torch.stack([t.sums for t in self.trainings])
+        for t, row in zip(self.trainings, self.sums, strict=True):
+            t.sums = row
         try:
             for i in range(first.batch, first.M):
                 self._take([rows[i] for rows in batches], i)
@@ -160,13 +168,23 @@ class _Together:
         for t in self.trainings:
             t.between_steps = False
         noise = torch.stack([_draw(*both) for both in zip(self.trainings, self.alone, strict=True)], dim=1)
-        terms: list[Terms] = self.step.evaluate(x, y, [share for _, share in pairs], noise)
+        terms = self.step.evaluate(x, y, [share for _, share in pairs], noise)
         for t in self.trainings:
             t.optimizer.step()
-        for t, one, (data, _) in zip(self.trainings, terms, pairs, strict=True):
-            t._took(one, i, data)
+        self._took(terms, i, pairs[0][0])
+        for t in self.trainings:
             t.between_steps = True
         self.trainings[0].progress.step()
+
+    def _took(self, terms: Terms, i: int, data: float) -> None:
+        """`Training._took` for all at once."""
+        both = torch.stack([terms.kl * data, terms.nll], dim=1)
+        if not bool(both.isfinite().all()):
+            r = int((~both.isfinite().all(dim=1)).nonzero()[0])
+            raise self.trainings[r]._non_finite(Terms(terms.kl[r], terms.nll[r]), i)
+        self.sums += both
+        for t in self.trainings:
+            t.batch = i + 1
 
     def _save(self, *, force: bool) -> None:
         for t in self.trainings:

@@ -30,7 +30,7 @@ from pyrobbb.fast.inject import Injected
 from pyrobbb.fast.mean_field import MeanFieldStep
 from pyrobbb.fast.program_step import ProgramStep
 from pyrobbb.fast.programs import pyro_program
-from pyrobbb.fast.record import CannotRecordError
+from pyrobbb.fast.record import CannotRecordError, record
 from pyrobbb.isolation import isolated
 
 N, B = 30, 6
@@ -253,6 +253,18 @@ def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide: Any, prio
     assert len(case.said) == 1
     assert "Pyro's own SVI" in case.said[0]
     assert why in case.said[0]
+
+
+def test_a_recording_can_be_kept_on_disk() -> None:
+    """Inductor cannot name a recording whose globals hold a program's annotations, and keeps nothing then."""
+
+    class Program:
+        def scaled(self, x: Tensor, by: Tensor) -> list[Tensor]:
+            return [x * by]
+
+    graph = record(Program().scaled, [torch.ones(3), torch.ones(())])
+    assert torch.equal(graph(torch.ones(3), torch.tensor(2.0))[0], torch.full((3,), 2.0))
+    assert not [name for name, value in graph.recompile().globals.items() if isinstance(value, str)]
 
 
 def test_a_program_that_scales_its_own_sites_is_not_recorded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import pytest
 import torch
 from engine_fakes import Interrupts, classes, network, values
+from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
 from guides.mean_field import MeanFieldNormal
 from pyrobbb import kl, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset
 from pyrobbb.fast.stacked import NotAlikeError
 from pyrobbb.inference import NonFiniteLossError, Training
+from pyrobbb.progress import Silent
+from pyrobbb.run import Run
 from pyrobbb.together import train_together
 
 N = 20
@@ -43,19 +48,30 @@ def training(r: int, prior: Any = None, **options: Any) -> Training:
     return Training(model, MeanFieldNormal(model), data, **defaults | options)
 
 
+class Listens(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
 def found(run: Training) -> Tensor:
     return torch.cat([p.detach().flatten() for p in run.guide.parameters()])
 
 
-@pytest.mark.parametrize("fast", ["eager", "compiled"])
-@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize(("fast", "samples"), [("eager", 1), ("eager", 3), ("compiled", 2)])
 def test_each_ends_where_it_ends_alone(fast: str, samples: int) -> None:
     alone = [training(r, samples=samples) for r in range(3)]
     for run in alone:
         run.run()
     together = [training(r, samples=samples) for r in range(3)]
+    progress = together[0].progress = Listens()
     start = [found(run) for run in together]
     train_together(together, fast=fast)
+    assert [line.startswith("compiled the step of 3") for line in progress.said] == [True] * (
+        fast == "compiled"
+    )
     for a, b, before in zip(alone, together, start, strict=True):
         assert (found(a) - before).norm() > 0.1
         torch.testing.assert_close(found(b), found(a), rtol=1e-4, atol=1e-5)
@@ -156,3 +172,36 @@ def test_what_cannot_be_batched_is_refused_untouched(options: dict[str, Any], me
 def test_nothing_to_train_is_an_error() -> None:
     with pytest.raises(NotAlikeError, match="no training"):
         train_together([])
+
+
+class Made:
+    def load(self) -> Dataset:
+        return classes(N, validation=4)
+
+
+def made(**options: Any) -> Run:
+    return Run(
+        data=Made(),
+        model=lambda spec, prior, likelihood: BayesianNetwork(network(), prior, likelihood, spec.N),
+        prior=MIXTURES[0], likelihood=likelihoods.Categorical(), guide=MeanFieldNormal,
+        optim=partial(torch.optim.Adam, lr=0.01), epochs=2, batch_size=6, chains=2, draws=5, device="cpu",
+        **options,
+    )  # fmt: skip
+
+
+def test_a_run_trains_its_chains_together(tmp_path: Path) -> None:
+    apart, together = made().execute(), made(together=True).execute(tmp_path)
+    for (_, a), (_, b) in zip(apart.posterior.chains, together.posterior.chains, strict=True):
+        torch.testing.assert_close(b.loc, a.loc, rtol=1e-4, atol=1e-5)
+    assert (tmp_path / "chain-1.pt").exists()
+    again = made(together=True).execute(tmp_path)
+    for (_, a), (_, b) in zip(again.posterior.chains, together.posterior.chains, strict=True):
+        assert torch.equal(a.loc, b.loc)
+
+
+def test_a_run_that_cannot_says_so_and_trains_one_after_the_other() -> None:
+    progress = Listens()
+    result = made(together=True, fast="eager")
+    result = replace(result, guide=AutoNormal).execute(progress=progress)
+    assert len(result.posterior.chains) == 2
+    assert any("one chain after the other: each training must take the fast path" in s for s in progress.said)

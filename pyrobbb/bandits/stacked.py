@@ -92,7 +92,7 @@ def prepared(program: Callable[..., object], inputs: Sequence[Tensor], compiled:
     with torch.no_grad(), isolated():
         if compiled:
             try:
-                return compile(record(plainly, inputs), inputs)
+                return compile(record(program, inputs), inputs)
             except CannotCompileError:
                 pass
         return make_fx(plainly, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)

@@ -33,11 +33,15 @@ def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
     Raises:
         CannotRecordError: If the program looks at a tensor's value or otherwise resists.
     """
+
+    def plainly(*given: Tensor) -> Any:  # make_fx would mistake the `self` of a bound method for an input
+        return program(*given)
+
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions
             return make_fx(
-                program, decomposition_table=RULES, tracing_mode="fake", _allow_non_fake_inputs=True
+                plainly, decomposition_table=RULES, tracing_mode="fake", _allow_non_fake_inputs=True
             )(*inputs)
     except Exception as error:
         raise CannotRecordError(_first_line(error)) from error

@@ -119,8 +119,8 @@ class StackedStep:
         call = torch.vmap(self.model.apply_network, randomness="different")
         return call(dict(weights), x)
 
-    def evaluate(self, x: Tensor, y: Tensor, shares: Sequence[float], noise: Tensor) -> list[Terms]:
-        """Each training's terms; leaves the gradients of its F in its guide's `grad`."""
+    def evaluate(self, x: Tensor, y: Tensor, shares: Sequence[float], noise: Tensor) -> Terms:
+        """The terms (R,); leaves the gradients of its F in its guide's `grad`."""
         with torch.no_grad():
             self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
             inputs = [noise, self.share, x, y, *self._gathered()]
@@ -130,4 +130,4 @@ class StackedStep:
                 kl, nll, to_loc, to_rho = self._program(*inputs)
         for r, guide in enumerate(self.guides):
             guide.loc.grad, guide.rho.grad = to_loc[r], to_rho[r]
-        return [Terms(*both) for both in zip(kl.unbind(), nll.unbind(), strict=True)]
+        return Terms(kl, nll)
