@@ -38,8 +38,13 @@ test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there
 	  && .venv-arviz1/bin/python -m pytest tests/test_arviz_io.py; \
 	else echo "no Python 3.12 here: the tests with ArviZ 1.x are left out"; fi
 
-bench: $(READY)  ## how fast: ratios to a plain network and to Pyro as usually written
-	$(BIN)/python -m benchmarks.run
+# The libraries compared with bring more than they need here (tensorboard, scikit-learn), so they come alone.
+$(VENV)/.peers: $(READY)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt \
+	  torchbnn bayesian-torch blitz-bayesian-pytorch && touch $@
+
+bench: $(VENV)/.peers ## how fast: ratios to a plain network, to Pyro as usually written and to three other libraries
+	$(BIN)/python -m benchmarks.run --json runs/bench/bench.json
 
 clean:           ## remove the environments and caches (not the runs)
 	rm -rf .venv .venv-arviz1 .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,79 @@
+"""Peak memory, each case in a process of its own: `python -m benchmarks.memory CASE [WIDTH] [DRAWS]`.
+
+A process is measured whole, as the operating system counts it (resident set), torch included. Where the
+system can forget an earlier peak (Linux), what was needed to make or compile the step does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks import prediction, steps
+from benchmarks.peers import PEERS
+from pyrobbb.isolation import isolated
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak() -> float:
+    """The largest resident set so far, in MiB."""
+    if _STATUS.exists():
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 2**10
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def forget() -> None:
+    """Let the peak begin again at the present size, where the system can."""
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return
+
+
+def case(name: str, width: int, draws: int) -> dict[str, float]:
+    """Run one case here; MiB before and at the peak, and seconds."""
+    start = peak()
+    with isolated(0):
+        if name == "predict":
+            fitted, x = prediction.posterior(width), prediction.images()
+            fitted.predict(x[:10], draws=1)
+            forget()
+            began = perf_counter()
+            fitted.predict(x, draws=draws)
+        else:
+            make: dict[str, Any] = {
+                "plain": steps.plain,
+                "pyro": steps.usual,
+                "ours": steps.ours,
+                "ours, 10 samples": lambda width: steps.ours(width, samples=10),
+                "reference": lambda width: steps.ours(width, "off"),
+            } | {peer: function for peer, (_, function) in PEERS.items()}
+            step = make[name](width)
+            step()
+            forget()
+            began = perf_counter()
+            for _ in range(5):
+                step()
+    return {"start": start, "peak": peak(), "seconds": perf_counter() - began}
+
+
+def measure(name: str, width: int, draws: int = 0) -> dict[str, float] | None:
+    """`case` in a fresh process; None if it does not run, a peer that is not installed for one."""
+    command = [sys.executable, "-m", "benchmarks.memory", name, str(width), str(draws)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return None
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(case(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))

@@ -1,0 +1,184 @@
+"""What `make bench` prints and writes: one function per section, each giving the JSON's part of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import bandit, compiling, growth, memory, prediction, steps
+from benchmarks.growth import SAMPLES
+from benchmarks.peers import make_peers
+from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
+from pyrobbb.isolation import isolated
+
+Say = Callable[[str], None]
+WIDTHS = (400, 1200)
+
+
+def step(rounds: int, say: Say) -> dict[str, Any]:
+    """Every contender at both widths, one to ten samples among them."""
+    found: dict[str, Any] = {}
+    for width in WIDTHS:
+        with isolated(0):  # an empty parameter store for each: Pyro's own guides share names
+            works: dict[str, Work] = {"plain": steps.plain(width), "ours": steps.ours(width)}
+            works |= {f"ours, {s} samples": steps.ours(width, samples=s) for s in SAMPLES[1:]}
+            works |= {"ours, not compiled": steps.ours(width, "eager"), "reference": steps.ours(width, "off")}
+            works["pyro"] = steps.usual(width)
+            peers, notes = make_peers(width)
+            works |= peers
+            times = in_turn(works, rounds)
+        say(
+            f"\n784-{width}-{width}-10: ms per step, and times the plain step; median (quartiles) of {rounds}"
+        )
+        for name, values in times.items():
+            say(f"  {name:20} {spread(values)!s:26} {ratio(values, times['plain'])}")
+        found[f"2x{width}"] = _step_figures(times, peers, say)
+    for name, note in notes.items():
+        say(f"{name}: {note}")
+    return found | {"peers": notes}
+
+
+def _step_figures(times: dict[str, list[float]], peers: dict[str, Work], say: Say) -> dict[str, Any]:
+    compared = {
+        "ratio_to_plain": ("ours", "plain"),
+        "ratio_to_pyro": ("ours", "pyro"),
+        "ratio_to_reference": ("ours", "reference"),
+        **{f"ratio_of_{s}_samples": (f"ours, {s} samples", "ours") for s in SAMPLES[1:]},
+    }
+    fastest = min(peers, key=lambda name: spread(times[name]).middle, default=None)
+    if fastest is not None:
+        compared["ratio_to_fastest_peer"] = ("ours", fastest)
+    found: dict[str, Any] = {
+        "fastest_peer": fastest,
+        "ms": {k: round(spread(v).middle, 3) for k, v in times.items()},
+    }
+    for key, (a, b) in compared.items():
+        value = ratio(times[a], times[b])
+        found |= figures(key, value)
+        say(f"  {key:22} {value}" + (f"  {fastest}" if key == "ratio_to_fastest_peer" else ""))
+    return found
+
+
+def predict(rounds: int, say: Say) -> dict[str, Any]:
+    """Prediction beside its matrix products, and what the whole of it takes."""
+    draws, found = 2, {}
+    say(f"\nPrediction of {prediction.IMAGES:,} images, {draws} draws a round, beside its matrix products")
+    for width in WIDTHS:
+        times = in_turn(prediction.works(width, draws), rounds, burst=1)
+        value = ratio(times["predict"], times["products"])
+        rate = prediction.IMAGES * draws / spread(times["predict"]).middle / 1e3
+        say(f"  2x{width:<5} {value}  times the products; {rate:.2f} million images x draws a second")
+        found[f"2x{width}"] = {"millions_per_second": round(rate, 3)} | figures("ratio_to_products", value)
+    return found
+
+
+def use_of_memory(rounds: int, say: Say) -> dict[str, Any]:
+    """Peak memory of training and of prediction."""
+    found: dict[str, Any] = {"step": {}, "predict": {}}
+    say("\nPeak memory of the process, MiB, at 2x1200")
+    for name in (
+        "plain",
+        "ours",
+        "ours, 10 samples",
+        "reference",
+        "pyro",
+        "torchbnn",
+        "bayesian-torch",
+        "BLiTZ",
+    ):
+        given = memory.measure(name, 1200)
+        if given is not None:
+            found["step"][name] = round(given["peak"])
+            say(f"  {'step: ' + name:28} {given['peak']:6.0f}")
+    found["start"] = round(given["start"]) if given else None
+    for draws in (10, prediction.DRAWS):
+        given = memory.measure("predict", 1200, draws)
+        if given is not None:
+            found["predict"][f"{draws} draws"] = {
+                "peak": round(given["peak"]),
+                "seconds": round(given["seconds"], 2),
+            }
+            title = f"{prediction.IMAGES:,} images x {draws} draws"
+            say(f"  {title:28} {given['peak']:6.0f}   in {given['seconds']:.1f} s")
+    say(f"  {'(with nothing but imports)':28} {found['start'] or 0:6.0f}")
+    return found
+
+
+def growing(rounds: int, say: Say, path: Path) -> dict[str, Any]:
+    """How the step grows, and the plot of it."""
+    by = {
+        "weights": growth.by_weights(rounds),
+        "samples": growth.by_samples(rounds),
+        "batch": growth.by_batch(rounds),
+    }
+    names = {
+        "weights": "weights (two layers)",
+        "samples": "samples (2x400)",
+        "batch": "rows of a batch (2x400)",
+    }
+    for key, found in by.items():
+        say(f"\nms per step by {names[key]}")
+        for row in found:
+            beside = f"   plain {row['plain'].middle:8.2f}   ratio {row['ratio']}" if "plain" in row else ""
+            say(f"  {row[key]:>9,} {row['ours'].middle:10.2f}{beside or '   ratio ' + str(row['ratio'])}")
+    growth.draw([(key, names[key], found) for key, found in by.items()], path)
+    say(f"plot: {path}")
+    return {key: [_plain_numbers(row) for row in found] for key, found in by.items()}
+
+
+def _plain_numbers(row: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, value in row.items():
+        plain |= figures(key, value) if isinstance(value, Spread) else {key: value}
+    return plain
+
+
+def compilation(rounds: int, say: Say) -> dict[str, Any]:
+    """Seconds of compilation, cold and cached."""
+    found = {}
+    say("\nSeconds that compilation takes: the first time, and in the next process")
+    for program in compiling.PROGRAMS:
+        found[program] = given = compiling.measure(program)
+        say(f"  {program:22} {given['cold']:6.1f} {given['cached']:6.1f}")
+    return found
+
+
+def bandits(rounds: int, say: Say) -> dict[str, Any]:
+    """Interactions and updates per second."""
+    found = {}
+    say("\nMushroom bandit, Bayes by Backprop at the paper's settings, one thread")
+    for runs in (1, 5):
+        given = {key: spread(values) for key, values in bandit.measure(runs, rounds).items()}
+        found[f"{runs} runs"] = {
+            k: v for key, value in given.items() for k, v in figures(f"{key}_per_second", value).items()
+        }
+        say(
+            f"  {runs} run{'s' if runs > 1 else ''}: {given['interactions']} interactions a second, "
+            f"{given['updates']} updates a second"
+        )
+    return found
+
+
+def targets(found: dict[str, Any], say: Say) -> list[dict[str, Any]]:
+    """What was aimed at on two CPU cores, and whether this run holds it."""
+    asked = [
+        (("step", "2x1200", "ratio_to_plain"), 2.8),
+        (("step", "2x1200", "ratio_to_fastest_peer"), 0.7),
+        (("step", "2x1200", "ratio_to_pyro"), 0.3),
+        (("step", "2x400", "ratio_to_plain"), 3.2),
+        (("step", "2x1200", "ratio_of_10_samples"), 6.0),
+        (("prediction", "2x1200", "ratio_to_products"), 1.5),
+        (("memory", "predict", "100 draws", "peak"), 1024),
+    ]
+    results = []
+    say("\nTargets on two CPU cores")
+    for path, most in asked:
+        value: Any = found
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is None:
+            continue
+        results.append({"figure": ".".join(path), "value": value, "at_most": most, "holds": value <= most})
+        say(f"  {'.'.join(path):36} {value:8.3f}  at most {most:g}: {'holds' if value <= most else 'missed'}")
+    return results

@@ -1,0 +1,116 @@
+"""One training step of this library, of a plain network and of Pyro as usually written.
+
+A step is noise, loss, gradient and optimiser on a made minibatch of 784 inputs a row; the network has two
+hidden layers, the data set N = 50,000 rows, the prior is the paper's mixture.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyro
+import pyro.distributions as dist
+import torch
+import torch.nn.functional as F
+from pyro.infer import SVI, Trace_ELBO
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
+from torch import Tensor
+
+from benchmarks.timing import Work
+from guides.mean_field import MeanFieldNormal
+from models.mlp import perceptron
+from pyrobbb import likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.distributions import ScaleMixtureNormal
+from pyrobbb.inference import Training
+
+N, BATCH, INPUTS, CLASSES = 50_000, 128, 784, 10
+
+
+def rows(batch: int = BATCH, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """A made minibatch."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(batch, INPUTS, generator=generator)
+    return x.to(device), torch.randint(0, CLASSES, (batch,), generator=generator).to(device)
+
+
+def plain(width: int, batch: int = BATCH, device: str = "cpu") -> Work:
+    """An ordinary network with fused Adam: the floor."""
+    net = perceptron(INPUTS, (width, width), CLASSES).to(device)
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+    x, y = rows(batch, device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def network(width: int, N: int = N) -> BayesianNetwork:
+    """This library's model."""
+    net = perceptron(INPUTS, (width, width), CLASSES)
+    return BayesianNetwork(net, priors.ScaleMixture(), likelihoods.Categorical(), N)
+
+
+def training(
+    width: int, fast: str, *, samples: int = 1, batch: int = BATCH, device: str = "cpu"
+) -> tuple[Training, Tensor, Tensor]:
+    """This library's training, and a minibatch for it."""
+    x, y = rows(batch, device)
+    data = Dataset("made", Split(x, y), Spec(batch, (INPUTS,), CLASSES, "classification"))
+    model = network(width, batch)
+    adam = partial(torch.optim.Adam, lr=1e-3)
+    made = Training(
+        model, MeanFieldNormal(model), data,
+        epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device,
+    )  # fmt: skip
+    return made, x, y
+
+
+def ours(
+    width: int, fast: str = "compiled", *, samples: int = 1, batch: int = BATCH, device: str = "cpu"
+) -> Work:
+    """This library's step; `fast` is "compiled", "eager" or "off", which is Pyro's own SVI."""
+    made, x, y = training(width, fast, samples=samples, batch=batch, device=device)
+    return partial(made.step, x, y, batch / N, batch / N)
+
+
+class _Layer(PyroModule):
+    def __init__(self, inputs: int, outputs: int, device: str) -> None:
+        super().__init__()
+        numbers = (torch.tensor(v, device=device) for v in (0.5, 1.0, 0.0025))
+        mixture = ScaleMixtureNormal(*numbers)
+        self.weight = PyroSample(mixture.expand([outputs, inputs]).to_event(2))
+        self.bias = PyroSample(mixture.expand([outputs]).to_event(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class _Usual(PyroModule):
+    def __init__(self, width: int, device: str) -> None:
+        super().__init__()
+        self.a, self.b = _Layer(INPUTS, width, device), _Layer(width, width, device)
+        self.c = _Layer(width, CLASSES, device)
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        logits = self.c(F.relu(self.b(F.relu(self.a(x)))))
+        with pyro.plate("data", N, subsample=x):
+            pyro.sample("y", dist.Categorical(logits=logits), obs=y)
+        return logits
+
+
+def usual(width: int, batch: int = BATCH, device: str = "cpu") -> Work:
+    """Pyro as usually written: PyroSample, AutoNormal, Trace_ELBO, pyro.optim.Adam.
+
+    Validation is off inside `isolated`, which is to Pyro's advantage. The mixture's density is this
+    library's own, likewise: Pyro's MixtureSameFamily would be slower.
+    """
+    model = _Usual(width, device)
+    guide = AutoNormal(model, init_scale=0.0067)
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 1e-3}), Trace_ELBO())
+    return partial(svi.step, *rows(batch, device))
