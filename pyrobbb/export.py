@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyrobbb import arviz_io
+from pyrobbb import arviz_io, checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.isolation import isolated
@@ -114,7 +114,7 @@ def to_groups(
     """Arrays by ArviZ group and variable, and the labels of their dimensions."""
     chosen = Chosen(posterior.model, weights, seed)
     chains = range(len(posterior.chains))
-    rows = _some(data.train, observations, seed)
+    rows = _some(data.train, checks.count("observations", observations), seed)
     groups: Groups = {
         "posterior": {"weight": np.stack([_weight_draws(posterior, c, draws, seed, chosen) for c in chains])},
         "prior": {"weight": _prior_draws(posterior.model, draws, seed, chosen)[None]},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -15,7 +16,8 @@ from pyro import poutine
 from pyro.infer import MCMC, NUTS, Predictive
 from torch import Tensor, nn
 
-from pyrobbb import likelihoods, priors
+from guides.mean_field import MeanFieldNormal
+from pyrobbb import Posterior, Training, checkpoint, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.isolation import isolated
 
@@ -181,6 +183,38 @@ def test_tied_weights_left_deterministic_are_one_parameter() -> None:
     model = BayesianNetwork(Tied(), prior, GAUSS, N=4)
     assert model.sites == ("first.bias", "second.bias")
     assert [name for name, _ in model.named_parameters()] == ["network.first.weight"]
+
+
+def test_frozen_parameters_are_no_sites_and_do_not_change(tmp_path: Path) -> None:
+    net = network(width=2)
+    net[0].requires_grad_(False)
+    model = BayesianNetwork(net, PRIOR, GAUSS, N=12)
+    assert model.sites == ("2.weight", "2.bias")
+    assert list(model.named_parameters()) == []
+    guide, data = MeanFieldNormal(model), values(12)
+    Training(model, guide, data, epochs=2, batch_size=5, device="cpu", folder=tmp_path).run()
+    assert torch.equal(model.network[0].weight, net[0].weight)
+    assert "network.0.weight" in checkpoint.load(tmp_path / "chain-0.pt")["model"]
+    loc, _ = guide.loc_and_scale()
+    assert not torch.equal(loc["2.weight"], net[2].weight)
+    function = Posterior([(model, guide)]).function()
+    assert torch.equal(function[0].weight, net[0].weight)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_acts_in_training_alone(training: bool) -> None:
+    net = nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.5), nn.Linear(50, 2)).train(training)
+    model = BayesianNetwork(net, PRIOR, GAUSS, N=12)
+    data, guide = values(12), MeanFieldNormal(model, init_rho=-20.0)
+    trained = Training(model, guide, data, epochs=1, batch_size=5, device="cpu")
+    one, two = (model.apply_network(model.initial(), data.train.x) for _ in range(2))
+    assert torch.equal(one, two) == (not training)
+    trained.run()
+    prediction = Posterior([(model, guide)]).predict(data.train.x, mean_weights=True)
+    loc, _ = guide.loc_and_scale()
+    whole = (data.train.x @ loc["0.weight"].T + loc["0.bias"]) @ loc["2.weight"].T + loc["2.bias"]
+    torch.testing.assert_close(prediction.mean, whole)
+    assert model.network[1].training == training
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch, of weight norm
