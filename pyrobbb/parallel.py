@@ -139,8 +139,13 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     if rank > 0:
         logging.getLogger("pyrobbb").setLevel(logging.ERROR)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-    yield Ranks(rank, size, store)
-    dist.destroy_process_group()  # not after an error: the others may be gone, and would be waited for
+    try:
+        yield Ranks(rank, size, store)
+    except BaseException:
+        if backend == "gloo":  # NCCL would wait for the others, who may be gone
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
 
 
 def noise_of(ranks: Ranks, device: torch.device, seed: int, steps: int) -> dict[str, Tensor]:
