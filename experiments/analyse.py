@@ -28,7 +28,7 @@ def figures(folder: Path | str) -> list[Path]:
     folder = Path(folder)
     data = arviz_io.load(folder / "posterior.nc")
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    drawn = {"learning_curves": _learning_curves(folder)}
+    drawn = {}
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
     noise = np.random.default_rng(0).standard_normal(loc.shape)
@@ -40,6 +40,7 @@ def figures(folder: Path | str) -> list[Path]:
         drawn |= _of_classes(test)
     elif test is not None and test["x"].shape[1] == 1:
         drawn["predictions"] = _of_values(data, test)
+    drawn["learning_curves"] = _learning_curves(folder)  # the last, see has_figures
     target = folder / "figures"
     target.mkdir(exist_ok=True)
     paths = []
@@ -47,6 +48,11 @@ def figures(folder: Path | str) -> list[Path]:
         paths.append(target / f"{name}.png")
         draw.save(figure, paths[-1])
     return paths
+
+
+def has_figures(folder: Path | str) -> bool:
+    """Whether all figures are drawn: `figures` writes this one last."""
+    return (Path(folder) / "figures" / "learning_curves.png").exists()
 
 
 def _groups(data: Any) -> list[str]:

@@ -21,31 +21,39 @@ def claim(config: DictConfig) -> Path:
         ConfigError: If the folder holds a run with another configuration, or cannot be written.
     """
     folder = Path(config.folder)
-    resolved = OmegaConf.to_container(config, resolve=True)
+    changed = differences(config)
+    if changed:
+        raise ConfigError(
+            f"folder: {folder} holds a run with another configuration ({'; '.join(changed[:4])}); "
+            f"give this one another folder=..., or remove that one"
+        )
     path = folder / "config.yaml"
     if path.exists():
-        before = _flat(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-        now = _flat(resolved)
-        changed = [
-            f"{key}: {before.get(key, 'absent')} -> {now.get(key, 'absent')}"
-            for key in sorted(before.keys() | now.keys())
-            if key not in FREE_TO_CHANGE and before.get(key) != now.get(key)
-        ]
-        if changed:
-            raise ConfigError(
-                f"folder: {folder} holds a run with another configuration ({'; '.join(changed[:4])}); "
-                f"give this one another folder=..., or remove that one"
-            )
         return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, yaml.safe_dump(resolved, sort_keys=False))
+        write_text(path, yaml.safe_dump(OmegaConf.to_container(config, resolve=True), sort_keys=False))
     except OSError as error:
         raise ConfigError(f"folder: {folder} cannot be written ({error.strerror})") from error
     return folder
 
 
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+def differences(config: DictConfig) -> list[str]:
+    """The keys in which a run that lies in the folder already differs, as `key: there -> here`."""
+    path = Path(config.folder) / "config.yaml"
+    if not path.exists():
+        return []
+    before = flat(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    now = flat(OmegaConf.to_container(config, resolve=True))
+    return [
+        f"{key}: {before.get(key, 'absent')} -> {now.get(key, 'absent')}"
+        for key in sorted(before.keys() | now.keys())
+        if key not in FREE_TO_CHANGE and before.get(key) != now.get(key)
+    ]
+
+
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A tree of dictionaries as one, `{"prior.sigma": 1.0}`."""
     if not isinstance(tree, dict):
         return {prefix.rstrip("."): tree}
-    return {k: v for name, part in tree.items() for k, v in _flat(part, f"{prefix}{name}.").items()}
+    return {k: v for name, part in tree.items() for k, v in flat(part, f"{prefix}{name}.").items()}

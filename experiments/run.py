@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,16 @@ from omegaconf import DictConfig
 from experiments import analyse, schema
 from experiments.build import ConfigError, build, register_resolvers
 from experiments.folder import claim
+from experiments.sweep import ERROR, attempt, in_sweep, objective
 from pyrobbb.inference import NonFiniteLossError, best_device
 from pyrobbb.parallel import ONE, LostProcessError, Ranks, joined
-from pyrobbb.progress import Printed
+from pyrobbb.progress import Printed, Silent
 
 register_resolvers()
 schema.register()
 
 
-def execute(config: DictConfig, ranks: Ranks = ONE) -> dict[str, Any]:
+def execute(config: DictConfig, ranks: Ranks = ONE, *, quiet: bool = False) -> dict[str, Any]:
     """Fit what `config` says, or go on with it, and return the metrics (none but in the first process)."""
     run = build(config)
     folder = claim(config) if ranks.first else Path(config.folder)
@@ -29,13 +31,16 @@ def execute(config: DictConfig, ranks: Ranks = ONE) -> dict[str, Any]:
     if not ranks.from_first(finished.exists()):
         classes = run.likelihood.task == "classification"
         error = ", validation error {:.2f} %" if classes else ", validation rmse {:.4g}"
-        run.execute(folder, Printed(error=error), ranks)
-    elif ranks.first:
+        run.execute(folder, Silent() if quiet else Printed(error=error), ranks)
+    elif ranks.first and not quiet:
         print(f"{folder} is finished; remove it to run it again")
     if not ranks.first:
         return {}
-    analyse.figures(folder)
-    print(analyse.report(folder))
+    (folder / ERROR).unlink(missing_ok=True)
+    if not analyse.has_figures(folder):
+        analyse.figures(folder)
+    if not quiet:
+        print(analyse.report(folder))
     metrics: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
     return metrics
 
@@ -43,8 +48,11 @@ def execute(config: DictConfig, ranks: Ranks = ONE) -> dict[str, Any]:
 @hydra.main(version_base="1.3", config_path=".", config_name="run")
 def hydra_main(config: DictConfig) -> float:
     """One job; returns the validation error (or root mean squared error), for sweepers that search."""
+    register_resolvers()  # a launcher's worker process has not run this file
     ranks = ONE
     try:
+        if in_sweep():
+            return attempt(config, lambda: execute(config, quiet=True))
         with joined(best_device(config.device)) as ranks:
             metrics = execute(config, ranks)
     except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
@@ -55,8 +63,7 @@ def hydra_main(config: DictConfig) -> float:
         if ranks.speaks():
             print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
         sys.exit(130)
-    part = metrics.get("validation", metrics.get("test", {}))
-    return float(part.get("error", part.get("rmse", float("nan"))))
+    return objective(metrics)[1] if metrics else math.nan
 
 
 def main() -> None:
@@ -71,7 +78,11 @@ def main() -> None:
             arguments[i : i + 1] = ["--config-dir", str(path.parent), "--config-name", path.stem]
             break
     sys.argv[1:] = arguments
-    hydra_main()
+    try:
+        hydra_main()
+    except KeyboardInterrupt:  # of a sweep, between two jobs or while they run elsewhere
+        print("\ninterrupted; the same command goes on where it stopped", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ class RunConfig:
     vectorize: bool = MISSING
     fast: str = MISSING
     chains: int = MISSING
+    together: bool = MISSING
     seed: int = MISSING
     device: str = MISSING
     rates: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,171 @@
+"""All runs beneath a folder, best first: `python -m experiments.summarise runs/mnist`.
+
+Writes `summary.csv` (a line for each run), `summary.png` and, where posteriors of the same data can be
+compared, `compare.csv` into that folder. Only numbers and text are read: no code of the folder is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from experiments.folder import FREE_TO_CHANGE, flat
+from experiments.points import table
+from experiments.runs import RunFolder, find, label, varied
+from pyrobbb import arviz_io
+from pyrobbb.figures.spread import spread
+from pyrobbb.figures.style import save
+from pyrobbb.files import replacing
+from pyrobbb.function_space import compare
+
+SHOWN = 40  # settings in the figure
+COMPARED = 20  # runs in one comparison by az.compare
+Group = list[RunFolder]
+
+
+def groups(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
+    """The finished runs by what they are judged by, those that differ only by seed together, best first."""
+    by_setting: dict[tuple[str, str], Group] = {}
+    for run in runs:
+        if run.metrics:
+            by_setting.setdefault((run.measure, run.setting), []).append(run)
+    found: dict[str, list[Group]] = {}
+    for (measure, _), group in by_setting.items():
+        found.setdefault(measure, []).append(sorted(group, key=lambda run: run.value))
+    return {m: sorted(of, key=lambda g: mean(run.value for run in g)) for m, of in sorted(found.items())}
+
+
+def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
+    """A line for each run, best first, then those without metrics."""
+    keys = varied([run.config for run in runs if run.config])
+    metrics = {key: None for run in runs for key in flat(run.metrics) if key != "seed"}
+    order = sorted(
+        runs, key=lambda run: (not run.metrics, run.measure, run.value) if run.metrics else (True,)
+    )
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["folder", "state", *keys, "seed", *metrics, "problem"])
+        writer.writeheader()
+        for run in order:
+            writer.writerow(
+                {
+                    "folder": run.folder.relative_to(root),
+                    "state": run.state,
+                    **{key: run.config.get(key, "") for key in (*keys, "seed")},
+                    **{key: value for key, value in flat(run.metrics).items() if key in metrics},
+                    "problem": run.error,
+                }
+            )
+
+
+def report(runs: Sequence[RunFolder], root: Path) -> str:
+    """The settings in the order of their mean, then what failed and what is not done."""
+    keys = varied([run.config for run in runs if run.metrics])
+    blocks = []
+    for measure, of in groups(runs).items():
+        rows = [_row(group, keys) for group in of]
+        blocks.append(table(("setting", measure, "sd", "runs", "NLL (nats)", "train (s)"), rows))
+        best = min((run for group in of for run in group), key=lambda run: run.value)
+        blocks.append(f"best run: {best.folder}, {measure} {best.value:.4g}")
+    for state in ("failed", "unfinished"):
+        these = [run for run in runs if run.state == state]
+        if these:
+            lines = (f"  {run.folder.relative_to(root)}: {run.error}" for run in these)
+            blocks.append("\n".join([f"{len(these)} {state}:", *lines]))
+    return "\n".join(blocks)
+
+
+def _row(group: Group, keys: Sequence[str]) -> tuple[object, ...]:
+    part = group[0].measure.partition(" ")[0]
+    values = [run.value for run in group]
+    nll = [run.metrics[part]["nll"] for run in group if "nll" in run.metrics.get(part, {})]
+    return (
+        label(group[0].config, keys),
+        f"{mean(values):.4g}",
+        f"{stdev(values):.2g}" if len(values) > 1 else "-",
+        len(values),
+        f"{mean(nll):.4f}" if nll else "-",
+        f"{mean(run.metrics['train_seconds'] for run in group):.3g}",
+    )
+
+
+def figure(runs: Sequence[RunFolder], path: Path) -> None:
+    """The settings of the measure that most runs have, the best of them if there are many."""
+    keys = varied([run.config for run in runs if run.metrics])
+    measure, of = max(groups(runs).items(), key=lambda item: sum(map(len, item[1])))
+    names = [label(group[0].config, keys) for group in of[:SHOWN]]
+    values = [[run.value for run in group] for group in of[:SHOWN]]
+    many = f", the best {SHOWN} of {len(of)} settings" if len(of) > SHOWN else ""
+    repeated = "; bars: mean and one standard deviation over seeds" if any(len(g) > 1 for g in of) else ""
+    title = f"{measure.partition(' (')[0].capitalize()} by setting{many}; a dot is a run{repeated}"
+    save(spread(names, values, value_label=measure, title=title), path)
+
+
+def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
+    """A table of `az.compare` for each set of runs whose log-likelihoods are of the same observations."""
+    keys = varied([run.config for run in runs if run.metrics])
+    same: dict[tuple[str, bytes], dict[str, Any]] = {}
+    for run in sorted((run for run in runs if run.metrics), key=lambda run: run.value):
+        try:
+            tree = arviz_io.load(run.folder / "posterior.nc")
+            y = tree["observed_data"]["y"].values
+            tree["log_likelihood"]["y"]
+        except (OSError, ValueError, KeyError, AttributeError):
+            continue
+        data = sorted(
+            (key, str(value))
+            for key, value in run.config.items()
+            if key.startswith("data.") and key not in FREE_TO_CHANGE
+        )
+        of = same.setdefault((str(data), y.tobytes()), {})
+        if len(of) < COMPARED:
+            name = label(run.config, [*keys, "seed"])
+            of[name if name not in of else str(run.folder.relative_to(root))] = tree
+    return [compare(of) for of in same.values() if len(of) > 1]
+
+
+def summarise(root: Path) -> str:
+    """Write the files and return the words.
+
+    Raises:
+        ValueError: If there is no such folder, or no run in it.
+    """
+    runs = find(root)
+    files = ["summary.csv"]
+    write_csv(root / "summary.csv", runs, root)
+    words = report(runs, root)
+    if any(run.metrics for run in runs):
+        files.append("summary.png")
+        figure(runs, root / "summary.png")
+    tables = comparisons(runs, root)
+    if tables:
+        files.append("compare.csv")
+        with replacing(root / "compare.csv") as temporary, temporary.open("w", encoding="utf-8") as file:
+            for number, found in enumerate(tables, 1):
+                found.assign(same_data=number).to_csv(file, header=number == 1, index_label="run")
+        words += (
+            "\nthe same observations by PSIS-LOO (az.compare), elpd in nats; k_bad is the share with Pareto "
+            f"k > 0.7, for which it is not to be trusted\n{tables[0].round(3).to_string()}"
+        )
+        if len(tables) > 1:
+            words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"
+    return f"{words}\n{root}: {', '.join(files)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.summarise", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where to look for runs, such as runs/mnist")
+    try:
+        print(summarise(parser.parse_args(arguments).folder))
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
