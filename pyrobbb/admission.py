@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.mapped import Mapped
 
-ROWS = 8192  # looked at a time, so that data on disk need not fit into memory
+VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
 
 
 def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
@@ -47,7 +48,7 @@ def check_tensors(data: Dataset) -> None:
     for part, split in (("", data.train), ("validation ", data.validation)):
         for name in ("x", "y") if split is not None else ():
             value = getattr(split, name)
-            if not isinstance(value, Tensor):
+            if not isinstance(value, Tensor | Mapped):
                 raise ValueError(
                     f"{part}{name} must be a tensor, got {_short(value)}; see pyrobbb.data.from_arrays"
                 )
@@ -66,18 +67,27 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
         output = first_output(model, f"{part}x", split.x)
         model.likelihood.check(output, split.y[:1])
         try:
-            model.likelihood.check_domain(output.shape[-1], split.y)
+            for begin, end in blocks(split.y):
+                model.likelihood.check_domain(output.shape[-1], split.y[begin:end])
         except ValueError as error:
             raise ValueError(f"{part}y: {error}") from error
 
 
+def blocks(rows: Tensor) -> Iterator[tuple[int, int]]:
+    """Where blocks of about a million values begin and end."""
+    size = max(1, VALUES // max(1, rows.shape[1:].numel()))
+    return ((begin, begin + size) for begin in range(0, len(rows), size))
+
+
 def check_finite(name: str, x: Tensor) -> None:
     """Raise ValueError if a value is NaN or infinite; the message names its row."""
-    for begin in range(0, len(x), ROWS):
-        finite = x[begin : begin + ROWS].isfinite()
+    if isinstance(x, Mapped) and x.whole_numbers:
+        return
+    for begin, end in blocks(x):
+        finite = x[begin:end].isfinite()
         if not bool(finite.all()):
             place = (~finite).nonzero()[0].tolist()
-            value = float(x[begin + place[0]][tuple(place[1:])])
+            value = float(x[begin:end][tuple(place)])
             raise ValueError(f"{name} holds {value} in row {begin + place[0]}; every input must be finite")
 
 

@@ -285,7 +285,7 @@ class Training:
     def _shuffled(self) -> tuple[Tensor, ...]:
         """The rows of each minibatch of the epoch that begins."""
         permutation = torch.randperm(len(self.train), generator=self.order)
-        return permutation.to(self.device).split(self.batch_size)
+        return permutation.to(self.train.x.device).split(self.batch_size)
 
     def _run_step(self, rows: Tensor, i: int) -> None:
         data, share = self._shares(rows, i)

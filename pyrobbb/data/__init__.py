@@ -5,6 +5,7 @@ from pyrobbb.data.curves import PaperCurve, ToyPoints
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task
 from pyrobbb.data.idx import BadFileError
 from pyrobbb.data.made import Blobs, NoisySine
+from pyrobbb.data.mapped import Mapped, OnDisk
 from pyrobbb.data.mnist import MNIST, FashionMNIST
 from pyrobbb.data.sources import DataUnavailableError
 
@@ -15,7 +16,9 @@ __all__ = [
     "DataUnavailableError",
     "Dataset",
     "FashionMNIST",
+    "Mapped",
     "NoisySine",
+    "OnDisk",
     "PaperCurve",
     "Spec",
     "Split",

@@ -63,6 +63,30 @@ def parse(raw: bytes, where: str) -> npt.NDArray[np.generic]:
     Raises:
         BadFileError: no IDX magic number, or more or fewer bytes than the header promises.
     """
+    dtype, shape, header = _header(raw, len(raw), where)
+    values = np.frombuffer(raw, dtype, offset=header).reshape(shape)
+    return values.astype(dtype.newbyteorder("="))
+
+
+def mapped(path: Path | str) -> npt.NDArray[np.generic]:
+    """The array in a raw IDX file, mapped into memory and not read; big-endian, as it is there.
+
+    Raises:
+        BadFileError: a file that cannot be read, is no raw IDX file, or is cut or too long.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            beginning = file.read(4 + 4 * 255)
+        size = Path(path).stat().st_size
+    except OSError as error:
+        found = f"a file that cannot be read ({error.strerror or error})"
+        raise BadFileError(str(path), found, "a readable file") from error
+    dtype, shape, header = _header(beginning, size, str(path))
+    return np.memmap(path, dtype, mode="r", offset=header, shape=shape)
+
+
+def _header(raw: bytes, length: int, where: str) -> tuple[np.dtype[np.generic], tuple[int, ...], int]:
+    """Type, shape and where the values begin in a file of `length` bytes that begins with `raw`."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in TYPES or raw[3] == 0:
         raise BadFileError(where, _begins(raw), "an IDX file, which begins 00 00 <type> <dimensions>")
     header = 4 + 4 * raw[3]
@@ -71,12 +95,11 @@ def parse(raw: bytes, where: str) -> npt.NDArray[np.generic]:
     shape = struct.unpack(f">{raw[3]}I", raw[4:header])
     dtype = np.dtype(TYPES[raw[2]])
     size = header + dtype.itemsize * math.prod(shape)
-    if len(raw) != size:
-        state = "cut" if len(raw) < size else "too long"
+    if length != size:
+        state = "cut" if length < size else "too long"
         expected = f"{size:,} bytes for the shape {shape} in its header: the file is {state}"
-        raise BadFileError(where, f"{len(raw):,} bytes", expected)
-    values = np.frombuffer(raw, dtype, offset=header).reshape(shape)
-    return values.astype(dtype.newbyteorder("="))
+        raise BadFileError(where, f"{length:,} bytes", expected)
+    return dtype, shape, header
 
 
 def pack(array: npt.NDArray[np.generic]) -> bytes:

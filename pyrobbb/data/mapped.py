@@ -1,0 +1,217 @@
+"""Training data larger than memory: files that stay on the disk, read minibatch by minibatch."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyrobbb import checks
+from pyrobbb.data import idx
+from pyrobbb.data.dataset import Dataset, Spec, Split, Task
+
+Array = np.ndarray[Any, Any]
+BLOCK = 2**24  # bytes of a file that are looked at together
+
+
+class Mapped:
+    """Rows of a mapped array, which become tensors when they are asked for: `mapped[rows]`, `mapped[a:b]`.
+
+    Of a tensor it has what training and export need: `shape`, `dtype`, `device` (where the numbers of rows
+    must lie), `to`, length and rows.
+
+    Args:
+        array: Any array of numpy's, usually a file mapped into memory, `(N, *features)`.
+        dtype: What the values become.
+        scale: What they are divided by.
+        device: Where the rows that are asked for go.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        dtype: torch.dtype,
+        *,
+        scale: float = 1.0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.array, self.dtype, self.scale, self.target = array, dtype, scale, torch.device(device)
+        self.shape, self.ndim, self.device = torch.Size(array.shape), array.ndim, torch.device("cpu")
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def whole_numbers(self) -> bool:
+        """Whether the array can hold neither NaN nor infinity."""
+        return self.array.dtype.kind != "f"
+
+    def to(self, device: torch.device | str) -> Mapped:
+        """The same rows, which go to another device when they are asked for."""
+        return Mapped(self.array, self.dtype, scale=self.scale, device=device)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        if isinstance(rows, slice):
+            values = np.array(self.array[rows])
+        else:
+            wanted = rows.numpy()
+            order = np.argsort(wanted)  # a disk is read in its own order
+            values = np.empty((len(wanted), *self.array.shape[1:]), self.array.dtype)
+            values[order] = self.array[wanted[order]]
+        tensor = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
+        tensor = tensor.to(self.target).to(self.dtype)  # few bytes travel, the device converts
+        return tensor if self.scale == 1 else tensor.div_(self.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDisk:
+    """Arrays in `.npy` or (unzipped) IDX files; the training rows are never read as a whole.
+
+    The training looks at every row once, block by block, before it begins. The validation and test rows are
+    read into memory. Shuffling needs 8 bytes of memory per training row.
+
+    Args:
+        x: File of the inputs, `(N, *features)`, any real number type; they become float32.
+        y: File of the targets: integer labels `(N,)`, or real numbers `(N,)` or `(N, outputs)`.
+        task: "classification" or "regression".
+        classes: Number of classes; the largest label plus one when not given.
+        scale: What the inputs are divided by.
+        validation: How many of the last rows are kept for validation.
+        test_x: File of test inputs, or nothing.
+        test_y: File of test targets, or nothing.
+        flatten: Give each row as a vector.
+        name: What the data set is called in what is printed and stored.
+
+    Raises:
+        ValueError: a field outside its domain, which the message names.
+    """
+
+    x: str
+    y: str
+    task: Task = "classification"
+    classes: int | None = None
+    scale: float = 1.0
+    validation: int = 0
+    test_x: str | None = None
+    test_y: str | None = None
+    flatten: bool = False
+    name: str = "on disk"
+
+    def __post_init__(self) -> None:
+        checks.one_of("task", self.task, get_args(Task))
+        checks.positive("scale", self.scale)
+        checks.count("validation", self.validation, least=0)
+        if self.classes is not None:
+            checks.count("classes", self.classes)
+        if (self.test_x is None) != (self.test_y is None):
+            raise ValueError("test_x and test_y go together: give both, or neither")
+
+    def load(self) -> Dataset:
+        """Map the files; look at every target and at the rows that go into memory.
+
+        Raises:
+            ValueError: a file that is missing, damaged or of another shape or kind, or a value in it.
+        """
+        x, y, largest = self._open(self.x, self.y)
+        N = len(x) - self.validation
+        if N < 1:
+            raise ValueError(f"validation: {self.validation} of the {len(x)} rows of {self.x} leaves none")
+        classes = self.classes or largest + 1
+        outputs = classes if self.task == "classification" else y.shape[1]
+        spec = Spec(N=N, features=tuple(x.shape[1:]), outputs=outputs, task=self.task)
+        _check_labels(self.y, largest, spec)
+        for array in (x, y):
+            _expect_random_reads(array)
+        train = Split(cast(Tensor, self._inputs(x[:N])), cast(Tensor, self._targets(y[:N])))
+        validation = self._held(self.x, x[N:], y[N:]) if self.validation else None
+        test = None
+        if self.test_x is not None and self.test_y is not None:
+            test_x, test_y, largest = self._open(self.test_x, self.test_y)
+            for path, found, wanted in ((self.test_x, test_x, x), (self.test_y, test_y, y)):
+                if found.shape[1:] != wanted.shape[1:]:
+                    raise ValueError(
+                        f"{path} has rows of shape {found.shape[1:]}; to train on are {wanted.shape[1:]}"
+                    )
+            _check_labels(self.test_y, largest, spec)
+            test = self._held(self.test_x, test_x, test_y)
+        return Dataset(self.name, train, spec, validation, test)
+
+    def _open(self, x_path: str, y_path: str) -> tuple[Array, Array, int]:
+        """Inputs, targets, and the largest label."""
+        x, y = mapped(x_path), mapped(y_path)
+        if x.ndim < 2 or x.size == 0:
+            raise ValueError(f"{x_path} must have the shape (N, features...), got {x.shape}")
+        if self.flatten:
+            x = x.reshape(len(x), -1)
+        if self.task == "regression" and y.ndim == 1:
+            y = y[:, None]
+        if y.ndim != (1 if self.task == "classification" else 2):
+            shapes = "(N,) for classification, (N,) or (N, outputs) for regression"
+            raise ValueError(f"{y_path} must have the shape {shapes}; got {y.shape}")
+        if len(x) != len(y):
+            raise ValueError(f"{x_path} has {len(x):,} rows and {y_path} {len(y):,}; they must agree")
+        if self.task == "regression":
+            _check_finite(y_path, y)
+            return x, y, 0
+        if y.dtype.kind == "f":
+            raise ValueError(f"{y_path} must hold integer class labels, got {y.dtype}")
+        if int(y.min()) < 0:
+            raise ValueError(f"{y_path} holds the label {y.min()} in row {y.argmin()}; labels start at 0")
+        return x, y, int(y.max())
+
+    def _inputs(self, array: Array) -> Mapped:
+        return Mapped(array, torch.float32, scale=self.scale)
+
+    def _targets(self, array: Array) -> Mapped:
+        return Mapped(array, torch.int64 if self.task == "classification" else torch.float32)
+
+    def _held(self, path: str, x: Array, y: Array) -> Split:
+        _check_finite(path, x)
+        return Split(self._inputs(x)[:], self._targets(y)[:])
+
+
+def mapped(path: Path | str) -> Array:
+    """The array in a `.npy` or raw IDX file, mapped and not read.
+
+    Raises:
+        BadFileError: A file that is missing, damaged, of another format, or not of real numbers.
+    """
+    path = Path(path)
+    if path.suffix != ".npy":
+        return idx.mapped(path)
+    expected = "a .npy file of real numbers"
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise idx.BadFileError(str(path), f"a file that cannot be read ({error})", expected) from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        raise idx.BadFileError(str(path), f"{getattr(array, 'dtype', type(array).__name__)}", expected)
+    return array
+
+
+def _expect_random_reads(array: Array) -> None:
+    """Ask the system not to read ahead: a minibatch is rows from all over the file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+        base.madvise(mmap.MADV_RANDOM)
+
+
+def _check_labels(path: str, largest: int, spec: Spec) -> None:
+    if spec.task == "classification" and largest >= spec.outputs:
+        raise ValueError(f"{path} holds the label {largest}; labels run from 0 to {spec.outputs - 1}")
+
+
+def _check_finite(path: str, array: Array) -> None:
+    rows = max(1, BLOCK * len(array) // max(1, array.nbytes))
+    for begin in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
+        finite = np.isfinite(array[begin : begin + rows])
+        if not finite.all():
+            row = begin + int(np.argwhere(~finite)[0][0])
+            raise ValueError(f"{path} holds a value that is not finite in row {row}")
