@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -93,6 +94,6 @@ def prepared(program: Callable[..., object], inputs: Sequence[Tensor], compiled:
         if compiled:
             try:
                 return compile(record(program, inputs), inputs)
-            except CannotCompileError:
-                pass
+            except CannotCompileError as reason:
+                warnings.warn(f"playing without compiled code, several times slower: {reason}", stacklevel=2)
         return make_fx(plainly, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)

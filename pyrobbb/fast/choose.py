@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +20,7 @@ from pyrobbb.fast.kl import Law, NotElementwiseError, laws
 from pyrobbb.fast.mean_field import MeanFieldStep
 from pyrobbb.fast.program_step import ProgramStep
 from pyrobbb.fast.programs import flat_program, pyro_program
-from pyrobbb.fast.record import CannotCompileError, CannotRecordError
+from pyrobbb.fast.record import CannotCompileError, CannotRecordError, record
 from pyrobbb.fast.summed import SummedStep
 from pyrobbb.parallel import ONE, Ranks
 
@@ -96,10 +97,30 @@ def make_step(
     whole = step if alone else SummedStep(step, ranks)
     if not first.x.is_cuda:
         return whole
-    if not capturable(optimizer):
-        say(f"training without a CUDA graph: {type(optimizer).__name__} cannot be captured")
+    lost = no_graph(step, model, first)
+    if lost is not None:
+        say(f"training without a CUDA graph, bound by launches: {lost}")
         return whole
-    return GraphStep(whole)
+    return GraphStep(whole, first.x, first.y)
+
+
+def no_graph(step: MeanFieldStep | ProgramStep, model: Any, first: Split) -> str | None:
+    """Why the step cannot become a CUDA graph, known before a failed capture would end the training."""
+    if not capturable(step.optimizer):
+        return f"{type(step.optimizer).__name__} cannot be captured"
+    try:
+        if isinstance(step, ProgramStep):
+            noise = step.normals.values.reshape(step.noise_shape)
+            record(step.program, [noise, step.share, first.x, first.y])
+        else:
+            record(partial(_log_likelihood, model), [first.x, first.y])
+    except CannotRecordError as error:
+        return str(error)
+    return None
+
+
+def _log_likelihood(model: BayesianNetwork, x: Tensor, y: Tensor) -> Tensor:
+    return model.likelihood(model.apply_network(model.initial(), x)).log_prob(y)
 
 
 def compilation_pays(
@@ -138,7 +159,7 @@ def _mean_field(
         try:
             step = make(True)
         except (CannotCompileError, CannotRecordError) as reason:
-            say(f"training without compiled code, about four times slower: {reason}")
+            say(f"training without compiled code, several times slower: {reason}")
         else:
             say(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
             return step

@@ -33,17 +33,20 @@ class GraphStep:
     """Takes the steps of `step` by replaying a CUDA graph of it.
 
     The first steps run as they are, on a side stream, as CUDA asks for; so does every batch of another
-    shape than the first, such as the last of an epoch. The terms are overwritten by the next step.
+    shape than the usual one, such as the last of an epoch. The terms are overwritten by the next step.
 
     Args:
         step: A fast step on CUDA whose optimiser is capturable and holds its learning rate in a tensor.
+        x: Inputs of a batch of the usual size, for which the graph is made.
+        y: Their targets.
     """
 
     WARM_UP = 3
 
-    def __init__(self, step: Capturable) -> None:
+    def __init__(self, step: Capturable, x: Tensor, y: Tensor) -> None:
         self.step = step
         self.optimizer = step.optimizer
+        self.x, self.y = torch.empty_like(x), torch.empty_like(y)
         self.reset()
 
     def reset(self) -> None:
@@ -52,8 +55,6 @@ class GraphStep:
         self.calls = 0
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        if self.calls == 0:
-            self.x, self.y = torch.empty_like(x), torch.empty_like(y)
         if x.shape != self.x.shape or y.shape != self.y.shape:
             return self.step(x, y, share, data)
         if self.calls < self.WARM_UP:

@@ -84,9 +84,13 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     try:
         import torch._inductor as inductor
 
+        if not hasattr(inductor, "standalone_compile"):
+            raise CannotCompileError(f"torch {torch.__version__} cannot compile a recording; 2.8 can")
         with inductor.config.patch(_INDUCTOR), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
+    except CannotCompileError:
+        raise
     except Exception as error:
         raise CannotCompileError(_first_line(error)) from error
 
