@@ -54,6 +54,25 @@ def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
             group["lr"] = torch.as_tensor(group["lr"], device=device)
 
 
+def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Take up `state`, which an optimiser on another device may have left: forms and kind of rate stay ours.
+
+    A rate in a tensor (CUDA) stays one and a number stays a number; so do fused and capturable forms, which
+    a state dictionary would otherwise replace by those of where it was made.
+    """
+    ours = [dict(group) for group in optimizer.param_groups]
+    saved = list(state["param_groups"])
+    if len(saved) == len(ours):  # torch says it clearly where they differ
+        forms = ("fused", "foreach", "capturable", "differentiable")
+        saved = [s | {k: o[k] for k in forms if k in o} for s, o in zip(saved, ours, strict=True)]
+    optimizer.load_state_dict({**state, "param_groups": saved})
+    for group, own in zip(optimizer.param_groups, ours, strict=True):
+        if isinstance(own["lr"], torch.Tensor):
+            group["lr"] = torch.as_tensor(group["lr"]).to(own["lr"])
+        else:
+            group["lr"] = float(group["lr"])
+
+
 def named_parameters(model: nn.Module, guide: nn.Module) -> dict[str, nn.Parameter]:
     """Everything that training changes: the guide's parameters, then the model's, in a fixed order."""
     named = {f"guide.{k}": v for k, v in guide.named_parameters()}

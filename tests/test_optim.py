@@ -11,7 +11,7 @@ from engine_fakes import classes, classifier
 from torch import nn
 
 from pyrobbb.isolation import isolated
-from pyrobbb.optim import JointOptimizer, fused, named_parameters, parameter_groups
+from pyrobbb.optim import JointOptimizer, fused, load_state, named_parameters, parameter_groups
 
 ADAM = partial(torch.optim.Adam, lr=0.01)
 
@@ -88,3 +88,34 @@ def test_the_one_kernel_form_is_asked_for_where_torch_has_it() -> None:
         lambda groups: torch.optim.Adam(groups, lr=0.01),
     ):
         assert fused(kept) is kept
+
+
+@pytest.mark.parametrize("of_cuda", [True, False])
+def test_a_state_from_another_device_keeps_our_forms(of_cuda: bool) -> None:
+    """A checkpoint made on CUDA has its rate in a tensor and is capturable; one made on the CPU is not."""
+    here = {"lr": 0.01, "fused": True}
+    there: dict[str, Any] = {"lr": torch.tensor(0.02), "fused": True, "capturable": True}
+    if of_cuda:
+        here, there = there, here
+    (mine,), (theirs,) = ([nn.Parameter(torch.ones(3))] for _ in range(2))
+    made, ours = torch.optim.Adam([theirs], **there), torch.optim.Adam([mine], **here)
+    for optimizer, parameter in ((made, theirs), (ours, mine)):
+        parameter.grad = torch.ones(3)
+        optimizer.step()
+    load_state(ours, made.state_dict())
+    (group,) = ours.param_groups
+    assert float(group["lr"]) == pytest.approx(float(there["lr"]))
+    assert isinstance(group["lr"], torch.Tensor) is of_cuda
+    assert group["capturable"] is of_cuda
+    before = mine.detach().clone()
+    ours.step()
+    assert float(ours.state[mine]["step"]) == 2
+    assert not torch.equal(mine, before)
+
+
+def test_a_state_of_other_groups_is_refused() -> None:
+    one, two = (
+        torch.optim.SGD([{"params": [p]} for p in list(three().values())[:n]], lr=0.1) for n in (1, 2)
+    )
+    with pytest.raises(ValueError, match="parameter groups"):
+        load_state(one, two.state_dict())
