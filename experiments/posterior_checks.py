@@ -69,7 +69,12 @@ class Settings:
 def restarts(folder: Path, settings: Settings) -> dict[str, Result]:
     """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
     few = [f"data.N={settings.points}", f"batch_size={min(50, settings.points)}", f"epochs={settings.epochs}"]
-    few += [f"chains={settings.chains}", f"observations={settings.points}", f"draws={settings.draws}"]
+    few += [
+        f"chains={settings.chains}",
+        "together=true",
+        f"observations={settings.points}",
+        f"draws={settings.draws}",
+    ]
     results = {}
     for name, prior in PRIORS.items():
         results[name] = fitted(compose("paper_regression", [*few, *prior], folder=folder / name))
@@ -94,7 +99,9 @@ def agreement(result: Result, folder: Path, draws: int) -> dict[str, float]:
 
 def toy_mean_field(folder: Path, settings: Settings) -> Result:
     """Mean-field restarts of the six points."""
-    return fitted(compose("toy_regression", [f"chains={settings.chains}"], folder=folder / "toy"))
+    return fitted(
+        compose("toy_regression", [f"chains={settings.chains}", "together=true"], folder=folder / "toy")
+    )
 
 
 def toy_nuts(result: Result, folder: Path, settings: Settings, x: Tensor) -> tuple[np.ndarray, int]:
