@@ -29,7 +29,15 @@ from pyrobbb.history import Epoch, History
 from pyrobbb.interrupt import Interrupt
 from pyrobbb.isolation import isolated, random_state, set_random_state
 from pyrobbb.kl import Share, Uniform
-from pyrobbb.optim import MakeOptimizer, MakeSchedule, fused, named_parameters, on_device, parameter_groups
+from pyrobbb.optim import (
+    MakeOptimizer,
+    MakeSchedule,
+    fused,
+    load_state,
+    named_parameters,
+    on_device,
+    parameter_groups,
+)
 from pyrobbb.parallel import ONE, LostProcessError, Ranks, noise_of
 from pyrobbb.posterior import ClassPrediction, Posterior
 from pyrobbb.progress import Progress, Silent
@@ -242,8 +250,7 @@ class Training:
                     self._save(force=True)  # one to go on from, whenever a process is lost
                 while self.epoch < self.epochs:
                     self._run_epoch()
-                    self._save(force=self.epoch == self.epochs)
-                    self._pause()
+                    self._pause(last=self.epoch == self.epochs)
             except KeyboardInterrupt:
                 if self.between_steps:  # a second signal does not wait for the end of a step
                     self._save(force=True)
@@ -263,28 +270,35 @@ class Training:
 
     def _run_epoch(self) -> None:
         began = perf_counter() - self.spent
-        order_at_start = self.order.get_state()
         batches = self._shuffled()
-        try:
-            for i in range(self.batch, self.M):
-                self._run_step(batches[i], i)
-                self.spent = perf_counter() - began
-                if i + 1 < self.M:  # an epoch's last step is kept together with its end
-                    self._pause()
-        except BaseException:
-            self.order.set_state(order_at_start)  # the epoch's rest needs the same order again
-            raise
+        for i in range(self.batch, self.M):
+            self._run_step(batches[i], i)
+            self.spent = perf_counter() - began
+            if i + 1 < self.M:  # an epoch's last step is kept together with its end
+                self._pause()
+                began = perf_counter() - self.spent
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # the steps were only launched; their work counts too
+            self.spent = perf_counter() - began
         self._end_epoch()
 
-    def _pause(self) -> None:
-        """End here if a signal has come, to whichever process."""
-        (stop,) = self.ranks.any(self.interrupt.noted)
+    def _pause(self, *, last: bool = False) -> None:
+        """Between two steps: end here if a signal has come, to whichever process; save if it is time."""
+        stop, due = self.ranks.any(self.interrupt.noted, last or self._due())
         if stop:
             raise KeyboardInterrupt
+        if due:
+            self._save(force=True)
 
     def _shuffled(self) -> tuple[Tensor, ...]:
-        """The rows of each minibatch of the epoch that begins."""
-        permutation = torch.randperm(len(self.train), generator=self.order)
+        """The rows of each minibatch of the epoch that begins.
+
+        `order` moves on at the epoch's end: whoever goes on within the epoch needs the same order again.
+        """
+        generator = torch.Generator()
+        generator.set_state(self.order.get_state())
+        permutation = torch.randperm(len(self.train), generator=generator)
+        self.next_order = generator.get_state()
         return permutation.to(self.train.x.device).split(self.batch_size)
 
     def _run_step(self, rows: Tensor, i: int) -> None:
@@ -321,6 +335,7 @@ class Training:
         self.between_steps = False
         if self.schedule is not None:
             self.schedule.step()
+        self.order.set_state(self.next_order)
         self.epoch += 1
         row = Epoch(self.chain, self.epoch, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
         self.batch, self.spent = 0, 0.0
@@ -377,12 +392,12 @@ class Training:
             return "no folder was given, so nothing is kept"
         return f"the last checkpoint is {path}: the same command goes on from it, on any number of processes"
 
+    def _due(self) -> bool:
+        return monotonic() - self.saved_at >= self.checkpoint_seconds
+
     def _save(self, *, force: bool) -> None:
         path = self.checkpoint_path
-        if path is None:
-            return
-        (due,) = self.ranks.any(force or monotonic() - self.saved_at >= self.checkpoint_seconds)
-        if not due:
+        if path is None or not (force or self._due()):
             return
         if not all(bool(p.isfinite().all()) for p in self.named.values()):
             return  # the next step will say so; the last good checkpoint stays
@@ -469,7 +484,7 @@ class Training:
                 raise CheckpointError(f"{path} was made with {name} {theirs[name]}, this is {mine[name]}")
         checkpoints.load_module(self.guide, state["guide"], "guide", path)
         checkpoints.load_module(self.model, state["model"], "model", path)
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_state(self.optimizer, state["optimizer"])
         if isinstance(self.step, GraphStep):
             self.step.reset()
         if self.schedule is not None and state["schedule"] is not None:
