@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from benchmarks import steps
 from benchmarks.timing import Spread, in_turn, ratio, spread
 from pyrobbb.figures.style import BLUE, GREY, caption, label, new_figure, save, styled
 from pyrobbb.isolation import isolated
 
-WIDTHS = (50, 100, 200, 400, 800, 1200)
+WIDTHS = (50, 100, 200, 400, 1200)
 BATCHES = (32, 128, 512, 2048)
 SAMPLES = (1, 2, 5, 10)
 
@@ -71,9 +72,11 @@ def plot(panels: Sequence[tuple[str, str, Sequence[dict[str, Any]]]]) -> Figure:
             axes.errorbar(at, middle, yerr=errors, color=colour, marker="o", markersize=4, label=title)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         if key != "weights":
             axes.set_xticks(at, [str(value) for value in at])
-            axes.minorticks_off()
+        axes.minorticks_off()
         label(axes, name, "ms per training step")
     figure.axes[0].legend()
     caption(figure, "Time of a training step (median and quartiles)")
