@@ -177,7 +177,7 @@ def test_compiled_passes_agree_too(prior: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(choose, "_SMALL", 0)
     case = Case(PRIORS[prior])
     step = case.step(fast="compiled")
-    assert type(step) is MeanFieldStep
+    assert type(step) is MeanFieldStep, case.said
     assert len(case.said) == 1
     assert "compiled" in case.said[0]
     case.assert_close(step)

@@ -227,9 +227,13 @@ def _check(
     for name, a, b in zip(("KL", "NLL", "gradient"), ours, theirs, strict=True):
         if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
             raise NotFastError(
-                f"its {name} differs from Pyro's on the first rows ({float(a.norm()):g}, not "
-                f"{float(b.norm()):g}); do model or guide do more than sample their weights?"
+                f"its {name} differs from Pyro's on the first rows ({_size(a):g}, not "
+                f"{_size(b):g}); do model or guide do more than sample their weights?"
             )
+
+
+def _size(value: Tensor) -> float:
+    return float(value) if value.dim() == 0 else float(value.norm())
 
 
 def gradients(
