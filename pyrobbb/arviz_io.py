@@ -6,6 +6,7 @@ for both: netCDF4, one netCDF group per ArviZ group. Needs numpy, xarray and Arv
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import h5netcdf
 import h5py
 import numpy as np
 import xarray as xr
+from xarray.backends import H5NetCDFStore
 
 from pyrobbb import __version__
 from pyrobbb.files import replacing
@@ -84,17 +87,25 @@ def to_arviz(
 
 
 def save(data: Any, path: Path | str) -> None:
-    """Write an `InferenceData` or `DataTree` to `path` as netCDF4, whole or not at all."""
-    with replacing(path) as temporary:
-        root = xr.Dataset(attrs=dict(data.attrs))
-        root.to_netcdf(temporary, mode="w", engine="h5netcdf")
+    """Write an `InferenceData` or `DataTree` to `path` as netCDF4, whole or not at all.
+
+    The file is made in memory, for HDF5 brings the whole process down when a disk is full.
+
+    Raises:
+        OSError: It cannot be written; what was there stays.
+    """
+    memory = io.BytesIO()
+    with h5netcdf.File(memory, "w") as file:
+        xr.Dataset(attrs=dict(data.attrs)).dump_to_store(H5NetCDFStore(file))
         for group, dataset in _datasets(data).items():
             packed = {
                 name: {"zlib": True, "shuffle": True}
                 for name, variable in dataset.variables.items()
                 if variable.dtype.kind in "iuf" and variable.nbytes > COMPRESS_ABOVE
             }
-            dataset.to_netcdf(temporary, mode="a", engine="h5netcdf", group=group, encoding=packed)
+            dataset.dump_to_store(H5NetCDFStore(file.create_group(group)), encoding=packed)
+    with replacing(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
 
 
 def load(path: Path | str) -> Any:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import logging
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from pyrobbb.files import named_errors, replacing
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,17 +59,28 @@ def append(path: Path | str, row: Epoch) -> None:
 
 
 def read_if_there(path: Path | str) -> list[Epoch]:
-    """Read a history back; no file is an empty history."""
-    return read(path) if Path(path).exists() else []
+    """Read a history back; no file is an empty history, and so is a damaged one, of which the log is told."""
+    try:
+        return read(path) if Path(path).exists() else []
+    except ValueError as error:
+        logger.warning("%s; it is written anew from the checkpoints", error)
+        return []
 
 
 def read(path: Path | str) -> list[Epoch]:
-    """Read a history back; a last line that a crash cut short is left out."""
+    """Read a history back; a last line that a crash cut short is left out.
+
+    Raises:
+        ValueError: If the file is damaged or something else.
+    """
     types = {f.name: int if f.type == "int" else float for f in fields(Epoch)}
     with Path(path).open(newline="", encoding="utf-8") as file:
         text = file.read()
     whole = text[: text.rfind("\n") + 1].splitlines()
-    return [
-        Epoch(**{name: kind(record[name]) for name, kind in types.items()})  # type: ignore[arg-type]
-        for record in csv.DictReader(whole)
-    ]
+    try:
+        return [
+            Epoch(**{name: kind(record[name]) for name, kind in types.items()})  # type: ignore[arg-type]
+            for record in csv.DictReader(whole)
+        ]
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise ValueError(f"{path} is no history of a training: {error!r}") from error

@@ -1,0 +1,322 @@
+"""Faults made on purpose, and what became of the run: `python -m benchmarks.faults [--times 50] [NAME ...]`.
+
+A tiny run is killed, cut off from its disk or robbed of its checkpoint in processes of their own, and is then
+given the same call again. A fault counts as survived if the run ends in the very parameters, history, metrics
+and posterior of the run that was left alone. The table it prints is that of `docs/reliability.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from guides.mean_field import MeanFieldNormal
+from models.mlp import mlp
+from pyrobbb import arviz_io, checkpoint, history, likelihoods, priors
+from pyrobbb.data import Blobs
+from pyrobbb.run import Run
+
+EPOCHS = 40
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    fault: str
+    how: str
+    times: int
+    outcome: str
+
+
+def tiny() -> Run:
+    """A run that is mostly writing: a checkpoint of 1 MB after each epoch of two steps."""
+    return Run(
+        data=Blobs(N=200),
+        model=partial(mlp, hidden=[200, 200]),
+        prior=priors.ScaleMixture(),
+        likelihood=likelihoods.Categorical(),
+        guide=MeanFieldNormal,
+        optim=partial(torch.optim.Adam, lr=1e-3),
+        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=EPOCHS),
+        epochs=EPOCHS,
+        batch_size=100,
+        fast="eager",
+        draws=3,
+        checkpoint_seconds=0.0,
+        device="cpu",
+    )
+
+
+def forked(work: Callable[[], object], said: Path) -> int:
+    """Start `work` in a process of its own; what it says, and an error's message, go to the file `said`."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        work()
+        status = 0
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def said_by(work: Callable[[], object], folder: Path) -> str:
+    """What `work` said in a process of its own if it ended badly, else nothing."""
+    said = folder.parent / "said.txt"
+    _, status = os.waitpid(forked(work, said), 0)
+    return f"status {status}: {said.read_text()}" if status else ""
+
+
+def run_in(folder: Path) -> Callable[[], object]:
+    """The run, in `folder`."""
+    return lambda: tiny().execute(folder)
+
+
+def left(folder: Path) -> dict[str, Any]:
+    """All that a finished run leaves, its times left out."""
+    state = checkpoint.load(folder / "chain-0.pt")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    return {
+        **{name: state[name] for name in ("guide", "model", "optimizer", "schedule", "noise", "order")},
+        "history": [replace(row, seconds=0.0) for row in history.read(folder / "history.csv")],
+        "metrics": {name: value for name, value in metrics.items() if name != "train_seconds"},
+        "posterior": arviz_io.load(folder / "posterior.nc")["posterior"]["weight"].values,
+        "files": sorted(path.name for path in folder.iterdir() if not path.name.endswith(".damaged.pt")),
+    }
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality to the last bit."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    return bool(np.array_equal(one, other))
+
+
+class Trial:
+    """A folder to work in, and what a run that is left alone leaves."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.random = folder, random.Random(seed)
+        alone = folder / "alone"
+        tiny().execute(alone)  # in this process, so that those forked from it have all modules loaded
+        began = monotonic()
+        assert not said_by(run_in(folder / "timed"), folder / "timed")
+        self.seconds = monotonic() - began
+        self.expected = left(alone)
+        assert same(left(folder / "timed"), self.expected)
+
+    def ends_the_same(self, folder: Path) -> bool:
+        """Whether the run, given the same call again, ends as the one left alone."""
+        problem = said_by(run_in(folder), folder)
+        if problem:
+            print(problem, file=sys.stderr)
+        return not problem and same(left(folder), self.expected)
+
+    def killed(self, folder: Path, *, writing: bool) -> tuple[bool, bool]:
+        """Start the run and kill it: was it still running, and was it writing a file just then?
+
+        The moment is random; with `writing`, it is the next at which a half-written file lies there.
+        """
+        child = forked(run_in(folder), self.folder / "said.txt")
+        end = monotonic() + self.random.uniform(0.0, self.seconds)
+        while monotonic() < end or (writing and not any(folder.glob(".*.part"))):
+            if os.waitpid(child, os.WNOHANG) != (0, 0):
+                return False, False
+            sleep(0.001)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return True, any(folder.glob(".*.part"))
+
+
+def kills(trial: Trial, times: int) -> Row:
+    """Kill -9, resume, and so on to the end; begin anew until there were so many kills."""
+    done = writing = runs = good = 0
+    while done < times:
+        folder = trial.folder / f"killed-{runs}"
+        running = True
+        while running and done < times:
+            running, wrote = trial.killed(folder, writing=done % 2 == 1)
+            done, writing = done + running, writing + wrote
+        good += trial.ends_the_same(folder)
+        runs += 1
+    how = f"SIGKILL at random moments; {writing} of them while a file was being written"
+    return Row("kill -9", how, times, f"{good} of {runs} runs resumed to the same end")
+
+
+def damage(trial: Trial, times: int) -> Row:
+    """Cut or change the newest checkpoint of a run that was killed."""
+    good = fell_back = 0
+    folder = trial.folder / "damaged"
+    while len(list(folder.glob("chain-0*.pt"))) < 2:
+        trial.killed(folder, writing=False)
+    for i in range(times):
+        copy = trial.folder / f"damaged-{i}"
+        shutil.copytree(folder, copy)
+        path = copy / "chain-0.pt"
+        content = bytearray(path.read_bytes())
+        place = trial.random.randrange(len(content))
+        if i % 2:
+            content[place] ^= 1 << trial.random.randrange(8)
+        else:
+            del content[place:]
+        path.write_bytes(content)
+        good += trial.ends_the_same(copy)
+        fell_back += (copy / "chain-0.damaged.pt").exists()
+        shutil.rmtree(copy)
+    outcome = f"{good} runs went on to the same end, {fell_back} of them from the checkpoint before"
+    return Row("checkpoint damaged", "cut, or one bit changed, at random places", times, outcome)
+
+
+def lost_posterior(trial: Trial, times: int) -> Row:
+    """Cut posterior.nc of a finished run."""
+    good = 0
+    folder = trial.folder / "alone"
+    content = (folder / "posterior.nc").read_bytes()
+    for _ in range(times):
+        (folder / "posterior.nc").write_bytes(content[: trial.random.randrange(len(content))])
+        try:
+            arviz_io.load(folder / "posterior.nc")
+        except ValueError as error:
+            good += "cannot be read as a posterior" in str(error) and trial.ends_the_same(folder)
+    outcome = f"{good} refused by name, and made again from the checkpoint, the same"
+    return Row("posterior.nc cut", "at random places", times, outcome)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 6 MB at `folder` (tmpfs; needs root)."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def full_disk(trial: Trial, times: int) -> Row:
+    """Let the disk fill up in the middle of the run, then free it."""
+    good = 0
+    for i in range(times):
+        with small_disk(trial.folder / f"disk-{i}") as disk:
+            free = trial.random.randrange(20_000, 2_600_000)
+            (disk / "others").write_bytes(bytes(shutil.disk_usage(disk).free - free))
+            problem = said_by(run_in(disk / "run"), trial.folder / "run")
+            clear = "cannot write" in problem and "No space left on device" in problem
+            whole = not any(disk.glob("run/.*.part"))
+            (disk / "others").unlink()
+            good += clear and whole and trial.ends_the_same(disk / "run")
+    how = "a 6 MB disk with 0.02 to 2.6 MB left, then freed"
+    return Row("disk full", how, times, f"{good} stopped with one message and went on to the same end")
+
+
+def read_only(trial: Trial, times: int) -> Row:
+    """Make the file system read-only under a killed run, and writable again."""
+    good = 0
+    for i in range(times):
+        with small_disk(trial.folder / f"fixed-{i}") as disk:
+            folder = disk / "run"
+            while not (folder / "chain-0.pt").exists():
+                trial.killed(folder, writing=False)
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+            problem = said_by(run_in(folder), trial.folder / "run")
+            subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+            good += "Read-only file system" in problem and trial.ends_the_same(folder)
+    how = "remounted read-only between two runs"
+    return Row("folder not writable", how, times, f"{good} refused by name, then went on to the same end")
+
+
+def two_runs(trial: Trial, times: int) -> Row:
+    """Start a second run in the folder of one that is at work."""
+    good = 0
+    for i in range(times):
+        folder = trial.folder / f"twice-{i}"
+        first = forked(run_in(folder), trial.folder / "said.txt")
+        while not (folder / "chain-0.pt").exists():
+            sleep(0.001)
+        problem = said_by(run_in(folder), trial.folder / "second" / "run")
+        _, status = os.waitpid(first, 0)
+        good += status == 0 and "another run is working in" in problem and same(left(folder), trial.expected)
+    return Row(
+        "two runs in one folder", "the second while the first trains", times, f"{good} seconds refused"
+    )
+
+
+def clock(trial: Trial, times: int) -> Row:
+    """Let the clock jump by up to a year, backwards too, at every look."""
+    good = 0
+    for i in range(times):
+        folder, real = trial.folder / f"clock-{i}", time.time
+
+        def jumping(real: Callable[[], float] = real) -> float:
+            return real() + random.uniform(-3e7, 3e7)
+
+        def work(folder: Path = folder, jumping: Callable[[], float] = jumping) -> None:
+            time.time = jumping
+            tiny().execute(folder)
+
+        good += not said_by(work, folder) and same(left(folder), trial.expected)
+    return Row("clock jumps", "time.time() up to a year off at each call", times, f"{good} ended the same")
+
+
+FAULTS: dict[str, Callable[[Trial, int], Row]] = {
+    "kills": kills,
+    "damage": damage,
+    "posterior": lost_posterior,
+    "disk": full_disk,
+    "read-only": read_only,
+    "two": two_runs,
+    "clock": clock,
+}
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which: {', '.join(FAULTS)}; by default all"
+    )
+    parser.add_argument("--times", type=int, default=50, help="how often each")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(FAULTS)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
+    torch.set_num_threads(1)  # no threads, so that a process can be forked
+    with tempfile.TemporaryDirectory(prefix="pyrobbb-faults-") as name:
+        (Path(name) / "second").mkdir()
+        trial = Trial(Path(name), arguments.seed)
+        print("| fault | how | times | what happened |\n|---|---|---|---|", flush=True)
+        for fault in arguments.names or FAULTS:
+            row = FAULTS[fault](trial, arguments.times)
+            print("| " + " | ".join(map(str, row)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
