@@ -19,7 +19,13 @@ setup: $(READY) ## the virtual environment, with exact versions
 mnist: $(READY) ## train the default Bayesian network on MNIST; results in runs/mnist
 	$(BIN)/python -m experiments.run experiment=mnist
 
-test: $(READY) ## all tests
+# Ray's launcher asks for a client of Amazon's cloud, which a local Ray does without, so it comes alone.
+$(VENV)/.ray: $(READY)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray \
+	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt \
+	  hydra-ray-launcher && touch $@
+
+test: $(VENV)/.ray ## all tests
 	$(BIN)/python -m pytest
 
 lint: $(READY) ## format, style, types and the arrows between the rooms

@@ -10,6 +10,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Sequence
+from math import nan
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -89,7 +90,7 @@ def _row(group: Group, keys: Sequence[str]) -> tuple[object, ...]:
         f"{stdev(values):.2g}" if len(values) > 1 else "-",
         len(values),
         f"{mean(nll):.4f}" if nll else "-",
-        f"{mean(run.metrics['train_seconds'] for run in group):.3g}",
+        f"{mean(run.metrics.get('train_seconds', nan) for run in group):.3g}",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
     the message may not be enough).
     """
     hydra, began = HydraConfig.get(), perf_counter()
-    job: dict[str, Any] = {"folder": str(config.folder), "overrides": list(hydra.overrides.task)}
+    job: dict[str, Any] = {"folder": str(config.folder), "host": platform.node(), "process": os.getpid()}
     said, value = "", math.inf
     try:
         name, value = objective(execute())
