@@ -67,9 +67,9 @@ def predict(rounds: int, say: Say) -> dict[str, Any]:
     for width in WIDTHS:
         times = in_turn(prediction.works(width, draws), rounds, burst=1)
         value = ratio(times["predict"], times["products"])
-        rate = prediction.IMAGES * draws / spread(times["predict"]).middle / 1e3
-        say(f"  2x{width:<5} {value}  times the products; {rate:.2f} million images x draws a second")
-        found[f"2x{width}"] = {"millions_per_second": round(rate, 3)} | figures("ratio_to_products", value)
+        rate = prediction.IMAGES * draws / spread(times["predict"]).middle
+        say(f"  2x{width:<5} {value}  times the products; {rate:.1f} thousand images x draws a second")
+        found[f"2x{width}"] = {"thousands_per_second": round(rate, 3)} | figures("ratio_to_products", value)
     return found
 
 
