@@ -15,19 +15,30 @@ from typing import Any
 import hydra.utils
 import numpy as np
 import torch
-import yaml
 from matplotlib.figure import Figure
 
+from experiments.trust import check_trusted, read
 from pyrobbb import arviz_io, history
 from pyrobbb import figures as draw
 from pyrobbb.priors import Prior
 
 
-def figures(folder: Path | str) -> list[Path]:
-    """Draw every figure that the run folder has the numbers for, into `figures/`."""
+def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
+    """Draw every figure that the run folder has the numbers for, into `figures/`.
+
+    Args:
+        folder: As `experiments.run` leaves it.
+        trust: Call the prior that `config.yaml` names, whatever it is; otherwise only the library's own.
+
+    Raises:
+        ConfigError: If `config.yaml` names a prior that is not trusted.
+        ValueError, OSError: If a file is damaged or absent.
+    """
     folder = Path(folder)
     data = arviz_io.load(folder / "posterior.nc")
-    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    config = read(folder / "config.yaml")
+    if not trust:
+        check_trusted(config, folder / "config.yaml")
     drawn = {}
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
@@ -141,9 +152,11 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments.analyse", description=__doc__)
     parser.add_argument("folder", nargs="+", help="a run folder, such as runs/mnist/default")
-    for folder in parser.parse_args().folder:
+    parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
+    arguments = parser.parse_args()
+    for folder in arguments.folder:
         try:
-            figures(folder)
+            figures(folder, trust=arguments.trust)
             print(report(folder))
         except (OSError, ValueError) as error:
             print(f"error: {error}", file=sys.stderr)

@@ -125,10 +125,15 @@ def modes(decibel: Tensor | np.ndarray) -> list[tuple[float, float]]:
 
 
 def analyse(
-    folder: Path, shares: Sequence[float] = SHARES, *, draws: int = 10, biases: bool = True
+    folder: Path,
+    shares: Sequence[float] = SHARES,
+    *,
+    draws: int = 10,
+    biases: bool = True,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Measure, draw and save everything for one run folder; returns what `pruning.json` holds."""
-    run = reopen(folder)
+    run = reopen(folder, trust=trust)
     part = run.data.test
     if part is None:
         raise ValueError(f"folder: {folder} has no test data to measure the error on")
@@ -203,11 +208,13 @@ def main() -> None:
     parser.add_argument(
         "--biases", action=argparse.BooleanOptionalAction, default=True, help="biases count as weights"
     )
+    parser.add_argument("--trust", action="store_true", help="call whatever config.yaml names")
     parser.add_argument("--removed", type=float, nargs="+", default=list(SHARES), help="shares, 0 to 1")
     arguments = parser.parse_args()
     try:
         for folder in arguments.folder:
-            found = analyse(folder, arguments.removed, draws=arguments.draws, biases=arguments.biases)
+            options = {"draws": arguments.draws, "biases": arguments.biases, "trust": arguments.trust}
+            found = analyse(folder, arguments.removed, **options)
             print(report(found))
     except (ValueError, OSError) as error_:
         print(f"error: {error_}", file=sys.stderr)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from experiments.build import ConfigError, build, register_resolvers
+from experiments.trust import check_trusted, read
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.inference import best_device
@@ -27,15 +28,16 @@ class Reopened:
     epoch: int  # of the checkpoint; run.epochs if the run is finished
 
 
-def reopen(folder: Path | str, *, data: Dataset | None = None) -> Reopened:
+def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = False) -> Reopened:
     """Load the data that the folder's configuration names, and the posterior as its checkpoints left it.
 
     Args:
         folder: With `config.yaml` and `chain-0.pt`, `chain-1.pt`, ... as `experiments.run` leaves them.
         data: The data, if they are already at hand.
+        trust: Call what `config.yaml` names, whatever it is; otherwise only parts of this library.
 
     Raises:
-        ConfigError: If there is no such folder or configuration.
+        ConfigError: If there is no such folder or configuration, or it names what is not trusted.
         CheckpointError: If a checkpoint is missing, damaged, or of another network.
     """
     folder = Path(folder)
@@ -43,9 +45,10 @@ def reopen(folder: Path | str, *, data: Dataset | None = None) -> Reopened:
     if not path.is_file():
         raise ConfigError(f"folder: {folder} is no run folder, for it has no config.yaml")
     register_resolvers()
-    config = OmegaConf.create(path.read_text(encoding="utf-8"))
-    if not isinstance(config, DictConfig):
-        raise ConfigError(f"folder: {path} is no configuration")
+    content = read(path)
+    if not trust:
+        check_trusted(content, path)
+    config = OmegaConf.create(content)
     run = build(config)
     device = best_device(run.device)
     data = (data or run.data.load()).to(device)

@@ -38,7 +38,7 @@ def execute(config: DictConfig, ranks: Ranks = ONE, *, quiet: bool = False) -> d
         return {}
     (folder / ERROR).unlink(missing_ok=True)
     if not analyse.has_figures(folder):
-        analyse.figures(folder)
+        analyse.figures(folder, trust=True)  # of this very configuration
     if not quiet:
         print(analyse.report(folder))
     metrics: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
