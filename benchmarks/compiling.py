@@ -24,7 +24,6 @@ from pyrobbb.progress import Silent
 
 PROGRAMS: dict[str, dict[str, int | bool]] = {
     "2x1200, one sample": {"width": 1200},
-    "2x1200, ten samples": {"width": 1200, "samples": 10},
     "2x50, one sample": {"width": 50},
     "2x400, AutoNormal": {"width": 400, "auto": True},
 }

@@ -65,7 +65,7 @@ def predict(rounds: int, say: Say) -> dict[str, Any]:
     draws, found = 2, {}
     say(f"\nPrediction of {prediction.IMAGES:,} images, {draws} draws a round, beside its matrix products")
     for width in WIDTHS:
-        times = in_turn(prediction.works(width, draws), rounds, burst=1)
+        times = in_turn(prediction.works(width, draws), max(2, rounds // 2), burst=1)
         value = ratio(times["predict"], times["products"])
         rate = prediction.IMAGES * draws / spread(times["predict"]).middle
         say(f"  2x{width:<5} {value}  times the products; {rate:.1f} thousand images x draws a second")
@@ -107,6 +107,7 @@ def use_of_memory(rounds: int, say: Say) -> dict[str, Any]:
 
 def growing(rounds: int, say: Say, path: Path) -> dict[str, Any]:
     """How the step grows, and the plot of it."""
+    rounds = max(2, rounds // 2)
     by = {
         "weights": growth.by_weights(rounds),
         "samples": growth.by_samples(rounds),

@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
     parser.add_argument("--plot", metavar="FILE", type=Path, default=Path("runs/bench/growth.png"))
-    parser.add_argument("--rounds", type=int, default=12, help="how often each thing is timed")
+    parser.add_argument("--rounds", type=int, default=10, help="how often each thing is timed")
     sections = {
         "step": report.step,
         "prediction": report.predict,
