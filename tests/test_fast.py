@@ -16,7 +16,7 @@ from pyro.infer.autoguide import (
     AutoMultivariateNormal,
     AutoNormal,
 )
-from torch import nn
+from torch import Tensor, nn
 
 from guides.initial import Uniform
 from guides.mean_field import MeanFieldNormal
