@@ -25,8 +25,8 @@ $(VENV)/.ray: $(READY)
 	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt \
 	  hydra-ray-launcher && touch $@
 
-test: $(VENV)/.ray ## all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.ray ## all tests, one process per core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 lint: $(READY) ## format, style, types and the arrows between the rooms
 	$(BIN)/ruff format --check .
