@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 from statistics import mean, stdev
+from textwrap import shorten
 from typing import Any
 
 from experiments.folder import FREE_TO_CHANGE, flat
 from experiments.points import table
 from experiments.runs import RunFolder, find, label, varied
+from experiments.sweep import WORDS
 from pyrobbb import arviz_io
 from pyrobbb.figures.spread import spread
 from pyrobbb.figures.style import save
@@ -75,7 +77,7 @@ def report(runs: Sequence[RunFolder], root: Path) -> str:
     for state in ("failed", "unfinished"):
         these = [run for run in runs if run.state == state]
         if these:
-            lines = (f"  {run.folder.relative_to(root)}: {run.error}" for run in these)
+            lines = (f"  {run.folder.relative_to(root)}: {shorten(run.error, WORDS)}" for run in these)
             blocks.append("\n".join([f"{len(these)} {state}:", *lines]))
     return "\n".join(blocks)
 
@@ -86,7 +88,7 @@ def _row(group: Group, keys: Sequence[str]) -> tuple[object, ...]:
     nll = [run.metrics[part]["nll"] for run in group if "nll" in run.metrics.get(part, {})]
     return (
         label(group[0].config, keys),
-        f"{mean(values):.4g}",
+        f"{mean(values):#.4g}",
         f"{stdev(values):.2g}" if len(values) > 1 else "-",
         len(values),
         f"{mean(nll):.4f}" if nll else "-",

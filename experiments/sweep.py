@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from textwrap import shorten
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +31,7 @@ from pyrobbb.files import write_text
 from pyrobbb.inference import NonFiniteLossError
 
 ERROR = "error.json"
+WORDS = 300  # letters of an error that are printed; the file has them all
 EXPLAINED = (ConfigError, NonFiniteLossError, ValueError, OSError)  # their messages say all
 
 
@@ -65,7 +67,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
         said = f"{name} {value:.4g}, {perf_counter() - began:.1f} s"
     except Exception as error:  # whatever it is, the other jobs go on
         job["error"] = " ".join(str(error).split()) or type(error).__name__
-        said = f"failed: {job['error']}"
+        said = f"failed: {shorten(job['error'], WORDS)}"
         with suppress(OSError, OmegaConfBaseException):  # a full disk: the last lines of the sweep still tell
             _leave_error(config, error, job["error"])
     with suppress(OSError):
@@ -106,6 +108,6 @@ class Tally(Callback):
         failed = [job for job in jobs if "error" in job]
         print(f"{len(jobs)} jobs, {len(failed)} failed")
         for job in sorted(failed, key=lambda job: str(job["folder"])):
-            print(f"  {job['folder']}: {job['error']}")
+            print(f"  {job['folder']}: {shorten(job['error'], WORDS)}")
         if failed:
             sys.exit(1)

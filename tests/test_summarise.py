@@ -67,8 +67,8 @@ def test_groups_are_seeds_and_are_sorted_by_their_mean(root):
 def test_the_report_has_means_spread_numbers_and_errors(root, capsys):
     summarise.main([str(root)])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["prior=Laplace", "5", "-", "1", "0.5000", "3"] in lines
-    assert ["prior=Normal", "6", f"{stdev([4, 6, 8]):.2g}", "3", "0.6000", "3"] in lines
+    assert ["prior=Laplace", "5.000", "-", "1", "0.5000", "3"] in lines
+    assert ["prior=Normal", "6.000", f"{stdev([4, 6, 8]):.2g}", "3", "0.6000", "3"] in lines
     assert ["c:", "not", "finite"] in lines
     assert ["d:", "after", "epoch", "0", "of", "9"] in lines
     assert imread(root / "summary.png").shape[0] > 100
