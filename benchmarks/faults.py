@@ -139,34 +139,93 @@ class Trial:
             print(problem, file=sys.stderr)
         return not problem and same(left(folder), self.expected)
 
-    def killed(self, folder: Path, *, writing: bool) -> tuple[bool, bool]:
-        """Start the run and kill it: was it still running, and was it writing a file just then?
+    def killed(self, folder: Path, moment: str = "any") -> bool:
+        """Start the run and kill it at a random moment of that kind; False if it ended before."""
+        fate = {"any": self.any_moment, "writing": self.while_writing, "renaming": self.between_renamings}
+        return fate[moment](folder)
 
-        The moment is random; with `writing`, it is the next at which a half-written file lies there.
-        """
+    def any_moment(self, folder: Path) -> bool:
+        """Killed from outside, whatever it is doing."""
         child = forked(run_in(folder), self.folder / "said.txt")
         end = monotonic() + self.random.uniform(0.0, self.seconds)
-        while monotonic() < end or (writing and not any(folder.glob(".*.part"))):
+        while monotonic() < end:
             if os.waitpid(child, os.WNOHANG) != (0, 0):
-                return False, False
+                return False
             sleep(0.001)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        return True, any(folder.glob(".*.part"))
+        return True
+
+    def while_writing(self, folder: Path) -> bool:
+        """Killed at some byte of one of its next checkpoints."""
+        saves, byte, real = self.random.randrange(1, 13), self.random.randrange(1_000_000), torch.save
+
+        class Deadly:
+            def __init__(self, file: Any) -> None:
+                self.file, self.left = file, byte
+
+            def write(self, data: Any) -> int:
+                self.left -= len(data)
+                if self.left < 0:
+                    self.file.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return int(self.file.write(data))
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.file, name)
+
+        def save(content: Any, file: Any) -> None:
+            nonlocal saves
+            saves -= 1
+            real(content, Deadly(file) if saves == 0 else file)
+
+        return self.dies(folder, lambda: setattr(torch, "save", save))
+
+    def between_renamings(self, folder: Path) -> bool:
+        """Killed when a checkpoint has become the one before, and the new one is not in its place yet."""
+        saves, real = self.random.randrange(1, 13), Path.replace
+
+        def rename(path: Path, target: Path) -> Path:
+            nonlocal saves
+            result = real(path, target)
+            if str(target).endswith(".before.pt"):
+                saves -= 1
+                if saves == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return self.dies(folder, lambda: setattr(Path, "replace", rename))
+
+    def dies(self, folder: Path, prepare: Callable[[], object]) -> bool:
+        """Whether a run that `prepare` was called for was killed."""
+
+        def work() -> None:
+            prepare()
+            tiny().execute(folder)
+
+        _, status = os.waitpid(forked(work, self.folder / "said.txt"), 0)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def kills(trial: Trial, times: int) -> Row:
-    """Kill -9, resume, and so on to the end; begin anew until there were so many kills."""
-    done = writing = runs = good = 0
-    while done < times:
+    """Kill, resume, and so on to the end; begin anew until there were so many kills."""
+    moments = ("any", "writing", "renaming")
+    done = dict.fromkeys(moments, 0)
+    runs = good = 0
+    while sum(done.values()) < times:
         folder = trial.folder / f"killed-{runs}"
         running = True
-        while running and done < times:
-            running, wrote = trial.killed(folder, writing=done % 2 == 1)
-            done, writing = done + running, writing + wrote
+        while running and sum(done.values()) < times:
+            moment = min(moments, key=lambda name: done[name])
+            running = trial.killed(folder, moment)
+            done[moment] += running
         good += trial.ends_the_same(folder)
         runs += 1
-    how = f"SIGKILL at random moments; {writing} of them while a file was being written"
+        shutil.rmtree(folder)
+    how = (
+        f"SIGKILL: {done['any']} at random moments, {done['writing']} at a random byte of a checkpoint, "
+        f"{done['renaming']} between its two renamings"
+    )
     return Row("kill -9", how, times, f"{good} of {runs} runs resumed to the same end")
 
 
@@ -175,7 +234,7 @@ def damage(trial: Trial, times: int) -> Row:
     good = fell_back = 0
     folder = trial.folder / "damaged"
     while len(list(folder.glob("chain-0*.pt"))) < 2:
-        trial.killed(folder, writing=False)
+        trial.killed(folder, "writing")
     for i in range(times):
         copy = trial.folder / f"damaged-{i}"
         shutil.copytree(folder, copy)
@@ -243,7 +302,7 @@ def read_only(trial: Trial, times: int) -> Row:
         with small_disk(trial.folder / f"fixed-{i}") as disk:
             folder = disk / "run"
             while not (folder / "chain-0.pt").exists():
-                trial.killed(folder, writing=False)
+                trial.killed(folder, "writing")
             subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
             problem = said_by(run_in(folder), trial.folder / "run")
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)

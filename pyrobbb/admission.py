@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.memory import out_of_memory
 from pyrobbb.data.mapped import Mapped
 
 VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
@@ -97,6 +98,8 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
         try:
             output = model.apply_network(model.initial(), x[:1])
         except (RuntimeError, TypeError, IndexError) as error:
+            if out_of_memory(error):
+                raise
             row = f"{x.dtype} of shape {tuple(x.shape[1:])}"
             reason = str(error).strip().splitlines()[0]
             raise ValueError(f"the network cannot take a row of {name}, {row}: {reason}") from error

@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 
 from pyrobbb import checks
 from pyrobbb.likelihoods import Likelihood
+from pyrobbb.memory import out_of_memory
 from pyrobbb.priors import Prior
 
 
@@ -142,7 +143,9 @@ class BayesianNetwork(PyroModule):
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
         try:
             output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
-        except RuntimeError:  # a module that torch cannot batch, an LSTM for one
+        except RuntimeError as error:  # a module that torch cannot batch, an LSTM for one
+            if out_of_memory(error):
+                raise
             each = zip(*(w.unbind() for w in flat.values()), strict=True)
             output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
         return output.reshape(*draws, *output.shape[1:])

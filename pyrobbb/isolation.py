@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from threading import RLock
 
 import pyro
 import torch
 
 _COUNTER = count(1)
+_TURN = RLock()
 
 
 def _cuda_index(device: torch.device | str) -> int | None:
@@ -28,6 +30,9 @@ def isolated(
     Everything is put back at the end, also after an error: the user's global seeds and param store are
     as they were. Modules keep the parameters they were trained to, for those are their own.
 
+    These states belong to the whole process, so threads take turns: a second one waits until the first is
+    out of its body. To fit several at once, use processes.
+
     Args:
         seed: Seeds torch's generators inside; None continues from the present state.
         device: Whose random state is kept besides the CPU's.
@@ -35,6 +40,7 @@ def isolated(
     """
     index = _cuda_index(device)
     with (
+        _TURN,
         torch.random.fork_rng([] if index is None else [index]),
         pyro.get_param_store().scope(),
         pyro.validation_enabled(validate),

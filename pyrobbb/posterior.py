@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import log, sqrt
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from pyro import poutine
@@ -17,16 +19,32 @@ from pyrobbb import checks
 from pyrobbb.admission import check_finite, check_kinds, first_output
 from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.isolation import isolated
+from pyrobbb.memory import out_of_memory
 from pyrobbb.sparse import network_with
 
 Weights = dict[str, Tensor]
+logger = logging.getLogger(__name__)
 
 
-class Block(NamedTuple):
-    """How much is computed at a time: at most so many rows, in so much room for activations."""
+@dataclass
+class Block:
+    """How much is computed at a time: at most so many rows and draws, in so much room for activations."""
 
     rows: int
     megabytes: float
+    draws: int = sys.maxsize
+    told: bool = False
+
+    def shrink(self, rows: int, draws: int) -> bool:
+        """Allow half of what was too much; False if it was one row and one draw."""
+        if not self.told:
+            logger.warning("out of memory for %d rows and %d draws at a time; taking fewer", rows, draws)
+        self.told = True
+        if rows > 1:
+            self.rows = rows // 2
+        elif draws > 1:
+            self.draws = draws // 2
+        return rows > 1 or draws > 1
 
 
 _LARGE = 50_000  # weights; from here on one draw keeps the processor busy
@@ -181,7 +199,7 @@ class Posterior:
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
             seed: Which draws.
-            rows: Rows of `x` at a time, at most.
+            rows: Rows of `x` at a time, at most; fewer where memory does not suffice, which the log tells.
             megabytes: Room for the weights drawn at a time, and as much again for the activations.
 
         Raises:
@@ -324,17 +342,25 @@ def _cat(parts: Sequence[Tensor]) -> Tensor | None:
 def _outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -> Tensor:
     """Network outputs `(S, M, width)`, computed block by block over the rows of `x`.
 
-    The draws of a large network go one after another, so that a layer's values stay in the cache.
+    The draws of a large network go one after another, so that a layer's values stay in the cache. Where
+    memory does not suffice, the blocks become smaller; the draws are the same.
     """
     S = weights[model.sites[0]].shape[0]
     large = model.num_weights >= _LARGE
-    at_once = 1 if large else S
-    fitting = int(block.megabytes * 2**20 / (at_once * _activations(model, weights, x)))
-    parts = x.split(max(1, min(block.rows, fitting)))
-    if not large:
-        return torch.cat([model.apply_network(weights, part) for part in parts], dim=1)
-    each = ({name: value[s] for name, value in weights.items()} for s in range(S))
-    return torch.stack([torch.cat([model.apply_network(w, part) for part in parts]) for w in each])
+    draws = 1 if large else min(S, block.draws)
+    fitting = int(block.megabytes * 2**20 / (draws * _activations(model, weights, x)))
+    rows = max(1, min(block.rows, fitting, len(x)))
+    parts = x.split(rows)
+    try:
+        if large:
+            each = ({name: value[s] for name, value in weights.items()} for s in range(S))
+            return torch.stack([torch.cat([model.apply_network(w, part) for part in parts]) for w in each])
+        groups = ({name: value[s : s + draws] for name, value in weights.items()} for s in range(0, S, draws))
+        return torch.cat([torch.cat([model.apply_network(w, part) for part in parts], dim=1) for w in groups])
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error) or not block.shrink(rows, draws):
+            raise
+    return _outputs(model, weights, x, block)  # here, where the error no longer holds on to what it had
 
 
 def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> int:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_killed_and_damaged_runs_end_the_same() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults", "--times", "2", "kills", "damage"],
+        [sys.executable, "-m", "benchmarks.faults", "--times", "3", "kills", "damage"],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -41,7 +41,7 @@ def test_killed_and_damaged_runs_end_the_same() -> None:
     runs = re.search(r"\| (\d+) of (\d+) runs resumed to the same end", kills)
     assert runs is not None, kills
     assert runs[1] == runs[2]
-    assert "| 2 runs went on to the same end, " in damage
+    assert "| 3 runs went on to the same end, " in damage
 
 
 # A file system that takes no more

@@ -1,0 +1,138 @@
+"""Memory over a long run, and many fits at once: `python -m benchmarks.long_run [--minutes 60]`.
+
+Resident memory is read from the system: after each epoch of one long training, and after every tenth of many
+small fits in one process. Before, eight fits are made one after another, in eight threads and in eight
+processes, and compared bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+from guides.mean_field import MeanFieldNormal
+from models.mlp import mlp
+from pyrobbb import likelihoods, priors
+from pyrobbb.data import Blobs
+from pyrobbb.history import Epoch
+from pyrobbb.progress import Silent
+from pyrobbb.run import Run
+
+GROWTH = 1.02  # of the memory after the first epoch; beyond it, memory is not constant
+
+
+def small(seed: int = 0) -> Run:
+    """A fit of a second or so, with predictions."""
+    return Run(
+        data=Blobs(N=200),
+        model=partial(mlp, hidden=[50]),
+        prior=priors.ScaleMixture(),
+        likelihood=likelihoods.Categorical(),
+        guide=MeanFieldNormal,
+        optim=partial(torch.optim.Adam, lr=1e-3),
+        epochs=3,
+        batch_size=50,
+        draws=3,
+        seed=seed,
+        device="cpu",
+    )
+
+
+def resident() -> float:
+    """Resident memory of this process, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 1e6
+
+
+class Watch(Silent):
+    """Notes the memory after each epoch, and ends the training when its time is over."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes, self.end = minutes, 0.0
+        self.seen: list[float] = []
+
+    def epoch(self, row: Epoch) -> None:
+        self.end = self.end or monotonic() + 60 * self.minutes  # from the first epoch: compiling takes long
+        self.seen.append(resident())
+        if monotonic() > self.end:
+            raise TimeoutError
+
+
+def training(minutes: float) -> str:
+    """One training, with history, checkpoints and validation, for so many minutes."""
+    watch = Watch(minutes)
+    run = replace(
+        small(), data=Blobs(N=20_000, validation=2_000), model=partial(mlp, hidden=[200, 200]),
+        epochs=10**6, batch_size=100, checkpoint_seconds=5.0,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, suppress(TimeoutError):
+        run.execute(folder, watch)
+    first, last, most = watch.seen[0], watch.seen[-1], max(watch.seen)
+    assert most < GROWTH * first, f"memory grew: {first:.1f} MB after the first epoch, then {most:.1f}"
+    return (
+        f"{len(watch.seen):,} epochs in {minutes:g} min: {first:.1f} MB after the first, {last:.1f} MB after "
+        f"the last, {most:.1f} MB at most"
+    )
+
+
+def fits(count: int) -> str:
+    """So many fits in one process."""
+    seen = []
+    for i in range(count):
+        small(seed=i).execute()
+        if (i + 1) % max(count // 10, 1) == 0:
+            seen.append(resident())
+            print(f"  {i + 1} fits: {seen[-1]:.1f} MB", flush=True)
+    assert max(seen) < GROWTH * seen[0], f"memory grew: {seen}"
+    return f"{count} fits in one process: {seen[0]:.1f} MB after a tenth of them, {seen[-1]:.1f} MB after all"
+
+
+def fitted(seed: int) -> list[float]:
+    """The parameters of one small fit."""
+    torch.set_num_threads(1)
+    guide = small(seed).execute().posterior.chains[0][1]
+    return [float(value) for parameter in guide.parameters() for value in parameter.detach().flatten()]
+
+
+def at_once(count: int = 8) -> str:
+    """The same fits one after another, in as many threads, and in as many processes."""
+    alone = list(map(fitted, range(count)))
+    processes = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("spawn"))
+    pools: dict[str, Callable[[int], ThreadPoolExecutor | ProcessPoolExecutor]] = {
+        "threads": ThreadPoolExecutor,
+        "processes": processes,
+    }
+    for name, pool in pools.items():
+        with pool(count) as workers:
+            assert list(workers.map(fitted, range(count))) == alone, name
+    return f"{count} fits in {count} threads and in {count} processes: bit for bit those of one after another"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.long_run", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="of the one long training; 0: none")
+    parser.add_argument("--fits", type=int, default=1000, help="small fits in one process; 0: none")
+    parser.add_argument("--at-once", type=int, default=8, help="fits in threads and in processes; 0: none")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.at_once:
+        print(at_once(arguments.at_once), flush=True)
+    if arguments.fits:
+        print(fits(arguments.fits), flush=True)
+    if arguments.minutes:
+        print(training(arguments.minutes), flush=True)
+
+
+if __name__ == "__main__":
+    main()
