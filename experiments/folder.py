@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.build import ConfigError
 from pyrobbb.files import write_text
 
-FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root")
+FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together")
 
 
 def claim(config: DictConfig) -> Path:
