@@ -20,6 +20,8 @@ def claim(config: DictConfig) -> Path:
     Raises:
         ConfigError: If the folder holds a run with another configuration, or cannot be written.
     """
+    if not config.folder:
+        raise ConfigError("folder: must name a folder, got nothing")
     folder = Path(config.folder)
     changed = differences(config)
     if changed:

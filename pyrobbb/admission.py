@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.data.dataset import Dataset, Split
-from pyrobbb.memory import out_of_memory
 from pyrobbb.data.mapped import Mapped
+from pyrobbb.memory import out_of_memory
 
 VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
 

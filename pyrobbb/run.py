@@ -179,9 +179,8 @@ class Run:
             chains = [run.training(data, chain, folder, progress, ranks) for chain in range(run.chains)]
             for training in chains:
                 if training.resume():
-                    progress.say(
-                        f"chain {training.chain}: going on from epoch {training.epoch} of {run.epochs} ({folder})"
-                    )
+                    where = f"epoch {training.epoch} of {run.epochs} ({folder})"
+                    progress.say(f"chain {training.chain}: going on from {where}")
             return chains
 
         if self.together and self.chains > 1 and self.fast != "off":

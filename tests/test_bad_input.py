@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from experiments import schema
 from experiments.build import ConfigError, build, register_resolvers
+from experiments.folder import claim
 from guides import initial
 from guides.mean_field import MeanFieldNormal
 from pyrobbb import Posterior, export, kl, likelihoods, priors
@@ -605,3 +606,8 @@ def test_in_yaml_before_training(composed: Any, overrides: list[str], message: s
     with pytest.raises(ValueError, match=re.escape(message)):
         build(composed(overrides)).execute(tmp_path)
     assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == []  # nothing half-written
+
+
+def test_a_run_needs_the_name_of_a_folder(composed: Any) -> None:
+    with pytest.raises(ConfigError, match="folder: must name a folder, got nothing"):
+        claim(composed(["folder="]))

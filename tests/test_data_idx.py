@@ -16,6 +16,7 @@ from pyrobbb.data import BadFileError, idx
 
 # Two images of 2 x 3, as a hex editor shows them.
 IMAGES = bytes.fromhex("00000803 00000002 00000002 00000003 000102030405 fffefdfcfbfa")
+ZIPPED = gzip.compress(IMAGES, mtime=0)
 LABELS = bytes.fromhex("00000801 00000003 070009")
 
 arrays = hnp.arrays(
@@ -106,8 +107,8 @@ def damaged(data: bytes) -> bytes:
         ("scalar", b"\0\0\x08\x00\x05", r"that begin b'\\x00\\x00\\x08\\x00", "begins 00 00"),
         ("page", b"<!DOCTYPE html><html>no</html>", r"a web page", "an IDX file"),
         ("page.gz", b"<!DOCTYPE html><html>no</html>", r"a web page", "a gzip file"),
-        ("cut.gz", gzip.compress(IMAGES, mtime=0)[:-12], "a gzip file that is cut", "a complete gzip file"),
-        ("bits.gz", damaged(gzip.compress(IMAGES, mtime=0)), r"a damaged gzip file \(CRC", "an undamaged gzip file"),
+        ("cut.gz", ZIPPED[:-12], "a gzip file that is cut", "a complete gzip file"),
+        ("bits.gz", damaged(ZIPPED), r"a damaged gzip file \(CRC", "an undamaged gzip file"),
         (
             "deflate.gz",
             gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20,

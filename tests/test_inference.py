@@ -336,6 +336,25 @@ def test_nothing_to_resume(tmp_path: Path) -> None:
     assert not training(folder=tmp_path / "absent").resume()
 
 
+def test_the_progress_is_told_where_it_goes_on_and_that_it_ends(tmp_path: Path) -> None:
+    class Told(Silent):
+        def __init__(self) -> None:
+            self.events: list[Any] = []
+
+        def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+            self.events.append((epoch, epochs, steps, done))
+            raise RuntimeError("no terminal")
+
+        def stop(self) -> None:
+            self.events.append("stop")
+
+    run = resumed(6, tmp_path)
+    run.progress = told = Told()
+    with nothing_changes(), pytest.raises(RuntimeError, match="no terminal"):
+        run.run()
+    assert told.events == [(1, 3, 4, 2), "stop"]
+
+
 def test_two_trainings_in_one_folder(tmp_path: Path) -> None:
     class Second(Silent):
         def step(self) -> None:

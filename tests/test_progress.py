@@ -124,3 +124,13 @@ def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_error_stream_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     Printed().say("hello")
     assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_steps_done_before_a_resumption_count() -> None:
+    progress = Printed(Terminal())
+    progress.start(0, 1, 3, 4, 3)  # one epoch of 4 steps, and 3 steps of the next
+    assert progress.bar.n == 7
+    progress.step()
+    assert (progress.bar.n, progress.bar.total) == (8, 12)
+    progress.epoch(row(2))
+    progress.stop()
