@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bandit, compiling, growth, memory, prediction, steps
+from benchmarks import bandit, compiling, growth, memory, parts, prediction, restarts, steps
 from benchmarks.growth import SAMPLES
 from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
@@ -57,6 +57,43 @@ def _step_figures(times: dict[str, list[float]], peers: dict[str, Work], say: Sa
         value = ratio(times[a], times[b])
         found |= figures(key, value)
         say(f"  {key:22} {value}" + (f"  {fastest}" if key == "ratio_to_fastest_peer" else ""))
+    return found
+
+
+def parts_of_step(rounds: int, say: Say) -> dict[str, Any]:
+    """Where the step's time goes, with one sample and with ten."""
+    found: dict[str, Any] = {}
+    for samples in (1, 10):
+        with isolated(0):
+            times = in_turn(parts.works(1200, samples), rounds)
+        each = " (noise to gradients: of one draw)" if samples > 1 else ""
+        say(f"\nParts of a step at 2x1200, {samples} sample{'s' if samples > 1 else ''}, ms{each}")
+        for name, values in times.items():
+            say(f"  {name:20} {spread(values)}")
+        found[f"{samples} samples"] = {name: round(spread(v).middle, 3) for name, v in times.items()}
+    one, ten = found["1 samples"], found["10 samples"]
+    floor, whole = 10 * one["network"] / one["step"], ten["step"] / one["step"]
+    say(
+        f"  the step of ten samples takes {whole:.2f} times that of one; ten networks alone {floor:.2f} times"
+    )
+    return found | {"ten_networks_over_one_step": round(floor, 4)}
+
+
+def restarted(rounds: int, say: Say) -> dict[str, Any]:
+    """Eight restarts of small networks as one batch, beside one after the other."""
+    found: dict[str, Any] = {}
+    count = 8
+    for hidden in (20, 100):
+        times = restarts.measure(count, hidden, max(2, rounds // 4))
+        steps_each = restarts.EPOCHS * restarts.N // restarts.BATCH
+        say(f"\n{count} restarts of 1-{hidden}-{hidden}-1, {steps_each} steps each, s")
+        for name, values in times.items():
+            say(f"  {name:20} {spread(values)}")
+        found[f"2x{hidden}"] = {}
+        for fast in ("eager", "compiled"):
+            value = ratio(times[f"together, {fast}"], times[f"apart, {fast}"])
+            say(f"  together to apart, {fast:9} {value}")
+            found[f"2x{hidden}"] |= figures(f"ratio_{fast}", value)
     return found
 
 

@@ -49,10 +49,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="how often each thing is timed")
     sections = {
         "step": report.step,
+        "parts": report.parts_of_step,
         "prediction": report.predict,
         "memory": report.use_of_memory,
         "growth": report.growing,
         "compile": report.compilation,
+        "restarts": report.restarted,
         "bandit": report.bandits,
     }
     parser.add_argument(
