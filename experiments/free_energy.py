@@ -129,20 +129,21 @@ def report(results: dict[tuple[Setting, int], Result], batch_size: int = 128) ->
         if not values:
             rows.append([*row, *["not finite"] * 7, "-"])
             continue
-        energy, spread = _mean_sd(values, "free_energy")
-        row += [f"{energy:.3f} ± {spread:.3f}", f"{_mean_sd(values, 'objective')[0] * batch_size:.0f}"]
+        objective = np.mean([value["objective"] for value in values])
+        row += [_mean_sd(values, "free_energy", 3), f"{objective * batch_size:.0f}"]
         for name, digits in (("error", 2), ("nll", 4), ("ece", 4), ("above_noise", 1), ("scale", 5)):
-            mean, sd = _mean_sd(values, name)
-            row.append(f"{mean:.{digits}f} ± {sd:.{digits}f}")
+            row.append(_mean_sd(values, name, digits))
         theirs = PROTOTYPE.get(setting)
         rows.append([*row, "-" if theirs is None else f"{theirs[0]}, {theirs[1]} %"])
     seeds = sorted({seed for _, seed in results})
-    return table(head, rows) + f"\nmean ± standard deviation over the seeds {', '.join(map(str, seeds))}"
+    which = f"seeds {', '.join(map(str, seeds))}; mean ± standard deviation over them"
+    return table(head, rows) + "\n" + (which if len(seeds) > 1 else f"seed {seeds[0]}")
 
 
-def _mean_sd(values: Sequence[Result], name: str) -> tuple[float, float]:
+def _mean_sd(values: Sequence[Result], name: str, digits: int) -> str:
     array = np.array([value[name] for value in values])
-    return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else 0.0
+    mean = f"{array.mean():.{digits}f}"
+    return mean if len(array) == 1 else f"{mean} ± {array.std(ddof=1):.{digits}f}"
 
 
 def write_csv(path: Path, results: dict[tuple[Setting, int], Result]) -> None:
@@ -168,10 +169,9 @@ def figure(chosen: Settings, results: dict[tuple[Setting, int], Result], path: P
 
         values = [f"{s[0] if name.startswith('rate') else s[1]:g}" for s in kept]
         drawn[name] = Line(values, grid("free_energy"), {MEASURES[m]: grid(m) for m in SHOWN})
-    title = (
-        "Error, calibration and weights in use against the free energy: rate of rho and temperature\n"
-        f"({len(chosen.seeds)} seed(s), bars of one standard deviation)"
-    )
+    seeds = len(chosen.seeds)
+    title = "Error, calibration and weights in use against the free energy, by rate of rho and temperature "
+    title += "(one seed)" if seeds == 1 else f"({seeds} seeds, bars of one standard deviation)"
     if drawn:
         save(trade_off(drawn, x_label=MEASURES["free_energy"] + ", temperature 1", title=title), path)
 

@@ -245,7 +245,7 @@ def test_free_energy_study_measures_at_temperature_one(tmp_path, capsys):
     start = math.log1p(math.exp(-5))
     assert abs(sigma[10.0] - start) > 3 * abs(sigma[1.0] - start)
     assert (tmp_path / "free_energy.png").exists()
-    assert "mean ± standard deviation over the seeds 1, 2" in capsys.readouterr().out
+    assert "seeds 1, 2; mean ± standard deviation over them" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="needs prior=scale_mixture"):
         free_energy.main(["quick=true", f"folder={tmp_path / 'other'}", "prior=normal"])
 
