@@ -261,7 +261,10 @@ def report(results: dict[int, Result]) -> str:
     blocks += ["entropies in bits (at most 3.3219):", table(("inputs", *kinds.values()), [*rows, tutorial])]
     areas = [(n, _mean_sd([r["auroc"][n] for r in results.values()], 4)) for n in first["auroc"]]
     blocks.append(table((f"AUROC, {FASHION} from {DIGITS} by", "ours"), areas))
-    blocks.append(f"seeds {', '.join(map(str, results))}; mean ± standard deviation over them")
+    which = ", ".join(map(str, results))
+    blocks.append(
+        f"seeds {which}; mean ± standard deviation over them" if len(results) > 1 else f"seed {which}"
+    )
     return "\n".join(blocks)
 
 
