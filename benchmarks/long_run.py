@@ -85,11 +85,11 @@ def training(minutes: float) -> str:
     )
 
 
-def fits(count: int) -> str:
+def fits(count: int, fast: str = "auto") -> str:
     """So many fits in one process."""
     seen = []
     for i in range(count):
-        small(seed=i).execute()
+        replace(small(seed=i), fast=fast).execute()
         if (i + 1) % max(count // 10, 1) == 0:
             seen.append(resident())
             print(f"  {i + 1} fits: {seen[-1]:.1f} MB", flush=True)
@@ -123,13 +123,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.long_run", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="of the one long training; 0: none")
     parser.add_argument("--fits", type=int, default=1000, help="small fits in one process; 0: none")
+    parser.add_argument(
+        "--fast", default="auto", help="how the many fits are made: auto, compiled, eager, off"
+    )
     parser.add_argument("--at-once", type=int, default=8, help="fits in threads and in processes; 0: none")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.at_once:
         print(at_once(arguments.at_once), flush=True)
     if arguments.fits:
-        print(fits(arguments.fits), flush=True)
+        print(fits(arguments.fits, arguments.fast), flush=True)
     if arguments.minutes:
         print(training(arguments.minutes), flush=True)
 

@@ -299,6 +299,7 @@ def test_no_compiler_still_trains_and_says_so(
         raise RuntimeError("no C++ compiler")
 
     monkeypatch.setattr("torch._inductor.standalone_compile", absent)
+    monkeypatch.setattr("pyrobbb.fast.record._COMPILED", {})  # nothing compiled before helps
     case = Case(PRIORS["mixture"], make_guide=make_guide)
     step = case.step(fast="compiled")
     assert type(step) is (kind if make_guide is flat_guide else ReferenceStep)

@@ -28,20 +28,19 @@ from pyrobbb.progress import Printed, Silent
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_killed_and_damaged_runs_end_the_same() -> None:
+def test_killed_runs_end_the_same() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults", "--times", "3", "kills", "damage"],
+        [sys.executable, "-m", "benchmarks.faults", "--times", "3", "kills"],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    kills, damage = done.stdout.splitlines()[2:]
+    (kills,) = done.stdout.splitlines()[2:]
     runs = re.search(r"\| (\d+) of (\d+) runs resumed to the same end", kills)
     assert runs is not None, kills
     assert runs[1] == runs[2]
-    assert "| 3 runs went on to the same end, " in damage
 
 
 # A file system that takes no more

@@ -20,6 +20,7 @@ from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
 from pyrobbb.data import Blobs
+from pyrobbb.fast import record
 from pyrobbb.isolation import isolated
 from pyrobbb.run import Run
 
@@ -164,6 +165,17 @@ def test_a_fit_leaves_nothing_behind(fast: str) -> None:
     for seed in range(3):
         tiny(seed, fast=fast).execute()
     assert alive() == before
+
+
+def test_the_same_step_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_COMPILED", {})
+    compiled, compile_ = [], record._compile
+    monkeypatch.setattr(record, "_compile", lambda *given: compiled.append(1) or compile_(*given))
+    one, other, same = (tiny(seed, fast="compiled").execute().posterior for seed in (1, 2, 1))
+    assert len(compiled) == len(record._COMPILED) > 0
+    locs = [p.chains[0][1].loc for p in (one, other, same)]
+    assert torch.equal(locs[0], locs[2])
+    assert not torch.equal(locs[0], locs[1])
 
 
 # Many threads

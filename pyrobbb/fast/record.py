@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,10 @@ Program = Callable[..., Any]
 
 # Fused multiply-add, and as many threads as torch has at the call, not at compile time.
 _INDUCTOR = {"cpp.enable_floating_point_contract_flag": "fast", "cpp.dynamic_threads": True}
+
+
+KEPT = 256  # compiled programs, a step being a few
+_COMPILED: dict[Hashable, Program] = {}
 
 
 class CannotRecordError(RuntimeError):
@@ -76,11 +80,44 @@ def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
 def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     """`graph`, compiled by inductor for the shapes of `inputs`; inductor keeps the result on disk.
 
-    Neither dynamo nor any global setting of torch.compile takes part, and none is changed.
+    Neither dynamo nor any global setting of torch.compile takes part, and none is changed. The same graph for
+    inputs of the same kind is compiled once: inductor never lets go of a program that it has loaded.
 
     Raises:
         CannotCompileError: If there is no working compiler, or torch is too old.
     """
+    key = _key(graph, inputs)
+    if key in _COMPILED:
+        _COMPILED[key] = _COMPILED.pop(key)  # the last to be used
+        return _COMPILED[key]
+    program = _compile(graph, inputs)
+    if key is not None:
+        _COMPILED[key] = program
+        if len(_COMPILED) > KEPT:
+            del _COMPILED[next(iter(_COMPILED))]
+    return program
+
+
+def _key(graph: GraphModule, inputs: Sequence[Tensor]) -> Hashable:
+    """What a compiled program depends on; None if it holds on to tensors that are no inputs."""
+    if any(node.op == "get_attr" for node in graph.graph.nodes):
+        return None
+    storages = [value.untyped_storage().data_ptr() for value in inputs]
+    kinds = (
+        (
+            value.dtype,
+            value.device,
+            value.shape,
+            value.stride(),
+            value.data_ptr() % 64,
+            storages.index(storage),
+        )
+        for value, storage in zip(inputs, storages, strict=True)
+    )
+    return graph.code, torch.get_num_threads(), *kinds
+
+
+def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     try:
         import torch._inductor as inductor
 
