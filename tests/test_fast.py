@@ -25,12 +25,13 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.elbo import ReferenceStep
 from pyrobbb.fast import choose
+from pyrobbb.fast import kl as fast_kl
 from pyrobbb.fast.choose import gradients, make_step, parameters
 from pyrobbb.fast.inject import Injected
 from pyrobbb.fast.mean_field import MeanFieldStep
 from pyrobbb.fast.program_step import ProgramStep
 from pyrobbb.fast.programs import pyro_program
-from pyrobbb.fast.record import CannotRecordError, record
+from pyrobbb.fast.record import CannotRecordError, compile, record
 from pyrobbb.isolation import isolated
 
 N, B = 30, 6
@@ -253,6 +254,23 @@ def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide: Any, prio
     assert len(case.said) == 1
     assert "Pyro's own SVI" in case.said[0]
     assert why in case.said[0]
+
+
+@pytest.mark.parametrize(("at_first", "then"), [(1, 2), (2, 1)])
+def test_a_program_is_right_on_another_number_of_threads(at_first: int, then: int) -> None:
+    """Code that inductor makes for one thread sums wrongly on two."""
+    rho = torch.linspace(-9, 1, 200_000)
+    inputs = [torch.tensor(0.1), rho, *(torch.zeros_like(rho) for _ in range(4))]
+    expected = float(fast_kl.before_draws(*inputs))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(at_first)
+        program = compile(record(fast_kl.before_draws, inputs), inputs)
+        for threads in (at_first, then):
+            torch.set_num_threads(threads)
+            assert float(program(*inputs)) == pytest.approx(expected, rel=1e-5)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_recording_can_be_kept_on_disk() -> None:

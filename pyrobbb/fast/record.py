@@ -123,7 +123,10 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
 
         if not hasattr(inductor, "standalone_compile"):
             raise CannotCompileError(f"torch {torch.__version__} cannot compile a recording; 2.8 can")
-        with inductor.config.patch(_INDUCTOR), warnings.catch_warnings():
+        # Code for one thread is wrong on two: each would do all of the work, and a result that is changed in
+        # place is changed twice.
+        threads = {"cpp.threads": max(2, torch.get_num_threads())}
+        with inductor.config.patch(_INDUCTOR | threads), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except CannotCompileError:
