@@ -25,6 +25,7 @@ def step(rounds: int, say: Say) -> dict[str, Any]:
             works |= {f"ours, {s} samples": steps.ours(width, samples=s) for s in SAMPLES[1:]}
             works |= {"ours, not compiled": steps.ours(width, "eager"), "reference": steps.ours(width, "off")}
             works["pyro"] = steps.usual(width)
+            works["pyro, unchecked"] = steps.usual(width, validate=False)
             peers, notes = make_peers(width)
             works |= peers
             times = in_turn(works, rounds)
@@ -43,6 +44,7 @@ def _step_figures(times: dict[str, list[float]], peers: dict[str, Work], say: Sa
     compared = {
         "ratio_to_plain": ("ours", "plain"),
         "ratio_to_pyro": ("ours", "pyro"),
+        "ratio_to_pyro_unchecked": ("ours", "pyro, unchecked"),
         "ratio_to_reference": ("ours", "reference"),
         **{f"ratio_of_{s}_samples": (f"ours, {s} samples", "ours") for s in SAMPLES[1:]},
     }
