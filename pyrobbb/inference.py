@@ -247,13 +247,13 @@ class Training:
             try:
                 self.progress.start(self.chain, self.epoch, self.epochs, self.M, self.batch)
                 if together:
-                    self._save(force=True)  # one to go on from, whenever a process is lost
+                    self._save()  # one to go on from, whenever a process is lost
                 while self.epoch < self.epochs:
                     self._run_epoch()
                     self._pause(last=self.epoch == self.epochs)
             except KeyboardInterrupt:
                 if self.between_steps:  # a second signal does not wait for the end of a step
-                    self._save(force=True)
+                    self._save()
                 raise
             except LostProcessError as error:
                 raise LostProcessError(f"{error}; {self._kept()}") from error
@@ -288,7 +288,7 @@ class Training:
         if stop:
             raise KeyboardInterrupt
         if due:
-            self._save(force=True)
+            self._save()
 
     def _shuffled(self) -> tuple[Tensor, ...]:
         """The rows of each minibatch of the epoch that begins.
@@ -395,9 +395,9 @@ class Training:
     def _due(self) -> bool:
         return monotonic() - self.saved_at >= self.checkpoint_seconds
 
-    def _save(self, *, force: bool) -> None:
+    def _save(self) -> None:
         path = self.checkpoint_path
-        if path is None or not (force or self._due()):
+        if path is None:
             return
         if not all(bool(p.isfinite().all()) for p in self.named.values()):
             return  # the next step will say so; the last good checkpoint stays

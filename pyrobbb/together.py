@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from pyrobbb.data.dataset import Split
 from pyrobbb.elbo import Terms
-from pyrobbb.fast.choose import NotFastError, compilation_pays, element_wise
+from pyrobbb.fast.choose import (
+    NotFastError,
+    compilation_pays,
+    difference,
+    element_wise,
+    gradients,
+    seen,
+)
 from pyrobbb.fast.mean_field import MeanFieldStep
 from pyrobbb.fast.program_step import ProgramStep
 from pyrobbb.fast.record import CannotCompileError, CannotRecordError
@@ -58,7 +65,7 @@ class _Together:
             except NotFastError as reason:
                 raise NotAlikeError(f"they cannot be trained together: {reason}") from reason
             B = first.batch_size
-            batch = self._stacked([t.train.head(B) for t in self.trainings])
+            parts = [t.train.head(B) for t in self.trainings]
             size = sum(step.noise_shape[1] for step in self.alone)
             samples = self.alone[0].noise_shape[0]
             compiled = compilation_pays(fast, size * samples, first.epochs * first.M, calls=len(trainings))
@@ -68,13 +75,13 @@ class _Together:
             if compiled:
                 began = perf_counter()
                 try:
-                    self.step = StackedStep(models, guides, runs, samples=samples, compiled=batch)
+                    self.step = StackedStep(models, guides, runs, samples=samples, compiled=_stacked(parts))
                 except (CannotCompileError, CannotRecordError) as reason:
                     first.progress.say(f"training without compiled code: {reason}")
                 else:
                     seconds = perf_counter() - began
                     first.progress.say(f"compiled the step of {len(runs)} trainings in {seconds:.1f} s")
-            self._compare(batch)
+            self._compare(parts)
 
     def _check_alike(self) -> Training:
         if not self.trainings:
@@ -101,26 +108,16 @@ class _Together:
                     raise NotAlikeError(f"trainings with different {name}: {mine} and {theirs}")
         return first
 
-    def _stacked(self, parts: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        return torch.stack([p.x for p in parts]), torch.stack([p.y for p in parts])
-
-    def _compare(self, batch: tuple[Tensor, Tensor]) -> None:
+    def _compare(self, parts: Sequence[Split]) -> None:
         """NotAlikeError unless each training's own step sees the same terms and gradients."""
-        x, y = batch
         noise = torch.randn(self.step.noise_shape)
-        terms = self.step.evaluate(x, y, [1.0] * len(self.trainings), noise)
-        ours = [self._seen(r, Terms(terms.kl[r], terms.nll[r])) for r in range(len(self.trainings))]
+        terms = self.step.evaluate(*_stacked(parts), [1.0] * len(parts), noise)
+        each = [Terms(*both) for both in zip(terms.kl, terms.nll, strict=True)]
+        ours = [seen(t.optimizer, own) for t, own in zip(self.trainings, each, strict=True)]
         for r, step in enumerate(self.alone):
-            theirs = self._seen(r, step.evaluate(x[r], y[r], 1.0, noise[:, r]))
-            for name, a, b in zip(("KL", "NLL", "gradient"), ours[r], theirs, strict=True):
-                if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
-                    raise NotAlikeError(f"training {r} has another {name} in the batch than alone")
-
-    def _seen(self, r: int, terms: Terms) -> tuple[Tensor, Tensor, Tensor]:
-        guide: Any = self.trainings[r].guide
-        seen = terms.kl.clone(), terms.nll.clone(), torch.cat([guide.loc.grad, guide.rho.grad])
-        guide.loc.grad = guide.rho.grad = None
-        return seen
+            found = difference(ours[r], gradients(step, parts[r], noise[:, r]))
+            if found is not None:
+                raise NotAlikeError(f"training {r} has another {found.name} in the batch than alone")
 
     def run(self) -> None:
         """Epoch by epoch to the end; Ctrl-C and SIGTERM end all of them after a step, with checkpoints."""
@@ -130,41 +127,41 @@ class _Together:
             try:
                 while first.epoch < first.epochs:
                     self._epoch(interrupt)
-                    self._save(force=first.epoch == first.epochs)
-                    interrupt.check()
+                    self._pause(interrupt, last=first.epoch == first.epochs)
             except KeyboardInterrupt:
                 if all(t.between_steps for t in self.trainings):
-                    self._save(force=True)
+                    self._save()
                 raise
             finally:
                 first.progress.stop()
 
     def _epoch(self, interrupt: Interrupt) -> None:
         first = self.trainings[0]
-        began = perf_counter() - first.spent
-        orders = [t.order.get_state() for t in self.trainings]
+        R = len(self.trainings)
+        began = perf_counter() - R * first.spent
         batches = [t._shuffled() for t in self.trainings]
         self.sums = torch.stack([t.sums for t in self.trainings])
         for t, row in zip(self.trainings, self.sums, strict=True):
             t.sums = row
-        try:
-            for i in range(first.batch, first.M):
-                self._take([rows[i] for rows in batches], i)
-                for t in self.trainings:
-                    t.spent = (perf_counter() - began) / len(self.trainings)
-                if i + 1 < first.M:
-                    interrupt.check()
-        except BaseException:
-            for t, order in zip(self.trainings, orders, strict=True):
-                t.order.set_state(order)
-            raise
+        for i in range(first.batch, first.M):
+            self._take([rows[i] for rows in batches], i)
+            for t in self.trainings:
+                t.spent = (perf_counter() - began) / R
+            if i + 1 < first.M:
+                self._pause(interrupt)
+                began = perf_counter() - R * first.spent
         for t in self.trainings:
             t._end_epoch()
 
+    def _pause(self, interrupt: Interrupt, *, last: bool = False) -> None:
+        """`Training._pause` for all at once."""
+        interrupt.check()
+        if last or self.trainings[0]._due():
+            self._save()
+
     def _take(self, rows: Sequence[Tensor], i: int) -> None:
         pairs = [t._shares(part, i) for t, part in zip(self.trainings, rows, strict=True)]
-        x = torch.stack([t.train.x[part] for t, part in zip(self.trainings, rows, strict=True)])
-        y = torch.stack([t.train.y[part] for t, part in zip(self.trainings, rows, strict=True)])
+        x, y = _stacked([t.train.take(part) for t, part in zip(self.trainings, rows, strict=True)])
         for t in self.trainings:
             t.between_steps = False
         noise = torch.stack([_draw(*both) for both in zip(self.trainings, self.alone, strict=True)], dim=1)
@@ -186,10 +183,14 @@ class _Together:
         for t in self.trainings:
             t.batch = i + 1
 
-    def _save(self, *, force: bool) -> None:
+    def _save(self) -> None:
         for t in self.trainings:
             set_random_state(t.noise, t.device)
-            t._save(force=force)
+            t._save()
+
+
+def _stacked(parts: Sequence[Split]) -> tuple[Tensor, Tensor]:
+    return torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts])
 
 
 def _draw(training: Training, step: MeanFieldStep | ProgramStep) -> Tensor:

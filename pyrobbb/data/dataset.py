@@ -29,6 +29,10 @@ class Split:
         """The same rows on another device."""
         return Split(self.x.to(device), self.y.to(device))
 
+    def take(self, rows: Tensor) -> Split:
+        """The rows with these numbers."""
+        return Split(self.x[rows], self.y[rows])
+
     def head(self, count: int) -> Split:
         """The first `count` rows."""
         return Split(self.x[:count], self.y[:count])
