@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from experiments.trust import check_trusted, read
+from experiments.folder import read_config
+from experiments.trust import check_trusted
 from pyrobbb import arviz_io, history
 from pyrobbb import figures as draw
 from pyrobbb.priors import Prior
@@ -36,7 +37,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     """
     folder = Path(folder)
     data = arviz_io.load(folder / "posterior.nc")
-    config = read(folder / "config.yaml")
+    config = read_config(folder / "config.yaml")
     if not trust:
         check_trusted(config, folder / "config.yaml")
     drawn = {}

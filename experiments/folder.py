@@ -40,12 +40,27 @@ def claim(config: DictConfig) -> Path:
     return folder
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of a `config.yaml`, as plain values.
+
+    Raises:
+        ConfigError: If it is no YAML, holds Python objects, or is no mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no configuration: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is no configuration")
+    return content
+
+
 def differences(config: DictConfig) -> list[str]:
     """The keys in which a run that lies in the folder already differs, as `key: there -> here`."""
     path = Path(config.folder) / "config.yaml"
     if not path.exists():
         return []
-    before = flat(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    before = flat(read_config(path))
     now = flat(OmegaConf.to_container(config, resolve=True))
     return [
         f"{key}: {before.get(key, 'absent')} -> {now.get(key, 'absent')}"

@@ -16,6 +16,7 @@ from hydra.errors import InstantiationException
 from torch import nn
 
 from experiments.build import ConfigError, explain
+from experiments.folder import read_config
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.files import locked, write_text
@@ -140,8 +141,7 @@ def _claim(config: Mapping[str, Any], folder: Path) -> None:
     path = folder / "config.yaml"
     now = {key: value for key, value in config.items() if key not in FREE_TO_CHANGE}
     if path.exists():
-        before = yaml.safe_load(path.read_text(encoding="utf-8"))
-        before = {key: value for key, value in before.items() if key not in FREE_TO_CHANGE}
+        before = {k: v for k, v in read_config(path).items() if k not in FREE_TO_CHANGE}
         changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k)]
         if changed:
             raise ConfigError(f"folder: {folder} holds a run with another configuration of {changed}")

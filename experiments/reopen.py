@@ -8,7 +8,8 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from experiments.build import ConfigError, build, register_resolvers
-from experiments.trust import check_trusted, read
+from experiments.folder import read_config
+from experiments.trust import check_trusted
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.inference import best_device
@@ -45,7 +46,7 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
     if not path.is_file():
         raise ConfigError(f"folder: {folder} is no run folder, for it has no config.yaml")
     register_resolvers()
-    content = read(path)
+    content = read_config(path)
     if not trust:
         check_trusted(content, path)
     config = OmegaConf.create(content)

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from experiments.folder import FREE_TO_CHANGE, flat
+from experiments.folder import FREE_TO_CHANGE, flat, read_config
 from experiments.sweep import ERROR, objective
 from pyrobbb import history
 
@@ -73,7 +71,7 @@ def _read(folder: Path) -> RunFolder | None:
     try:
         left = _json(folder / ERROR)
         path = folder / "config.yaml"
-        asked = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else left.get("config", {})
+        asked = read_config(path) if path.exists() else left.get("config", {})
         if not isinstance(asked, dict) or (folder / "result.json").exists():
             return None
         if not asked.keys() >= OF_A_RUN and "error" not in left:
@@ -81,7 +79,7 @@ def _read(folder: Path) -> RunFolder | None:
         metrics = _json(folder / "metrics.json")
         if metrics:
             objective(metrics)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return RunFolder(folder, {}, error=f"cannot be read ({' '.join(str(error).split())})", failed=True)
     config = flat(asked)
     if metrics:
@@ -102,8 +100,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _epoch(folder: Path) -> int:
     try:
-        return max((row.epoch for row in history.read_if_there(folder / "history.csv")), default=0)
-    except (OSError, ValueError, KeyError, TypeError):
+        return max((row.epoch for row in history.read(folder / "history.csv")), default=0)
+    except (OSError, ValueError):
         return 0
 
 

@@ -12,8 +12,6 @@ from inspect import isclass, isfunction
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiments.build import ConfigError
 
 MODULES = (
@@ -34,21 +32,6 @@ MODULES = (
     "torch.optim",
     "torch.optim.lr_scheduler",
 )
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The content of a `config.yaml`, as plain values.
-
-    Raises:
-        ConfigError: If it is no YAML, holds Python objects, or is no mapping.
-    """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no configuration: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is no configuration")
-    return content
 
 
 def check_trusted(config: Any, path: Path) -> None:
