@@ -10,10 +10,11 @@ import pytest
 import torch
 import yaml
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from experiments import analyse, schema
 from experiments.build import ConfigError, build, register_resolvers
-from experiments.folder import claim
+from experiments.folder import claim, flat
 from guides.initial import kaiming
 from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
@@ -45,6 +46,26 @@ def test_every_component_builds_by_name(group, name):
     files = ["data.x=x.npy", "data.y=y.npy"] if name == "on_disk" else []
     run = build(config(f"{group}={name}", *files))
     assert isinstance(run, Run)
+
+
+DECLARED = [("run", []), ("bandit", []), ("bandit_showdown", [])]
+DECLARED += [("run", [f"experiment={name}"]) for name in EXPERIMENTS]
+
+
+@pytest.mark.parametrize(("name", "overrides"), DECLARED, ids=lambda value: str(value))
+def test_what_a_declaration_says_is_what_is_run(name, overrides):
+    path = (
+        FOLDER / "experiment" / f"{overrides[0].partition('=')[2]}.yaml"
+        if overrides
+        else FOLDER / f"{name}.yaml"
+    )
+    said = yaml.safe_load(path.read_text())
+    for key in ("defaults", "hydra"):
+        said.pop(key, None)
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        composed = flat(OmegaConf.to_container(compose(name, overrides)))
+    wrong = {key: composed.get(key) for key, value in flat(said).items() if composed.get(key) != value}
+    assert not wrong, "a component's file overrules the declaration: write _self_ after it"
 
 
 def fitting(group, name):
