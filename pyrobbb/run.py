@@ -148,6 +148,7 @@ class Run:
         posterior = Posterior([(t.model, t.guide) for t in chains])
         if not ranks.first:
             return Result(run=self, data=data, posterior=posterior, metrics={})
+        progress.say(f"predicting with {self.draws} draws of the weights")
         result = Result(
             run=self,
             data=data,
@@ -169,6 +170,7 @@ class Run:
             },
         )
         if folder is not None:
+            progress.say("writing posterior.nc and metrics.json")
             result.save(folder)
         return result
 
