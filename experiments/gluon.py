@@ -18,9 +18,10 @@ from experiments.folder import claim
 from experiments.mnist_figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
 from pyrobbb import figures
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.device import best_device
 from pyrobbb.files import locked, write_text
 from pyrobbb.history import Epoch
-from pyrobbb.inference import Training, best_device
+from pyrobbb.inference import Training
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.progress import Printed
 

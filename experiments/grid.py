@@ -31,7 +31,7 @@ from pyrobbb.figures.heat_map import heat_map
 from pyrobbb.figures.style import save
 from pyrobbb.files import replacing
 from pyrobbb.metrics import classification_metrics
-from pyrobbb.posterior import ClassPrediction
+from pyrobbb.prediction import ClassPrediction
 
 PI, WIDE, NARROW = (0.25, 0.5, 0.75), (0, 1, 2), (6, 7, 8)  # -log sigma1, -log sigma2: the paper's grid
 RATES, SAMPLES = (1e-3, 1e-4, 1e-5), (1, 2, 3, 5)

@@ -19,8 +19,8 @@ from experiments.build import ConfigError, explain
 from experiments.folder import read_config
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.device import best_device
 from pyrobbb.files import locked, write_text
-from pyrobbb.inference import best_device
 from pyrobbb.isolation import isolated
 from pyrobbb.metrics import classification_metrics
 from pyrobbb.optim import MakeOptimizer, MakeSchedule

@@ -25,9 +25,10 @@ from experiments.build import ConfigError, build
 from experiments.folder import claim
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.device import best_device
 from pyrobbb.files import locked, write_text
 from pyrobbb.history import Epoch
-from pyrobbb.inference import NonFiniteLossError, best_device
+from pyrobbb.inference import NonFiniteLossError
 from pyrobbb.posterior import Posterior
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.run import Run

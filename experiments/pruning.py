@@ -27,7 +27,8 @@ from pyrobbb import figures, pruning
 from pyrobbb.data.dataset import Split
 from pyrobbb.files import write_text
 from pyrobbb.metrics import classification_metrics
-from pyrobbb.posterior import ClassPrediction, Posterior, moments
+from pyrobbb.posterior import Posterior, moments
+from pyrobbb.prediction import ClassPrediction
 from pyrobbb.sparse import network_with, save_sparse, sparse
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)

@@ -12,7 +12,7 @@ from experiments.folder import read_config
 from experiments.trust import check_trusted
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.inference import best_device
+from pyrobbb.device import best_device
 from pyrobbb.isolation import isolated
 from pyrobbb.posterior import Posterior
 from pyrobbb.run import Run

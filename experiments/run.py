@@ -15,7 +15,8 @@ from experiments import analyse, schema
 from experiments.build import ConfigError, build, register_resolvers
 from experiments.folder import claim
 from experiments.sweep import ERROR, attempt, in_sweep, objective
-from pyrobbb.inference import NonFiniteLossError, best_device
+from pyrobbb.device import best_device
+from pyrobbb.inference import NonFiniteLossError
 from pyrobbb.parallel import ONE, LostProcessError, Ranks, joined
 from pyrobbb.progress import Printed, Silent
 

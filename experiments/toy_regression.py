@@ -23,7 +23,8 @@ from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.files import write_text
 from pyrobbb.isolation import isolated
 from pyrobbb.plain import PlainFit, fit_plain
-from pyrobbb.posterior import Posterior, ValuePrediction
+from pyrobbb.posterior import Posterior
+from pyrobbb.prediction import ValuePrediction
 from pyrobbb.run import Result
 
 RANGES = (2, 5, 100)

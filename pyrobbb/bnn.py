@@ -18,6 +18,8 @@ from pyrobbb.likelihoods import Likelihood
 from pyrobbb.memory import out_of_memory
 from pyrobbb.priors import Prior
 
+Weights = dict[str, Tensor]  # a value for each site
+
 
 class BayesianNetwork(PyroModule):
     r"""The Pyro model :math:`p(y, w \mid x) = \prod_j P(w_j) \prod_i P(y_i \mid f_w(x_i))`.
@@ -105,7 +107,7 @@ class BayesianNetwork(PyroModule):
         """Number of Bayesian weights."""
         return sum(value.numel() for value in self.initial().values())
 
-    def initial(self) -> dict[str, Tensor]:
+    def initial(self) -> Weights:
         """The network's own initial value of each Bayesian parameter."""
         return {name: self._buffer(name) for name in self.sites}
 
@@ -115,7 +117,7 @@ class BayesianNetwork(PyroModule):
         assert isinstance(value, Tensor)
         return value
 
-    def sample_weights(self) -> dict[str, Tensor]:
+    def sample_weights(self) -> Weights:
         """Sample every weight site; each value has shape `(*draws, *parameter.shape)`."""
         weights = {}
         for name in self.sites:

@@ -19,7 +19,8 @@ from pyrobbb import arviz_io, checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.isolation import isolated
-from pyrobbb.posterior import ClassPrediction, Posterior, ValuePrediction, moments
+from pyrobbb.posterior import Posterior, moments
+from pyrobbb.prediction import ClassPrediction, ValuePrediction
 
 Groups = dict[str, dict[str, np.ndarray]]
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])

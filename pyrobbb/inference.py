@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -17,13 +16,13 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb import checkpoint as checkpoints
-from pyrobbb import checks, history
+from pyrobbb import checks, history, resumption
 from pyrobbb.admission import check_data, check_kinds, check_tensors, made
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.checkpoint import CheckpointError
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.device import best_device
 from pyrobbb.elbo import Step, Terms, no_nan_warnings
-from pyrobbb.fast import FAST, GraphStep, make_step
+from pyrobbb.fast import FAST, make_step
 from pyrobbb.files import locked, make_folder
 from pyrobbb.history import Epoch, History
 from pyrobbb.interrupt import Interrupt
@@ -33,45 +32,19 @@ from pyrobbb.optim import (
     MakeOptimizer,
     MakeSchedule,
     fused,
-    load_state,
     named_parameters,
     on_device,
     parameter_groups,
 )
 from pyrobbb.parallel import ONE, LostProcessError, Ranks, noise_of
-from pyrobbb.posterior import ClassPrediction, Posterior
+from pyrobbb.posterior import Posterior
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.sites import check_sites
+from pyrobbb.validation import validate
 
 
 class NonFiniteLossError(ArithmeticError):
     """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
-
-
-def best_device(device: str | None = None) -> torch.device:
-    """The device asked for, or CUDA if there is one, else the CPU.
-
-    Raises:
-        ValueError: If torch knows no such device, or CUDA is asked for and absent.
-    """
-    if device is None or device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:NUMBER, got {device!r}") from error
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        there = f"only {found} CUDA devices" if found else "no CUDA device"
-        raise ValueError(f"device {device!r} was asked for, but torch finds {there}; use device=cpu")
-    try:
-        if chosen.type not in ("cpu", "cuda"):
-            torch.zeros(1, device=chosen).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(
-            f"device {device!r} cannot be used ({str(error).splitlines()[0]}); use device=cpu"
-        ) from error
-    return chosen
 
 
 class Training:
@@ -330,7 +303,12 @@ class Training:
         if not math.isfinite(kl + nll):
             bad = (~self.seen.isfinite()).nonzero()
             raise self._non_finite(Terms(self.sums[0], self.sums[1]), int(bad[0]) if len(bad) else self.M - 1)
-        error, validation_nll = self._validate()
+        error, validation_nll = math.nan, math.nan
+        if self.validation is not None:
+            draws, seed = self.validation_draws, self.epoch
+            error, validation_nll = validate(
+                self.model, self.guide, self.validation, draws=draws, seed=seed, ranks=self.ranks
+            )
         lr = float(self.optimizer.param_groups[0]["lr"])
         self.between_steps = False
         if self.schedule is not None:
@@ -345,35 +323,6 @@ class Training:
         if self.history_path is not None:
             history.append(self.history_path, row)
         self.progress.epoch(row)
-
-    def _validate(self) -> tuple[float, float]:
-        """Validation error (percent, or root mean squared) and NLL; leaves the random state as it was."""
-        if self.validation is None:
-            return math.nan, math.nan
-        x, y = self.ranks.shard(self.validation.x), self.ranks.shard(self.validation.y)
-        totals = torch.zeros(2, dtype=torch.float64)
-        if len(y):
-            totals += len(y) / len(self.validation) * self._validate_rows(x, y)
-        self.ranks.sum_(totals)
-        error, nll = totals.tolist()
-        if self.model.likelihood.task == "classification":
-            return error, nll
-        return float(torch.tensor(error, dtype=x.dtype).sqrt()), nll
-
-    def _validate_rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """Error (percent, or mean squared) and NLL of some rows of the validation set."""
-        prediction = Posterior([(self.model, self.guide)]).predict(
-            x,
-            y,
-            draws=max(self.validation_draws, 1),
-            mean_weights=self.validation_draws == 0,
-            seed=self.epoch,
-        )
-        if isinstance(prediction, ClassPrediction):
-            error = 100 * float((prediction.probs.argmax(-1) != y).double().mean())
-        else:
-            error = float((prediction.mean - y).square().mean())
-        return torch.tensor([error, -float(prediction.log_predictive.mean())], dtype=torch.float64)
 
     def _non_finite(self, terms: Terms, i: int) -> NonFiniteLossError:
         kept = self.checkpoint_path
@@ -412,26 +361,7 @@ class Training:
 
         Several processes must ask for it together, for it holds the noise of each.
         """
-        return {
-            "guide": self.guide.state_dict(),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "noise": self.ranks.gather(self.noise),
-            "order": self.order.get_state(),
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "sums": self.sums,
-            "spent": self.spent,
-            "history": [asdict(row) for row in self.history.rows],
-            "made_with": self._made_with(),
-        }
-
-    def _made_with(self) -> dict[str, Any]:
-        """What must be the same for a checkpoint to be gone on with, besides names and shapes."""
-        sites = {name: list(value.shape) for name, value in self.model.initial().items()}
-        optimizer = type(self.optimizer).__name__
-        return {"N": len(self.train), "batch_size": self.batch_size, "optimizer": optimizer, "sites": sites}
+        return resumption.state(self)
 
     def restore(self, path: Path | str) -> None:
         """Take up the state that a checkpoint holds, made by however many processes.
@@ -444,7 +374,7 @@ class Training:
             CheckpointError: If the file is damaged or belongs to another network or guide.
         """
         state = checkpoints.load(path, self._read_to) if self.ranks.first else None
-        self._take_up(self.ranks.from_first(state), path)
+        resumption.take_up(self, self.ranks.from_first(state), path)
 
     def resume(self) -> bool:
         """Take up the newest whole checkpoint of the folder; False if there is none.
@@ -457,48 +387,13 @@ class Training:
             found = checkpoints.load_newest(path, self._read_to, repair=True)
         found = self.ranks.from_first(found)
         if found is not None:
-            self._take_up(*found)
+            resumption.take_up(self, *found)
         return found is not None
 
     @property
     def _read_to(self) -> torch.device:
         """Where a checkpoint is read to: the CPU, if other processes are to have it."""
         return self.device if self.ranks.size == 1 else torch.device("cpu")
-
-    def _take_up(self, state: dict[str, Any], path: Path | str) -> None:
-        missing = sorted(self.state().keys() - state.keys())
-        if missing:
-            raise CheckpointError(f"{path} is no checkpoint of a training: it has no {', '.join(missing)}")
-        try:
-            self._load(state, path)
-        except CheckpointError:
-            raise
-        except Exception as error:  # parts of another kind than `state` gives: a file of somebody else's
-            raise CheckpointError(f"{path} does not hold what a training needs ({error!r:.120})") from error
-
-    def _load(self, state: dict[str, Any], path: Path | str) -> None:
-        mine, theirs = self._made_with(), state["made_with"]
-        checkpoints.check_shapes(mine["sites"], theirs["sites"], "network", path)
-        for name in ("N", "batch_size", "optimizer"):
-            if theirs.get(name, mine[name]) != mine[name]:  # version 0.1.0 did not name the optimiser
-                raise CheckpointError(f"{path} was made with {name} {theirs[name]}, this is {mine[name]}")
-        checkpoints.load_module(self.guide, state["guide"], "guide", path)
-        checkpoints.load_module(self.model, state["model"], "model", path)
-        load_state(self.optimizer, state["optimizer"])
-        if isinstance(self.step, GraphStep):
-            self.step.reset()
-        if self.schedule is not None and state["schedule"] is not None:
-            self.schedule.load_state_dict(state["schedule"])
-        self.order.set_state(state["order"].cpu())
-        self.epoch, self.batch, self.spent = state["epoch"], state["batch"], state["spent"]
-        noise = state["noise"] if isinstance(state["noise"], list) else [state["noise"]]  # version 0.1.0
-        if len(noise) == self.ranks.size:
-            self.noise = {k: v.cpu() for k, v in noise[self.ranks.rank].items()}
-        else:
-            self.noise = noise_of(self.ranks, self.device, self.seed, self.epoch * self.M + self.batch)
-            self.progress.say(f"{len(noise)} processes made {path}, {self.ranks.size} go on, with new noise")
-        self.sums = state["sums"].to(self.device)
-        self.history.rows = [Epoch(**row) for row in state["history"]]
 
 
 def fit(model: BayesianNetwork, guide: nn.Module, data: Dataset, **options: Any) -> Posterior:

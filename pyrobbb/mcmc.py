@@ -10,10 +10,9 @@ from pyro.infer import MCMC, NUTS
 from torch import Tensor
 
 from pyrobbb import checks
-from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.isolation import isolated
-from pyrobbb.posterior import Weights
 
 
 @dataclass(frozen=True)

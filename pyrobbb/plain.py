@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history
 from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.device import best_device
 from pyrobbb.history import Epoch, History
-from pyrobbb.inference import NonFiniteLossError, best_device
+from pyrobbb.inference import NonFiniteLossError
 from pyrobbb.isolation import isolated, random_state, set_random_state
 from pyrobbb.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.progress import Progress, Silent

@@ -15,8 +15,8 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from pyrobbb import checks
-from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.posterior import Posterior, Weights, moments
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.posterior import Posterior, moments
 
 By = Literal["snr", "magnitude"]
 Masks = dict[str, Tensor]

@@ -15,17 +15,19 @@ from torch import nn
 from pyrobbb import arviz_io, checks, export
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.device import best_device
 from pyrobbb.fast import FAST
 from pyrobbb.fast.stacked import NotAlikeError
 from pyrobbb.files import locked, make_folder, sweep, write_text
-from pyrobbb.inference import Training, best_device
+from pyrobbb.inference import Training
 from pyrobbb.isolation import isolated
 from pyrobbb.kl import Share, Uniform
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.metrics import classification_metrics, regression_metrics
 from pyrobbb.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.parallel import ONE, Ranks
-from pyrobbb.posterior import ClassPrediction, Posterior
+from pyrobbb.posterior import Posterior
+from pyrobbb.prediction import ClassPrediction
 from pyrobbb.priors import Prior
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.together import train_together

@@ -25,7 +25,8 @@ from pyrobbb import Posterior, export, kl, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import MNIST, Blobs, PaperCurve, from_arrays
 from pyrobbb.data.dataset import Split
-from pyrobbb.inference import NonFiniteLossError, Training, best_device
+from pyrobbb.device import best_device
+from pyrobbb.inference import NonFiniteLossError, Training
 from pyrobbb.isolation import isolated
 from pyrobbb.plain import fit_plain
 

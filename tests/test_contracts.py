@@ -27,7 +27,8 @@ from pyrobbb import kl, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.inference import Training
-from pyrobbb.posterior import ClassPrediction, Posterior, ValuePrediction
+from pyrobbb.posterior import Posterior
+from pyrobbb.prediction import ClassPrediction, ValuePrediction
 
 PRIORS: dict[str, priors.Prior] = {
     "mixture": priors.ScaleMixture(),

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from guides.mean_field import MeanFieldNormal
-from pyrobbb import posterior as posteriors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.isolation import isolated
 from pyrobbb.likelihoods import Categorical
@@ -54,7 +53,7 @@ def test_a_function_draw_leaves_the_posterior_alone(posterior: Posterior) -> Non
 def test_large_networks_predict_as_small_ones(posterior: Posterior, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = torch.randn(9, 4), torch.arange(9) % 3
     small = posterior.predict(x, y, draws=6, rows=4)
-    monkeypatch.setattr(posteriors, "_LARGE", 1)
+    monkeypatch.setattr("pyrobbb.blocks.LARGE", 1)
     large = posterior.predict(x, y, draws=6, rows=4)
     torch.testing.assert_close(large.probs, small.probs)
     torch.testing.assert_close(large.expected_entropy, small.expected_entropy)

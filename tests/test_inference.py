@@ -27,8 +27,9 @@ from pyrobbb import checkpoint, history, kl, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkpoint import CheckpointError
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.device import best_device
 from pyrobbb.history import Epoch
-from pyrobbb.inference import NonFiniteLossError, Training, best_device, fit
+from pyrobbb.inference import NonFiniteLossError, Training, fit
 from pyrobbb.progress import Silent
 
 EPOCHS, N, B = 3, 20, 6  # 4 steps an epoch, the last of 2 rows

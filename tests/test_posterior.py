@@ -23,7 +23,8 @@ from guides.mean_field import MeanFieldNormal
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.isolation import isolated
-from pyrobbb.posterior import ClassPrediction, Posterior, ValuePrediction, moments
+from pyrobbb.posterior import Posterior, moments
+from pyrobbb.prediction import ClassPrediction, ValuePrediction
 
 
 def set_up(model: BayesianNetwork, guide: nn.Module, features: int = 3) -> tuple[BayesianNetwork, Any]:
