@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.data.dataset import Dataset, Split
@@ -42,6 +43,17 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> An
     if not isinstance(result, kind):
         raise ValueError(f"{name} must make a {kind.__name__}, it made {_short(result)}")
     return result
+
+
+def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer) -> LRScheduler:
+    """The learning-rate schedule that `make` makes, if it can be stepped by the epoch alone."""
+    schedule: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise ValueError(
+            "schedule ReduceLROnPlateau follows a measured value, and rates here follow the epoch alone; "
+            "take one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
+        )
+    return schedule
 
 
 def check_tensors(data: Dataset) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history, resumption
-from pyrobbb.admission import check_data, check_kinds, check_tensors, made
+from pyrobbb.admission import check_data, check_kinds, check_tensors, made, made_schedule
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.device import best_device
@@ -164,7 +163,7 @@ class Training:
         groups = parameter_groups(self.named, optim, rates)
         self.optimizer = made("optim", fused(optim, self.device), groups, kind=torch.optim.Optimizer)
         on_device(self.optimizer, self.device)
-        self.schedule = made("schedule", schedule, self.optimizer, kind=LRScheduler) if schedule else None
+        self.schedule = made_schedule(schedule, self.optimizer) if schedule else None
         self.step: Step = make_step(
             self.model,
             self.guide,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history
+from pyrobbb.admission import made, made_schedule
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.device import best_device
 from pyrobbb.history import Epoch, History
@@ -140,8 +141,9 @@ class _PlainTraining:
         self.epochs, self.batch_size, self.loss = epochs, batch_size, loss
         self.device, self.record_every, self.progress = device, record_every, progress
         self.folder, self.checkpoint_seconds = folder, checkpoint_seconds
-        self.optimizer = optim([{"params": list(self.network.parameters())}])
-        self.schedule = schedule(self.optimizer) if schedule else None
+        groups = [{"params": list(self.network.parameters())}]
+        self.optimizer = made("optim", optim, groups, kind=torch.optim.Optimizer)
+        self.schedule = made_schedule(schedule, self.optimizer) if schedule else None
         self.order = torch.Generator().manual_seed(seed)  # shuffles; apart from the dropout noise
         with isolated(seed, device=device):
             self.noise = random_state(device)

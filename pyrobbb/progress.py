@@ -72,7 +72,10 @@ class Printed:
     def epoch(self, row: Epoch) -> None:
         left = (monotonic() - self.began) / (row.epoch - self.first) * (self.epochs - row.epoch)
         error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
-        line = f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + NLL {row.nll:.4g}{error}"
+        energy = (
+            f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + " if row.kl else ""
+        )  # 0: a plain network
+        line = f"{energy}NLL {row.nll:.4g}{error}"
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")
             self.bar.set_postfix_str(f"{line}, {row.seconds:.3g} s/epoch")

@@ -389,6 +389,11 @@ TRAINING_CASES: list[Case] = [
         "schedule must be a function that makes the torch LRScheduler",
     ),
     (
+        "a schedule that waits for a measured value",
+        lambda: train(schedule=torch.optim.lr_scheduler.ReduceLROnPlateau),
+        "schedule ReduceLROnPlateau follows a measured value",
+    ),
+    (
         "schedule without its length",
         lambda: train(schedule=torch.optim.lr_scheduler.CosineAnnealingLR),
         "schedule: CosineAnnealingLR.__init__() missing",

@@ -43,6 +43,14 @@ def test_epoch_free_energy_its_parts_error_and_times(kind: type[io.StringIO]) ->
     assert "12.3 s/epoch" in text
 
 
+def test_a_plain_network_has_no_kl_to_show() -> None:
+    file = io.StringIO()
+    progress = Printed(file)
+    progress.start(0, 0, 1, 2)
+    progress.epoch(Epoch(0, 1, 1.25, 0.0, 1.25, 2.5, 0.1, 1e-3, 12.3))
+    assert "epoch 1/1: NLL 1.25, validation error" in file.getvalue()
+
+
 def test_lines_elsewhere_say_the_time_left_and_no_control_characters() -> None:
     text = told(io.StringIO())
     lines = text.splitlines()
