@@ -175,11 +175,11 @@ def draw(cells: list[Cell], part: Part, folder: Path) -> str:
         errors = cell["validation_errors"]
         epochs = [float(e) for e in range(1, len(errors) + 1)]
         curves.setdefault(rows[cell["row"]].title, []).append((epochs, errors))
-    title = f"Validation error by epoch, MNIST, two layers of {width} units (paper Fig. 2 shows test error)"
+    title = f"Validation error by epoch, two layers of {width} units (paper Fig. 2: test error)"
     figures.save(error_by_epoch(curves, title=title), folder / "figure2.png")
     shown = {rows[c["row"]].title: weights(c) for c in wide if c["seed"] == part.seeds[0]}
     title = (
-        f"Weights after training, two layers of {width} units; of Bayes by Backprop one draw (paper Fig. 3)"
+        f"Weights after training, two layers of {width} units; one draw of Bayes by Backprop (paper Fig. 3)"
     )
     figures.save(
         weights_by_method({k: v.numpy() for k, v in shown.items()}, title=title), folder / "figure3.png"
