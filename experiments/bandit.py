@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from time import monotonic
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from experiments.build import ConfigError, register_resolvers
 from experiments.folder import claim
+from experiments.targets import verdict
 from models.mlp import perceptron
 from pyrobbb import checkpoint
 from pyrobbb.bandits import (
@@ -173,8 +175,27 @@ def summary(found: dict[str, Games]) -> dict[str, Any]:
             "eaten in the first 50": games.actions[:, :50].sum(dim=1).tolist(),
             "eaten in the first 1000": games.actions[:, :1000].sum(dim=1).tolist(),
             "percent of uniform": (100 * expected[:, -1] / (UNIFORM * games.rounds)).tolist(),
+            "percent of uniform, realised": (100 * realised[:, -1] / (UNIFORM * games.rounds)).tolist(),
         }
     return result
+
+
+def targets(results: dict[str, Any]) -> list[str]:
+    """What was asked of Bayes by Backprop in the paper's setting, as far as it has been played."""
+    found, lines = results.get("Bayes by Backprop"), []
+    if found is None:
+        return []
+    if 500 in found["expected"]:
+        regret, eaten = mean(found["expected"][500]), found["eaten in the first 50"]
+        lines.append(verdict("A22, expected regret after 500 steps (never eating: 1295)", regret, high=1295))
+        lines.append(verdict("A22, mushrooms eaten of the first 50, least of the runs", min(eaten), low=1))
+        lines.append(verdict("A22, the same, greatest", max(eaten), high=49))
+    if found["steps"] == 50_000:
+        lines.append(verdict("B8, expected regret", mean(found["expected"][50_000]), high=10_000))
+        lines.append(
+            verdict("B8, of that in the last fifth", mean(found["expected in the last fifth"]), high=1000)
+        )
+    return lines
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -193,13 +214,19 @@ def report(results: dict[str, Any], rates: dict[str, float], setting: str) -> st
             lines.append(f"  {t:6,}    {_spread(values):26} {_spread(found['realised'][t])}")
         lines.append(f"  in the last fifth   {_spread(found['expected in the last fifth'])}")
         lines.append(f"  eaten in the first 50 {_spread(found['eaten in the first 50'])}")
-        percent = torch.tensor(found["percent of uniform"], dtype=torch.float64)
-        lines.append(f"  {percent.mean():.1f} % of the regret of choosing at random (sd {_sd(percent):.1f})")
+        percent, realised = (
+            torch.tensor(found[f"percent of uniform{which}"], dtype=torch.float64)
+            for which in ("", ", realised")
+        )
+        lines.append(
+            f"  {percent.mean():.1f} % of the regret of choosing at random (sd {_sd(percent):.1f}); "
+            f"realised {realised.mean():.1f} % (sd {_sd(realised):.1f})"
+        )
     if setting == "showdown":
         theirs = ", ".join(f"{k} {v}" for k, v in SHOWDOWN_README.items())
-        lines.append(f"Showdown's README, one run, % of the regret of choosing at random: {theirs}")
+        lines.append(f"Showdown's README, one run, realised, % of the regret at random: {theirs}")
     else:
-        lines.append(SOURCES)
+        lines += [SOURCES, *targets(results)]
         lines.append(f"never eat: {NEVER:.4f} per step; at random: {UNIFORM:.4f}; always eat: {ALWAYS:.4f}")
     lines += [f"{arm}: {rate:.1f} interactions per second, all runs together" for arm, rate in rates.items()]
     return "\n".join(lines)

@@ -22,8 +22,9 @@ class ConfigError(ValueError):
 
 
 def register_resolvers() -> None:
-    """`${exp:-6}` is e^-6; `${changes:}` is what the command line changed, as a folder name."""
+    """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder."""
     OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
+    OmegaConf.register_new_resolver("half", lambda x: max(1, int(x) // 2), replace=True)
     OmegaConf.register_new_resolver("changes", _changes, replace=True)
 
 

@@ -16,6 +16,7 @@ from experiments.build import build
 from experiments.compose import command_line, compose
 from experiments.folder import claim
 from experiments.mnist_figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
+from experiments.targets import verdict
 from pyrobbb import figures
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.device import best_device
@@ -125,6 +126,22 @@ def report(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def targets(found: dict[str, Any]) -> list[str]:
+    """Whether the run as printed gives what the notebook printed after its ten epochs."""
+    run = found["gluon_as_printed"]
+    if len(run["epochs"]) != len(NOTEBOOK_LOSS):
+        return []
+    last, pruned = run["epochs"][-1], {row["removed"]: row["snr"]["mean"] for row in run["pruned"]}
+    lines = [
+        verdict("A15, error % as printed", 100 * (1 - last["test"]), low=1.9, high=2.6),
+        verdict("A15, loss as printed", last["loss"], low=2579.9, high=2585.9),
+    ]
+    for share, error, off in ((0.5, 2.44, 0.6), (0.75, 3.98, 1.2), (0.95, 27.4, 12.0)):
+        name = f"A16, error % with {share:.0%} removed"
+        lines.append(verdict(name, pruned[share], low=error - off, high=error + off))
+    return lines
+
+
 def draw(found: dict[str, Any], folder: Path, prior: float = 1.0) -> None:
     """Loss and accuracy by epoch, error by share removed, the posterior of two weights."""
     notebook = list(range(1, 11))
@@ -154,7 +171,7 @@ def main(folder: Path, overrides: list[str]) -> None:
     """Fit both, print the tables, draw the figures."""
     found = {name: fit(name, overrides, folder / name) for name in RUNS}
     write_text(folder / "metrics.json", json.dumps(found, indent=1) + "\n")
-    print(report(found))
+    print("\n".join([report(found), *targets(found)]))
     draw(found, folder)
     print(f"{folder}: metrics.json, epochs.png, pruning.png, weight.png")
 

@@ -6,8 +6,9 @@ and a point that differs is an error. Writes `grid.csv`, the best points and hea
 finished are not run again. Validation accuracy decides; the test set is not looked at.
 
 preset=reduced    27 priors at 2x400 (lr 1e-3, 1 sample), and 3 rates x 4 sample counts under one prior
-preset=ghia       its 324 points at 2x1200, 10 epochs each (a GPU, or days)
-preset=rahmanto   its 27 points at 2x800, 5 samples, rate x 0.95 per epoch
+preset=ghia       its 324 points at 2x1200, 10 epochs each, from its starting means and rho (a GPU, or days)
+preset=rahmanto   its 27 points at 2x800, 5 samples, 300 epochs, rate x 0.95 per epoch; our start each time,
+                  and two hidden layers, where its code has one and goes on from point to point
 quick=true        2 x 2 points on made data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=10 model.hidden=[800,800] seed=2.
 """
@@ -100,10 +101,15 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
         return list(dict.fromkeys([*priors, *others])), []
     if preset == "ghia":
         every = [Point(*values) for values in product(PI, WIDE, NARROW, RATES, SAMPLES)]
-        return every, ["model.hidden=[1200,1200]", "epochs=10", "schedule=constant"]
+        start = [
+            "guide.init_loc._target_=experiments.controls.LogSizeNormal",
+            "guide.init_loc._partial_=false",
+        ]
+        start.append("guide.init_rho=-4.5")
+        return every, ["model.hidden=[1200,1200]", "epochs=10", "schedule=constant", *start]
     if preset == "rahmanto":
         five = [Point(p.pi, p.log_sigma1, p.log_sigma2, 1e-3, 5) for p in priors]
-        return five, ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=10"]
+        return five, ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=300"]
     raise ConfigError(f"preset must be one of reduced, ghia, rahmanto, got {preset!r}")
 
 

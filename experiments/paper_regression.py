@@ -9,16 +9,16 @@ function and no interval.
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.build import ConfigError, build
 from experiments.compose import command_line, compose, fitted
-from models.mlp import perceptron
-from pyrobbb.data import Dataset, PaperCurve
+from experiments.targets import verdict
+from pyrobbb.data import PaperCurve
 from pyrobbb.figures import save
 from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.files import write_text
@@ -27,24 +27,42 @@ from pyrobbb.plain import PlainFit, fit_plain
 from pyrobbb.posterior import Posterior
 from pyrobbb.prediction import ValuePrediction
 from pyrobbb.run import Result
+from pyrobbb.sparse import network_with
 
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
 GRID = torch.linspace(-0.4, 1.2, 321)[:, None]
 INSIDE = torch.linspace(0.0, 0.5, 101)[:, None]
 
 
-def plain(data: Dataset, epochs: int, seed: int = 0, folder: Path | None = None) -> PlainFit:
-    """A plain network with the Bayesian one's layers, minibatches and optimiser."""
+def plain(result: Result, seed: int = 0, folder: Path | None = None) -> PlainFit:
+    """A plain network with the Bayesian one's layers, minibatches, optimiser, schedule and epochs."""
+    run, data = result.run, result.data.to("cpu")
     with isolated(seed):
-        network = perceptron(1, [100, 100], 1, "relu")
-    adam = partial(torch.optim.Adam, lr=3e-3)
+        model = run.model(data.spec, run.prior, run.likelihood)
     return fit_plain(
-        network, data, epochs=epochs, optim=adam, batch_size=100, loss="mse", device="cpu", folder=folder
+        network_with(model, model.initial()),
+        data,
+        epochs=run.epochs,
+        optim=run.optim,
+        schedule=run.schedule,
+        batch_size=run.batch_size,
+        loss="mse",
+        device="cpu",
+        folder=folder,
     )
 
 
+def curve_of(result: Result) -> PaperCurve:
+    """The curve whose truth the numbers are measured against."""
+    assert isinstance(result.run.data, PaperCurve)
+    return result.run.data
+
+
 def quartiles(posterior: Posterior, x: Tensor, draws: int = 1000, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Median and interquartile range of the function draws at `x` `(G, 1)`, both `(G,)`."""
+    """Median and interquartile range of the function draws at `x` `(G, 1)`, both `(G,)`.
+
+    They are of E[y | x, w] over draws of w: the noise of an observation is not in them.
+    """
     prediction = posterior.predict(x, draws=draws, seed=seed)
     assert isinstance(prediction, ValuePrediction)
     first, median, third = prediction.quantiles([0.25, 0.5, 0.75])[..., 0]
@@ -54,19 +72,29 @@ def quartiles(posterior: Posterior, x: Tensor, draws: int = 1000, seed: int = 1)
 def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     """Error of the median against E[y | x] on the data's range, and how the interquartile range widens."""
     device = result.data.train.x.device
-    curve = result.run.data
-    truth = curve.truth(INSIDE) if isinstance(curve, PaperCurve) else PaperCurve().truth(INSIDE)
+    truth = curve_of(result).truth(INSIDE)
     median, width = quartiles(result.posterior, INSIDE.to(device), draws)
-    _, off = quartiles(result.posterior, torch.tensor(AT)[:, None].to(device), draws)
+    outside = torch.tensor(AT)[:, None]
+    centre, off = quartiles(result.posterior, outside.to(device), draws)
     inside = float(width.mean())
     return {
         "rmse inside": float((median.cpu() - truth[:, 0]).square().mean().sqrt()),
         "IQR inside": inside,
         "IQR": dict(zip(map(str, AT), off.tolist(), strict=True)),
+        "median": dict(zip(map(str, AT), centre.tolist(), strict=True)),
+        "truth": dict(zip(map(str, AT), curve_of(result).truth(outside)[:, 0].tolist(), strict=True)),
         "IQR(1.2) / IQR inside": float(off[-1]) / inside,
         "test": result.metrics["test"],
         "seconds": result.metrics["train_seconds"],
     }
+
+
+def targets(found: dict[str, Any]) -> list[str]:
+    """What was asked of the median on the data and of the range off them."""
+    return [
+        verdict("A14, rmse on [0, 0.5]", found["rmse inside"], high=0.04),
+        verdict("A14, IQR at 1.2 / mean IQR inside", found["IQR(1.2) / IQR inside"], low=2.5),
+    ]
 
 
 def figure(result: Result, fit: PlainFit, path: Path, draws: int = 1000) -> None:
@@ -82,7 +110,7 @@ def figure(result: Result, fit: PlainFit, path: Path, draws: int = 1000) -> None
         train.x[:, 0].numpy(),
         train.y[:, 0].numpy(),
         centre="median",
-        truth=[PaperCurve().truth(GRID[:, 0]).numpy()],
+        truth=[curve_of(result).truth(GRID[:, 0]).numpy()],
         y_limits=[(-0.9, 1.6)],
         title="Fig. 5: the Bayesian interval widens off the data, the plain network has none",
     )
@@ -92,20 +120,25 @@ def figure(result: Result, fit: PlainFit, path: Path, draws: int = 1000) -> None
 def main(folder: Path, overrides: list[str]) -> None:
     """Fit both, print the numbers beside the calibration's, draw the figure."""
     config = compose("paper_regression", overrides, folder=folder / "bayesian")
+    if not isinstance(build(config).data, PaperCurve):
+        raise ConfigError(f"data: this experiment is about paper_curve, got {config.data._target_}")
     result = fitted(config)
     found = numbers(result)
-    data = result.data.to("cpu")
-    fits = [plain(data, config.epochs, seed, folder / f"plain-{seed}") for seed in range(3)]
-    truth = PaperCurve().truth(INSIDE)
+    fits = [plain(result, seed, folder / f"plain-{seed}") for seed in range(3)]
+    truth = curve_of(result).truth(INSIDE)
     errors = [float((fit.predict(INSIDE) - truth).square().mean().sqrt()) for fit in fits]
     far = [fit.predict(torch.tensor(AT)[:, None])[:, 0].tolist() for fit in fits]
     found["plain"] = {"rmse inside": errors, "value": [dict(zip(map(str, AT), v, strict=True)) for v in far]}
-    print("The paper prints no number here; beside ours: another implementation, two seeds")
+    print("The paper prints no number here; beside ours: another implementation, two seeds.")
+    print("IQR is the function's interquartile range over weight draws, without the noise of an observation.")
     print(f"median's rmse against E[y|x] on [0, 0.5]   {found['rmse inside']:.3f}   (0.018, 0.021)")
     print(f"mean IQR on [0, 0.5]                       {found['IQR inside']:.3f}   (0.047, 0.050)")
     for x, others in zip(AT, ("0.165, 0.172", "-", "0.207, 0.211"), strict=True):
-        print(f"IQR at x = {x:<4g}                            {found['IQR'][str(x)]:.3f}   ({others})")
+        iqr, median, truth = (found[name][str(x)] for name in ("IQR", "median", "truth"))
+        at = f"IQR at x = {x:<4g}                            {iqr:.3f}   ({others})"
+        print(f"{at}   median {median:.2f}, truth {truth:.2f}")
     print(f"IQR at 1.2 / mean IQR inside               {found['IQR(1.2) / IQR inside']:.2f}    (4.2, 4.4)")
+    print("\n".join(targets(found)))
     print("plain network, weights of three seeds: no interval")
     print("  rmse inside " + ", ".join(f"{e:.3f}" for e in errors))
     for i, x in enumerate(AT):

@@ -11,12 +11,12 @@ from typing import Any
 import hydra.utils
 import torch
 import torch.nn.functional as F
-import yaml
 from hydra.errors import InstantiationException
+from omegaconf import OmegaConf
 from torch import nn
 
 from experiments.build import ConfigError, explain
-from experiments.folder import read_config
+from experiments.folder import claim
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.device import best_device
@@ -27,8 +27,6 @@ from pyrobbb.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.plain import PlainFit, fit_plain
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.run import Source
-
-FREE_TO_CHANGE = ("device", "checkpoint_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +102,7 @@ def execute(config: Mapping[str, Any], folder: Path, progress: Progress | None =
         ConfigError: If the folder holds a run with another configuration.
     """
     run = build_plain(config)
-    _claim(config, folder)
+    claim(OmegaConf.create({**config, "folder": str(folder)}))
     finished = folder / "metrics.json"
     if finished.exists():
         found: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
@@ -135,16 +133,3 @@ def plain_weights(folder: Path) -> torch.Tensor:
 
 def _metrics(fit: PlainFit, part: Split) -> dict[str, float]:
     return classification_metrics(F.softmax(fit.predict(part.x), -1), part.y)
-
-
-def _claim(config: Mapping[str, Any], folder: Path) -> None:
-    path = folder / "config.yaml"
-    now = {key: value for key, value in config.items() if key not in FREE_TO_CHANGE}
-    if path.exists():
-        before = {k: v for k, v in read_config(path).items() if k not in FREE_TO_CHANGE}
-        changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k)]
-        if changed:
-            raise ConfigError(f"folder: {folder} holds a run with another configuration of {changed}")
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, yaml.safe_dump(dict(config), sort_keys=False))

@@ -89,8 +89,8 @@ def agreement(result: Result, folder: Path, draws: int) -> dict[str, float]:
         r_hat(function_draws(result.posterior, x.to(device), draws=draws)) for x in (INSIDE, OUTSIDE)
     )
     return {
-        "weights, median": float(table["r_hat"].median()),
-        "weights, largest": float(table["r_hat"].max()),
+        f"{len(table)} of the weights, median": float(table["r_hat"].median()),
+        f"{len(table)} of the weights, largest": float(table["r_hat"].max()),
         "functions on the data, median": float(np.median(inside)),
         "functions on the data, largest": float(inside.max()),
         "functions off the data, largest": float(outside.max()),

@@ -38,13 +38,17 @@ EXPLAINED = (ConfigError, NonFiniteLossError, ValueError, OSError)  # their mess
 def objective(metrics: dict[str, Any]) -> tuple[str, float]:
     """What a run is judged by, to be minimised, and its name with the unit.
 
-    The validation error in percent or root mean squared error; without a validation set that of the test set;
-    without either the free energy.
+    The validation error in percent or root mean squared error; without a validation set the free energy.
+    Never the test set's: what chooses among runs must not have seen it.
+
+    Raises:
+        ValueError: If there is neither.
     """
-    for part in ("validation", "test"):
-        for key, unit in (("error", "error (%)"), ("rmse", "rmse")):
-            if key in metrics.get(part, {}):
-                return f"{part} {unit}", float(metrics[part][key])
+    for key, unit in (("error", "error (%)"), ("rmse", "rmse")):
+        if key in metrics.get("validation", {}):
+            return f"validation {unit}", float(metrics["validation"][key])
+    if "free_energy" not in metrics:
+        raise ValueError("neither validation metrics nor a free energy to judge the run by")
     return "free energy (nats per datum)", float(metrics["free_energy"])
 
 

@@ -9,6 +9,7 @@ the forms and rows are.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
@@ -43,6 +44,7 @@ class Part:
     seeds: list[int] = field(default_factory=list)
     epochs: int = 0
     draws: int = 0
+    validation_draws: int = 0
 
 
 def choose(arguments: list[str]) -> tuple[Part, list[str]]:
@@ -57,7 +59,8 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
         raise ConfigError(f"form must be one of {', '.join(declared.forms)}, got {asked.form!r}")
     form = declared.forms[asked.form]
     part = Part(asked.form, *((getattr(asked, k) or form[k]) for k in ("rows", "widths", "seeds")))
-    part.epochs, part.draws = asked.epochs or form.epochs, asked.draws or form.draws
+    for key in ("epochs", "draws", "validation_draws"):
+        setattr(part, key, getattr(asked, key) or form[key])
     unknown = [name for name in part.rows if name not in declared.rows]
     if unknown:
         raise ConfigError(f"rows: {unknown[0]!r} is none of {', '.join(declared.rows)}")
@@ -74,7 +77,7 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
                 target = folder / part.form / f"{name}-{width}-{seed}"
                 print(f"{target}", flush=True)
                 common = [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *overrides]
-                common.insert(0, f"model.hidden=[{width},{width}]")
+                common[:0] = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
                 cell = {"row": name, "width": width, "seed": seed, "folder": str(target)}
                 if "plain" in rows[name]:
                     metrics = _plain(rows[name].plain, width, common, target)
@@ -126,9 +129,11 @@ def report(cells: list[Cell], part: Part) -> str:
             lines.append([str(c) for c in cells_])
     head = ["method", "units", *sources, "ours: test", "mean weights", "validation", "last 20 epochs", "min"]
     seeds = f"{len(part.seeds)} seed{'s' if len(part.seeds) > 1 else ''}"
+    middle = mean(c["metrics"]["test"]["error"] for c in cells)
     title = (
-        f"Test error (%) on MNIST after {part.epochs} epochs, {seeds}, {part.draws} draws.\nThe binomial "
-        f'standard error of one test is 0.12. "last 20 epochs" is the mean validation error over them.'
+        f"Test error (%) on MNIST after {part.epochs} epochs, {seeds}, {part.draws} draws. The binomial "
+        f"standard error of one test of 10,000 images is {math.sqrt(middle * (100 - middle) / 1e4):.2f}.\n"
+        f'"last 20 epochs" is the mean validation error over them, of {part.validation_draws} draws each.'
     )
     return f"{title}\n{table(head, lines)}"
 

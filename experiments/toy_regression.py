@@ -13,8 +13,10 @@ from statistics import mean, median
 from typing import Any
 
 import torch
+from torch import nn
 
 from experiments.compose import command_line, compose, fitted
+from experiments.targets import verdict
 from models.mlp import perceptron
 from pyrobbb import history
 from pyrobbb.data import Dataset, ToyPoints
@@ -87,6 +89,20 @@ def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     }
 
 
+def targets(found: dict[str, Any], plain: list[dict[int, float]]) -> list[str]:
+    """What was asked of the Bayesian network's loss and spread, and of the best plain network."""
+    loss, spread = found["loss"], found["sd of the draws"]
+    lines = [
+        verdict("A12, first loss", loss["first"], low=1500, high=8000),
+        verdict("A12, median of the last 100 losses", loss["median of last 100"], low=255, high=350),
+        verdict("A12, sd of f at 5 / at 1.5", spread["5.0"] / spread["1.5"], low=2),
+    ]
+    best = [table[20_000] for table in plain if 20_000 in table]
+    return lines + (
+        [verdict("A13, squared error after 20,000 epochs, best", min(best), high=1e-2)] if best else []
+    )
+
+
 def figure(result: Result, fit: PlainFit, path: Path) -> None:
     """Both networks on +-2, +-5 and +-100."""
     device = result.data.train.x.device
@@ -94,8 +110,10 @@ def figure(result: Result, fit: PlainFit, path: Path) -> None:
     bayesian = [Curves(g[:, 0].numpy(), values(result.posterior, g.to(device)).cpu().numpy()) for g in grids]
     point = [Curves(g[:, 0].numpy(), fit.predict(g).T.numpy()) for g in grids]
     train = result.data.train.to("cpu")
+    layers = (m for m in result.posterior.model.network.modules() if isinstance(m, nn.Linear))
+    units = [str(layer.out_features) for layer in layers]
     drawn = band_grid(
-        {"Bayesian network, 1-32-1": bayesian, "plain network, 1-16-16-1": point},
+        {f"Bayesian network, 1-{'-'.join(units)}": bayesian, "plain network, 1-16-16-1": point},
         train.x[:, 0].numpy(),
         train.y[:, 0].numpy(),
         truth=[ToyPoints().truth(g[:, 0]).numpy() for g in grids],
@@ -113,7 +131,7 @@ def main(folder: Path, overrides: list[str]) -> None:
     fits = [plain(data, seed, folder=folder / f"plain-{seed}") for seed in range(3)]
     found = numbers(result)
     loss, spread = found["loss"], found["sd of the draws"]
-    print("Bayesian 1-32-1        tutorial   ours    (12 runs of another implementation)")
+    print("Bayesian network       tutorial   ours    (12 runs of another implementation)")
     print(f"first loss             3808.87    {loss['first']:.2f}   (2478-5713)")
     print(f"median of last 100     278.11     {loss['median of last 100']:.2f}    (272-334)")
     print("(the tutorial prints one step, the 1991st; the spread of single steps is in the history)")
@@ -127,6 +145,7 @@ def main(folder: Path, overrides: list[str]) -> None:
                 f"{epoch:6}   tutorial {printed:9.2e}   ours " + "  ".join(f"{t[epoch]:9.2e}" for t in table)
             )
     far = [float(fit.predict(torch.tensor([[100.0]]))) for fit in fits]
+    print("\n".join(targets(found, table)))
     print("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
     found["plain"] = {"mse": table, "at 100": far}
     best = min(fits, key=lambda fit: fit.history.rows[-1].nll)

@@ -23,9 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from experiments.compose import compose
+from experiments.folder import claim
 from experiments.odd_images import SIDE, cat, letter, rotated
 from experiments.points import Fitted, Result, command, fit_point, load, settings, table
 from models.mlp import perceptron
@@ -111,14 +113,18 @@ def odd_pictures(digit: np.ndarray) -> dict[str, np.ndarray]:
 
 def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path) -> Result:
     """Both networks of one seed, and what they say; `arrays.npz` keeps what the figures need."""
+    config = compose("tutorial_mnist", [*overrides, f"seed={seed}"], folder=folder / "bnn")
+    hidden = [16] if chosen.quick else [400, 400]
+    plain = {"data": config.data, "hidden": hidden, "epochs": chosen.mlp_epochs, "seed": seed}
+    claim(config)
+    claim(OmegaConf.create({**plain, "folder": str(folder / "mlp")}))
     path = folder / "results.json"
     if path.exists():
         found: Result = json.loads(path.read_text(encoding="utf-8"))
         return found
-    config = compose("tutorial_mnist", [*overrides, f"seed={seed}"], folder=folder / "bnn")
     others = compose("tutorial_mnist", [*overrides, *_other_data(chosen)], folder=folder / "bnn")
     data, fashion = load(config.data), load(others.data)
-    mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", [16] if chosen.quick else [400, 400])
+    mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
     results: Result = {}
 
     def measure(fitted: Fitted) -> Result:
@@ -133,9 +139,8 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
         return scores(fitted, mlp)
 
     progress = Printed(error=", test error {:.2f} %")
-    (folder / "bnn" / "result.json").unlink(
-        missing_ok=True
-    )  # the checkpoint stays, so this trains nothing again
+    # whose checkpoint stays, so that nothing is trained again
+    (folder / "bnn" / "result.json").unlink(missing_ok=True)
     results["scores"] = fit_point(config, measure, progress=progress, keep=True)
     write_text(path, json.dumps(results, indent=1) + "\n")
     return results

@@ -62,11 +62,15 @@ class GivenNoise(Messenger):
             msg["done"] = True
 
 
-def update(noise: float = NOISE, *, detach_mu: bool = False) -> dict[str, float]:
+def update(
+    noise: float = NOISE, *, mu: float = 0.5, rho: float = 2.0, detach_mu: bool = False
+) -> dict[str, float]:
     """One step of Bayes by Backprop in float64, through our model and guide and Pyro's ELBO.
 
     Args:
         noise: The draw epsilon.
+        mu: Where the mean starts.
+        rho: Where rho starts.
         detach_mu: Take mu in log q(w) for a constant, as the tutorial's later code does: a named
             negative control, whose gradient of mu is less by epsilon / sigma (times the KL's weight).
     """
@@ -74,7 +78,7 @@ def update(noise: float = NOISE, *, detach_mu: bool = False) -> dict[str, float]
     with isolated(0):
         net = nn.Linear(1, 1, bias=False, dtype=torch.float64)
         model = BayesianNetwork(net, NormalPrior(sigma=1.0), NormalLikelihood(scale=0.5), N=1)
-        guide = MeanFieldNormal(model, init_loc=Constant(0.5), init_rho=2.0)
+        guide = MeanFieldNormal(model, init_loc=Constant(mu), init_rho=rho)
         guide(x, y)
         optimizer = torch.optim.SGD(guide.parameters(), lr=0.01)
         with GivenNoise(noise):

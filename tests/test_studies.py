@@ -262,6 +262,11 @@ def test_tutorial_in_short_form_and_again_without_training(tmp_path, monkeypatch
     again = tutorial_mnist.one_seed(4, chosen, tutorial_mnist.QUICK, tmp_path / "seed=4")
     assert json.dumps(again) == json.dumps(results[4])
     assert "0.9909" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"another configuration \(prior.sigma: 6.0 -> 0.5"):
+        tutorial_mnist.main(["quick=true", "seeds=[4]", f"folder={tmp_path}", "prior.sigma=0.5"])
+    chosen.mlp_epochs = 3
+    with pytest.raises(ConfigError, match=r"another configuration \(epochs: 2 -> 3"):
+        tutorial_mnist.one_seed(4, chosen, tutorial_mnist.QUICK, tmp_path / "seed=4")
 
 
 def test_the_tutorials_network_has_its_number_of_weights():

@@ -188,10 +188,15 @@ def test_torchrun_does_not_start_a_sweep_in_each_process(monkeypatch, capsys):
             ("validation error (%)", 2.5),
         ),
         ({"validation": {"rmse": 0.3}, "free_energy": 9.0}, ("validation rmse", 0.3)),
-        ({"test": {"rmse": 0.4}, "free_energy": 9.0}, ("test rmse", 0.4)),
+        ({"test": {"rmse": 0.4}, "free_energy": 9.0}, ("free energy (nats per datum)", 9.0)),
         ({"free_energy": 9.0}, ("free energy (nats per datum)", 9.0)),
     ],
 )
 def test_objective(metrics, expected):
     assert objective(metrics) == expected
     assert math.isfinite(objective(metrics)[1])
+
+
+def test_the_test_set_never_judges():
+    with pytest.raises(ValueError, match="neither validation metrics nor a free energy"):
+        objective({"test": {"error": 1.0}})
