@@ -245,7 +245,7 @@ def write(folder: Path, config: DictConfig) -> str:
     figure = cumulative_regret(
         {name: games.cumulative().numpy() for name, games in found.items()},
         references={"never eat": NEVER, "at random": UNIFORM},
-        title=f"Mushroom bandit: cumulative regret, mean of {len(config.seeds)} runs and the band they span",
+        title=f"Mushroom bandit: cumulative regret, mean and range of {len(config.seeds)} runs",
     )
     save(figure, folder / "regret.png")
     with replacing(folder / "regret.csv") as path, path.open("w", newline="", encoding="utf-8") as file:

@@ -11,7 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.build import ConfigError
 from pyrobbb.files import write_text
 
-FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together")
+# where and how fast a run is computed, and which of a bandit's arms, each of which has files of its own
+FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together", "threads", "arms")
 
 
 def claim(config: DictConfig) -> Path:
