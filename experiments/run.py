@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Sweep
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from experiments import analyse, schema
@@ -67,6 +70,26 @@ def hydra_main(config: DictConfig) -> float:
     return objective(metrics)[1] if metrics else math.nan
 
 
+def misread(argument: str) -> str:
+    """What is wrong with a `key=value` that Hydra would answer with a traceback; nothing for any other."""
+    key, equals, _ = argument.partition("=")
+    if not equals or argument.startswith("-"):
+        return ""
+    name = key.strip("+~ ")
+    if not name:
+        return f"{argument!r} has no key; write key=value"
+    names = sorted(path.stem for path in (Path(__file__).parent / name).glob("*.yaml"))
+    if not names:  # no group of components
+        return ""
+    try:
+        value = OverridesParser.create().parse_override(argument).value()
+    except HydraException:  # which Hydra itself puts into words
+        return ""
+    if value is None or isinstance(value, str | list | Sweep):
+        return ""
+    return f"{name}: {value} is no name; there are {', '.join(names)}"
+
+
 def main() -> None:
     """The command line; a first argument `file.yaml` is a configuration of the user's own."""
     arguments = sys.argv[1:]
@@ -78,6 +101,10 @@ def main() -> None:
                 sys.exit(2)
             arguments[i : i + 1] = ["--config-dir", str(path.parent), "--config-name", path.stem]
             break
+    for argument in arguments:
+        if wrong := misread(argument):
+            print(f"error: {wrong}", file=sys.stderr)
+            sys.exit(2)
     sys.argv[1:] = arguments
     try:
         hydra_main()

@@ -13,6 +13,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from experiments import analyse, schema
+from experiments import run as run_module
 from experiments.build import ConfigError, build, register_resolvers
 from experiments.folder import claim, flat
 from guides.initial import kaiming
@@ -245,3 +246,25 @@ def test_report_and_figures_need_the_folder_alone(tmp_path):
     moved = folder.rename(tmp_path / "moved")
     assert len(analyse.figures(moved)) == 4
     assert "test error" in analyse.report(moved)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("=3", "'=3' has no key; write key=value"),
+        ("prior=3", "prior: 3 is no name; there are"),
+        ("kl=1e-3", "kl: 0.001 is no name; there are"),
+        ("model=[400,400]", ""),  # a list of names, which Hydra looks for
+        ("prior=normal", ""),
+        ("prior=normal,laplace", ""),
+        ("~prior", ""),
+        ("prior=", ""),
+        ("seed=3", ""),
+        ("epochs=)", ""),
+        ("--help", ""),
+        ("--config-name=x", ""),
+    ],
+)
+def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, words):
+    found = run_module.misread(argument)
+    assert found.startswith(words.partition("; there")[0]) if words else found == ""
