@@ -54,17 +54,28 @@ def resident() -> float:
     return pages * 4096 / 1e6
 
 
+def anonymous() -> float:
+    """That part of it, in MB, which no file backs: what the program itself asked for."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1e3
+
+
 class Watch(Silent):
-    """Notes the memory after each epoch, and ends the training when its time is over."""
+    """Notes the memory after each epoch, says it ten times, and ends the training when its time is over."""
 
     def __init__(self, minutes: float) -> None:
-        self.minutes, self.end = minutes, 0.0
+        self.minutes, self.began, self.said = minutes, 0.0, 0
         self.seen: list[float] = []
 
     def epoch(self, row: Epoch) -> None:
-        self.end = self.end or monotonic() + 60 * self.minutes  # from the first epoch: compiling takes long
+        self.began = self.began or monotonic()  # from the first epoch: compiling takes long
         self.seen.append(resident())
-        if monotonic() > self.end:
+        spent = (monotonic() - self.began) / 60
+        if spent >= self.said * self.minutes / 10:
+            self.said += 1
+            own = f"{anonymous():.1f} MB of it anonymous"
+            print(f"  {spent:.0f} min, epoch {row.epoch}: {self.seen[-1]:.1f} MB, {own}", flush=True)
+        if spent >= self.minutes:
             raise TimeoutError
 
 

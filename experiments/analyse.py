@@ -6,7 +6,6 @@ Train on the cluster, look at home: nothing but the files of the folder is read.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from experiments.folder import read_config
+from experiments.build import ConfigError
+from experiments.folder import read_config, read_metrics
 from experiments.trust import check_trusted
 from pyrobbb import arviz_io, history
 from pyrobbb import figures as draw
@@ -36,10 +36,14 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         ValueError, OSError: If a file is damaged or absent.
     """
     folder = Path(folder)
-    data = arviz_io.load(folder / "posterior.nc")
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"folder: {folder} is no run folder, for it has no config.yaml")
     config = read_config(folder / "config.yaml")
+    if not isinstance(config.get("prior"), dict):
+        raise ConfigError(f"{folder / 'config.yaml'} is no configuration of a run: it lacks prior")
     if not trust:
         check_trusted(config, folder / "config.yaml")
+    data = arviz_io.load(folder / "posterior.nc")
     drawn = {}
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
@@ -73,7 +77,7 @@ def _groups(data: Any) -> list[str]:
 
 def _learning_curves(folder: Path) -> Figure:
     rows = history.read(folder / "history.csv")
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_metrics(folder)
     classes = "error" in metrics.get("validation", metrics.get("test", {}))
     columns = ("epoch", "free_energy", "kl", "nll", "validation_error")
     return draw.learning_curves(
@@ -125,7 +129,7 @@ def _of_values(data: Any, test: Any) -> Figure:
 def report(folder: Path | str) -> str:
     """What the run found, in a few lines."""
     folder = Path(folder)
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = read_metrics(folder)
     lines = []
     for part in ("test", "validation"):
         if "error" in metrics.get(part, {}):
@@ -145,7 +149,10 @@ def report(folder: Path | str) -> str:
         f"on {metrics['device']}, free energy {metrics['free_energy']:.4g} nats per datum"
     )
     names = sorted(p.name for p in (folder / "figures").glob("*.png"))
-    lines.append(f"{folder}: metrics.json, history.csv, posterior.nc (ArviZ), figures/ ({', '.join(names)})")
+    files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
+    there = [name + what for name, what in files.items() if (folder / name).exists()]
+    there.append(f"figures/ ({', '.join(names)})")
+    lines.append(f"{folder}: {', '.join(there)}")
     return "\n".join(lines)
 
 

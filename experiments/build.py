@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import MISSING, fields
 from typing import Any
 
 import hydra.utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from pyrobbb.run import Run
 
@@ -17,8 +19,20 @@ NOT_OF_THE_RUN = ("experiment", "name", "folder")
 NOT_IN_FOLDER_NAME = (*NOT_OF_THE_RUN, "device", "data.root", "checkpoint_seconds")
 
 
+REQUIRED = {
+    field.name for field in fields(Run) if field.default is MISSING and field.default_factory is MISSING
+}
+
+
 class ConfigError(ValueError):
     """A configuration that makes no run; the message names the key."""
+
+
+def innermost(error: BaseException) -> str:
+    """The first cause of an exception, on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())
 
 
 def register_resolvers() -> None:
@@ -50,10 +64,18 @@ def build(config: DictConfig) -> Run:
             parts[str(key)] = _instantiate(config[key])
         except InstantiationException as error:
             raise ConfigError(explain(str(key), error)) from error
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{key!s}: {innermost(error)}") from error
         _check_partial(str(key), parts[str(key)])
+    known = {field.name for field in fields(Run)}
+    strange, missing = sorted(parts.keys() - known), sorted(REQUIRED - parts.keys())
+    if strange:
+        raise ConfigError(f"{strange[0]}: a run has no such key; it has {', '.join(sorted(known))}")
+    if missing:
+        raise ConfigError(f"{missing[0]}: the configuration lacks this key; is `run` among its defaults?")
     try:
         return Run(**parts)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
 
 

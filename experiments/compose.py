@@ -13,8 +13,8 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 
 from experiments import schema
-from experiments.build import ConfigError, build, register_resolvers
-from experiments.folder import claim
+from experiments.build import ConfigError, build, innermost, register_resolvers
+from experiments.folder import claimed
 from pyrobbb.inference import NonFiniteLossError
 from pyrobbb.progress import Progress
 from pyrobbb.run import Result
@@ -32,10 +32,7 @@ def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | st
         try:
             config = hydra_compose("run", [f"experiment={experiment}", *overrides])
         except ConfigCompositionException as error:
-            cause: BaseException = error
-            while cause.__cause__ is not None:
-                cause = cause.__cause__
-            raise ConfigError(" ".join(str(cause).split())) from error
+            raise ConfigError(innermost(error)) from error
     config.folder = str(folder)
     return config
 
@@ -43,7 +40,8 @@ def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | st
 def fitted(config: DictConfig, progress: Progress | None = None) -> Result:
     """Fit the run in its folder, or go on with it; a finished one is read back from its checkpoints."""
     run = build(config)
-    return run.execute(claim(config), progress)
+    with claimed(config) as folder:
+        return run.execute(folder, progress)
 
 
 def command_line(module: str, main: Callable[[Path, list[str]], None], doc: str | None) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,14 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import ConfigError
-from pyrobbb.files import write_text
+from pyrobbb.files import make_folder, write_text
 
 # where and how fast a run is computed, and which of a bandit's arms, each of which has files of its own
 FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together", "threads", "arms")
+
+
+AGAIN = "remove it, and the same command makes it again"
+RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 
 def claim(config: DictConfig) -> Path:
@@ -33,12 +40,38 @@ def claim(config: DictConfig) -> Path:
     path = folder / "config.yaml"
     if path.exists():
         return folder
+    left = sorted(found.name for pattern in RESULTS for found in folder.glob(pattern))
+    if left:
+        raise ConfigError(
+            f"folder: {folder} holds {left[0]} without the config.yaml that says of which run; give this one "
+            f"another folder=..., or remove that one"
+        )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_text(path, yaml.safe_dump(OmegaConf.to_container(config, resolve=True), sort_keys=False))
     except OSError as error:
-        raise ConfigError(f"folder: {folder} cannot be written ({error.strerror})") from error
+        reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
+        raise ConfigError(f"folder: {reason}") from error
     return folder
+
+
+@contextmanager
+def claimed(config: DictConfig) -> Iterator[Path]:
+    """The run's folder, claimed; left as it was if the body fails before a result lies there."""
+    folder = Path(config.folder) if config.folder else None
+    made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
+    new = folder is not None and not (folder / "config.yaml").exists()
+    folder = claim(config)
+    try:
+        yield folder
+    except BaseException:
+        if new and not any(found for pattern in RESULTS for found in folder.glob(pattern)):
+            for name in ("config.yaml", ".lock", *(found.name for found in folder.glob(".chain-*.lock"))):
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # something else lies in them
+                for empty in made:
+                    empty.rmdir()
+        raise
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -53,6 +86,28 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is no configuration: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is no configuration")
+    return content
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """The numbers of a finished run.
+
+    Raises:
+        ConfigError: If `metrics.json` is missing or damaged.
+    """
+    path = folder / "metrics.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} is missing: the run is not finished") from error
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}); without it the same command makes it again"
+        ) from error
+    if not isinstance(content, dict) or not content:
+        raise ConfigError(
+            f"{path} is damaged (no numbers by name); without it the same command makes it again"
+        )
     return content
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from experiments import pruning
 from experiments.build import build
 from experiments.compose import command_line, compose
-from experiments.folder import claim
+from experiments.folder import claimed
 from experiments.mnist_figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
 from experiments.targets import verdict
 from pyrobbb import figures
@@ -75,9 +75,8 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
     """Fit one of the two, or go on with it, and measure it."""
     config = compose(name, overrides, folder=folder)
     run = build(config)
-    claim(config)
-    data = run.data.load().to(best_device(run.device))
-    with locked(folder):
+    with claimed(config), locked(folder):
+        data = run.data.load().to(best_device(run.device))
         watched = Watched(data, folder / "epochs.json")
         training = run.training(data, folder=folder, progress=watched)
         watched.training = training

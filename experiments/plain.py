@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from experiments.build import ConfigError, explain
-from experiments.folder import claim
+from experiments.folder import claimed, read_metrics
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.device import best_device
@@ -102,26 +102,24 @@ def execute(config: Mapping[str, Any], folder: Path, progress: Progress | None =
         ConfigError: If the folder holds a run with another configuration.
     """
     run = build_plain(config)
-    claim(OmegaConf.create({**config, "folder": str(folder)}))
-    finished = folder / "metrics.json"
-    if finished.exists():
-        found: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
-        return found
-    data = run.data.load().to(best_device(run.device))
-    with locked(folder):
-        fit = run.fit(data, folder, progress or Silent())
-        metrics: dict[str, Any] = {
-            name: _metrics(fit, part)
-            for name, part in (("test", data.test), ("validation", data.validation))
-            if part is not None
-        }
-        metrics |= {
-            "train_seconds": fit.history.train_seconds,
-            "epochs": run.epochs,
-            "parameters": sum(p.numel() for p in fit.network.parameters()),
-            "seed": run.seed,
-        }
-        write_text(finished, json.dumps(metrics, indent=2) + "\n")
+    with claimed(OmegaConf.create({**config, "folder": str(folder)})):
+        if (folder / "metrics.json").exists():
+            return read_metrics(folder)
+        data = run.data.load().to(best_device(run.device))
+        with locked(folder):
+            fit = run.fit(data, folder, progress or Silent())
+            metrics: dict[str, Any] = {
+                name: _metrics(fit, part)
+                for name, part in (("test", data.test), ("validation", data.validation))
+                if part is not None
+            }
+            metrics |= {
+                "train_seconds": fit.history.train_seconds,
+                "epochs": run.epochs,
+                "parameters": sum(p.numel() for p in fit.network.parameters()),
+                "seed": run.seed,
+            }
+            write_text(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     return metrics
 
 

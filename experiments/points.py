@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.build import ConfigError, build
-from experiments.folder import claim
+from experiments.folder import claimed
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.device import best_device
@@ -103,11 +103,22 @@ def fit_point(
         keep: Leave the checkpoint beside the result.
     """
     run = build(config)
-    folder = claim(config)
-    path = folder / "result.json"
-    if path.exists():
-        found: Result = json.loads(path.read_text(encoding="utf-8"))
-        return found
+    with claimed(config) as folder:
+        path = folder / "result.json"
+        if path.exists():
+            found: Result = json.loads(path.read_text(encoding="utf-8"))
+            return found
+        return _fit(run, config, measure, progress, keep)
+
+
+def _fit(
+    run: Run,
+    config: DictConfig,
+    measure: Callable[[Fitted], Result],
+    progress: Progress | None,
+    keep: bool,
+) -> Result:
+    folder = Path(config.folder)
     with locked(folder):
         data = load(config.data).to(best_device(run.device))
         training = run.training(data, folder=folder, progress=progress)
@@ -132,7 +143,7 @@ def fit_point(
             "validation_errors": [row.validation_error for row in rows],
             "free_energies": [row.free_energy for row in rows],
         }
-        write_text(path, json.dumps(result, indent=1) + "\n")
+        write_text(folder / "result.json", json.dumps(result, indent=1) + "\n")
         if not keep:
             checkpoint.remove(folder / "chain-0.pt")
     return result

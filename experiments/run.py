@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Sweep
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from experiments import analyse, schema
-from experiments.build import ConfigError, build, register_resolvers
-from experiments.folder import claim
+from experiments.build import ConfigError, build, innermost, register_resolvers
+from experiments.folder import claimed, read_metrics
 from experiments.sweep import ERROR, attempt, in_sweep, objective
 from pyrobbb.device import best_device
 from pyrobbb.inference import NonFiniteLossError
@@ -30,22 +33,22 @@ schema.register()
 def execute(config: DictConfig, ranks: Ranks = ONE, *, quiet: bool = False) -> dict[str, Any]:
     """Fit what `config` says, or go on with it, and return the metrics (none but in the first process)."""
     run = build(config)
-    folder = claim(config) if ranks.first else Path(config.folder)
-    finished = folder / "metrics.json"
-    if not ranks.from_first(finished.exists()):
-        classes = run.likelihood.task == "classification"
-        error = ", validation error {:.2f} %" if classes else ", validation rmse {:.4g}"
-        run.execute(folder, Silent() if quiet else Printed(error=error), ranks)
-    elif ranks.first and not quiet:
-        print(f"{folder} is finished; remove it to run it again")
+    with claimed(config) if ranks.first else nullcontext(Path(config.folder)) as folder:
+        finished = all((folder / name).exists() for name in ("metrics.json", "posterior.nc"))
+        if not ranks.from_first(finished):
+            classes = run.likelihood.task == "classification"
+            error = ", validation error {:.2f} %" if classes else ", validation rmse {:.4g}"
+            run.execute(folder, Silent() if quiet else Printed(error=error), ranks)
     if not ranks.first:
         return {}
+    metrics = read_metrics(folder)
+    if finished and not quiet:
+        print(f"{folder} is finished; remove it to run it again")
     (folder / ERROR).unlink(missing_ok=True)
     if not analyse.has_figures(folder):
         analyse.figures(folder, trust=True)  # of this very configuration
     if not quiet:
         print(analyse.report(folder))
-    metrics: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
     return metrics
 
 
@@ -57,7 +60,7 @@ def hydra_main(config: DictConfig) -> float:
     try:
         if in_sweep():
             return attempt(config, lambda: execute(config, quiet=True))
-        with joined(best_device(config.device)) as ranks:
+        with joined(best_device(config.get("device"))) as ranks:
             metrics = execute(config, ranks)
     except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
         if ranks.speaks():
@@ -70,47 +73,71 @@ def hydra_main(config: DictConfig) -> float:
     return objective(metrics)[1] if metrics else math.nan
 
 
-def misread(argument: str) -> str:
-    """What is wrong with a `key=value` that Hydra would answer with a traceback; nothing for any other."""
+def check_argument(argument: str) -> None:
+    """ConfigError for a `key=value` that Hydra would answer with an error that names no key."""
     key, equals, _ = argument.partition("=")
     if not equals or argument.startswith("-"):
-        return ""
+        return
     name = key.strip("+~ ")
     if not name:
-        return f"{argument!r} has no key; write key=value"
+        raise ConfigError(f"{argument!r} has no key; write key=value")
     names = sorted(path.stem for path in (Path(__file__).parent / name).glob("*.yaml"))
-    if not names:  # no group of components
-        return ""
+    if not names or name == "experiment":  # no group of components
+        return
     try:
         value = OverridesParser.create().parse_override(argument).value()
     except HydraException:  # which Hydra itself puts into words
-        return ""
-    if value is None or isinstance(value, str | list | Sweep):
-        return ""
-    return f"{name}: {value} is no name; there are {', '.join(names)}"
+        return
+    if not isinstance(value, str | list | Sweep):
+        word = "null" if value is None else value
+        raise ConfigError(f"{name}: {word} is no name; there are {', '.join(names)}")
+
+
+def own_file(argument: str) -> list[str]:
+    """Hydra's options for a configuration file of the user's own.
+
+    Raises:
+        ConfigError: If it cannot be read, or cannot be a run.
+    """
+    path = Path(argument).resolve()
+    if not path.is_file():
+        raise ConfigError(f"{argument} " + ("is no file" if path.exists() else "does not exist"))
+    try:
+        content = OmegaConf.load(path)
+    except (YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{argument} is no configuration: {' '.join(str(error).split())[:300]}") from error
+    defaults = content.get("defaults") if isinstance(content, DictConfig) else None
+    if not isinstance(defaults, ListConfig) or "run" not in defaults:
+        raise ConfigError(f"{argument} needs a list `defaults:` with `- run` as its first entry")
+    if path.stem in {own.stem for own in Path(__file__).parent.glob("*.yaml")} | {"schema"}:
+        raise ConfigError(f"{argument}: {path.stem} is the name of a configuration here; give yours another")
+    return ["--config-dir", str(path.parent), "--config-name", path.stem]
 
 
 def main() -> None:
     """The command line; a first argument `file.yaml` is a configuration of the user's own."""
-    arguments = sys.argv[1:]
-    for i, argument in enumerate(arguments):
-        if argument.endswith((".yaml", ".yml")) and "=" not in argument and not argument.startswith("-"):
-            path = Path(argument).resolve()
-            if not path.exists():
-                print(f"error: {argument} does not exist", file=sys.stderr)
-                sys.exit(2)
-            arguments[i : i + 1] = ["--config-dir", str(path.parent), "--config-name", path.stem]
-            break
-    for argument in arguments:
-        if wrong := misread(argument):
-            print(f"error: {wrong}", file=sys.stderr)
-            sys.exit(2)
-    sys.argv[1:] = arguments
+    arguments, given = sys.argv[1:], "HYDRA_FULL_ERROR" in os.environ
     try:
+        for i, argument in enumerate(arguments):
+            if argument.endswith((".yaml", ".yml")) and "=" not in argument and not argument.startswith("-"):
+                arguments[i : i + 1] = own_file(argument)
+                break
+        for argument in arguments:
+            check_argument(argument)
+        sys.argv[1:] = arguments
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
         hydra_main()
+    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+        if given:
+            raise
+        print(f"error: {innermost(error)}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:  # of a sweep, between two jobs or while they run elsewhere
         print("\ninterrupted; the same command goes on where it stopped", file=sys.stderr)
         sys.exit(130)
+    finally:
+        if not given:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
 
 
 if __name__ == "__main__":

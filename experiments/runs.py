@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _read(folder: Path) -> RunFolder | None:
             return None
         metrics = _json(folder / "metrics.json")
         if metrics:
-            objective(metrics)
+            _check_numbers(metrics)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return RunFolder(folder, {}, error=f"cannot be read ({' '.join(str(error).split())})", failed=True)
     config = flat(asked)
@@ -87,6 +88,16 @@ def _read(folder: Path) -> RunFolder | None:
     if "error" in left:
         return RunFolder(folder, config, error=str(left["error"]), failed=True)
     return RunFolder(folder, config, error=f"after epoch {_epoch(folder)} of {config.get('epochs')}")
+
+
+def _check_numbers(metrics: dict[str, Any]) -> None:
+    """ValueError unless what the table shows of a run is a finite number."""
+    name, value = objective(metrics)
+    shown = {name: value, "train_seconds": metrics.get("train_seconds", 0.0)}
+    shown["validation nll"] = metrics.get("validation", {}).get("nll", 0.0)
+    for what, number in shown.items():
+        if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+            raise ValueError(f"{what} is {number!r}, no finite number")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments import plain
 from experiments.build import ConfigError, build
 from experiments.compose import command_line, compose
-from experiments.folder import claim
+from experiments.folder import claimed, read_metrics
 from experiments.mnist_figures import error_by_epoch, weights_by_method
 from experiments.points import settings, table
 from experiments.reopen import reopen
@@ -90,12 +90,11 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
 
 
 def _bayesian(config: DictConfig) -> dict[str, Any]:
-    run, folder = build(config), claim(config)
-    finished = folder / "metrics.json"
-    if not finished.exists():
-        run.execute(folder, Printed())
-    metrics: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
-    return metrics
+    run = build(config)
+    with claimed(config) as folder:
+        if not (folder / "metrics.json").exists():
+            run.execute(folder, Printed())
+        return read_metrics(folder)
 
 
 def _plain(recipe: DictConfig, width: int, overrides: list[str], folder: Path) -> dict[str, Any]:

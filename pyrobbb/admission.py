@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+import warnings
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -45,15 +49,56 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> An
     return result
 
 
-def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """The learning-rate schedule that `make` makes, if it can be stepped by the epoch alone."""
-    schedule: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
-    if isinstance(schedule, ReduceLROnPlateau):
+def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """The optimiser that `make` makes, if it steps by gradients that are there."""
+    optimizer: torch.optim.Optimizer = made("optim", make, groups, kind=torch.optim.Optimizer)
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"optim {type(optimizer).__name__} evaluates the loss by itself, several times a step; take one "
+            f"that follows given gradients, such as Adam or SGD"
+        )
+    return optimizer
+
+
+def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, epochs: int) -> LRScheduler:
+    """The learning-rate schedule that `make` makes, tried over all epochs before the first of them.
+
+    Raises:
+        ValueError: If it does not follow the epoch alone, fails on the way, or leads to a rate below 0.
+    """
+    before = [{k: deepcopy(v) for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    trial: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
+    if isinstance(trial, ReduceLROnPlateau):
         raise ValueError(
             "schedule ReduceLROnPlateau follows a measured value, and rates here follow the epoch alone; "
             "take one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
         )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the optimiser has not stepped
+        for epoch in range(1, epochs + 1):
+            try:
+                trial.step()
+            except Exception as error:
+                name = type(trial).__name__
+                raise ValueError(f"schedule {name} fails after epoch {epoch}: {error}") from error
+            rate = min((float(group["lr"]) for group in optimizer.param_groups), key=_soundness)
+            if not 0 <= rate < math.inf:
+                name = type(trial).__name__
+                raise ValueError(
+                    f"schedule {name} makes the learning rate {rate:g} after epoch {epoch}; it must be "
+                    f"finite and not below 0"
+                )
+    for group, kept in zip(optimizer.param_groups, before, strict=True):
+        for key in group.keys() - kept.keys() - {"params"}:
+            del group[key]
+        group.update(kept)
+    schedule: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
     return schedule
+
+
+def _soundness(rate: float) -> bool:
+    return 0 <= rate < math.inf
 
 
 def check_tensors(data: Dataset) -> None:
@@ -65,6 +110,15 @@ def check_tensors(data: Dataset) -> None:
                 raise ValueError(
                     f"{part}{name} must be a tensor, got {_short(value)}; see pyrobbb.data.from_arrays"
                 )
+            if isinstance(value, Tensor):
+                check_dense(f"{part}{name}", value)
+
+
+def check_dense(name: str, value: Tensor) -> None:
+    """Raise ValueError for a sparse tensor, or one without values."""
+    if value.layout != torch.strided or value.is_meta:
+        kind = "has no values (device meta)" if value.is_meta else f"is sparse ({value.layout})"
+        raise ValueError(f"{name} {kind}; it must be an ordinary tensor")
 
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
@@ -107,14 +161,22 @@ def check_finite(name: str, x: Tensor) -> None:
 def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
     """The network's output for the first row at its initial weights, or a ValueError if it takes none."""
     with torch.no_grad(), evaluating(model):
+        with torch.inference_mode(False):
+            row = x[:1].clone()
+        kept = row._version  # counts the writes into it
         try:
-            output = model.apply_network(model.initial(), x[:1])
+            output = model.apply_network(model.initial(), row)
         except (RuntimeError, TypeError, IndexError) as error:
             if out_of_memory(error):
                 raise
-            row = f"{x.dtype} of shape {tuple(x.shape[1:])}"
+            kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
             reason = str(error).strip().splitlines()[0]
-            raise ValueError(f"the network cannot take a row of {name}, {row}: {reason}") from error
+            raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
+    if row._version != kept:
+        raise ValueError(
+            "the network writes into its input, which would change the data; let its first layer not work in "
+            "place (inplace=False, x * 2 for x.mul_(2))"
+        )
     if not bool(output.isfinite().all()):
         raise ValueError(
             f"the network's output is not finite at its initial weights, for the first row of {name}"

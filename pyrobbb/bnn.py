@@ -52,6 +52,10 @@ class BayesianNetwork(PyroModule):
         ):
             if not isinstance(value, kind):
                 raise ValueError(f"{name} must be a {kind.__module__}.{kind.__name__}, got {value!r}")
+        if isinstance(network, torch.jit.ScriptModule):
+            raise ValueError(
+                "network is a scripted module, whose parameters cannot be drawn; give its original"
+            )
         self.N = checks.count("N", N)
         self.prior = prior
         self.likelihood = deepcopy(likelihood)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history, resumption
-from pyrobbb.admission import check_data, check_kinds, check_tensors, made, made_schedule
+from pyrobbb.admission import check_data, check_kinds, check_tensors, made_optimizer, made_schedule
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.device import best_device
@@ -161,9 +161,9 @@ class Training:
         check_sites(self.model, self.guide, first)
         self.named = named_parameters(self.model, self.guide)
         groups = parameter_groups(self.named, optim, rates)
-        self.optimizer = made("optim", fused(optim, self.device), groups, kind=torch.optim.Optimizer)
+        self.optimizer = made_optimizer(fused(optim, self.device), groups)
         on_device(self.optimizer, self.device)
-        self.schedule = made_schedule(schedule, self.optimizer) if schedule else None
+        self.schedule = made_schedule(schedule, self.optimizer, self.epochs) if schedule else None
         self.step: Step = make_step(
             self.model,
             self.guide,
@@ -398,7 +398,14 @@ class Training:
 def fit(model: BayesianNetwork, guide: nn.Module, data: Dataset, **options: Any) -> Posterior:
     """Fit q(w) to p(w | data) and return the posterior; `options` are those of `Training`.
 
+    With `folder=` it goes on from the checkpoint that lies there.
+
     >>> posterior = fit(model, MeanFieldNormal(model), data, epochs=10)
+
+    Raises:
+        CheckpointError: If the checkpoint belongs to another network, guide or data set.
     """
-    Training(model, guide, data, **options).run()
+    training = Training(model, guide, data, **options)
+    training.resume()
+    training.run()
     return Posterior([(model, guide)])

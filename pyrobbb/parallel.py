@@ -35,6 +35,7 @@ class Ranks:
 
     def __init__(self, rank: int = 0, size: int = 1, store: Any = None) -> None:
         self.rank, self.size, self.store = rank, size, store
+        self.speaker: bool | None = None
 
     @property
     def first(self) -> bool:
@@ -46,11 +47,13 @@ class Ranks:
         return rows[self.rank :: self.size]
 
     def speaks(self) -> bool:
-        """Whether to report an error: one process does, whichever comes first."""
-        try:
-            return self.store is None or self.store.add("spoken", 1) == 1
-        except RuntimeError:  # the process that keeps the store is gone, and with it all order
-            return True
+        """Whether to report an error: one process does, whichever comes first; asked again, the same."""
+        if self.speaker is None:
+            try:
+                self.speaker = self.store is None or self.store.add("spoken", 1) == 1
+            except RuntimeError:  # the process that keeps the store is gone, and with it all order
+                self.speaker = True
+        return self.speaker
 
     def sum_(self, values: Tensor) -> None:
         """Replace `values` by their sum over the processes."""
@@ -139,9 +142,12 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     if rank > 0:
         logging.getLogger("pyrobbb").setLevel(logging.ERROR)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    ranks = Ranks(rank, size, store)
     try:
-        yield Ranks(rank, size, store)
-    except BaseException:
+        yield ranks
+    except BaseException as error:
+        if not isinstance(error, LostProcessError):
+            ranks.speaks()  # before the others find this one gone: it knows the reason
         if backend == "gloo":  # NCCL would wait for the others, who may be gone
             dist.destroy_process_group()
         raise

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history
-from pyrobbb.admission import made, made_schedule
+from pyrobbb.admission import made_optimizer, made_schedule
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.device import best_device
 from pyrobbb.history import Epoch, History
@@ -142,8 +142,8 @@ class _PlainTraining:
         self.device, self.record_every, self.progress = device, record_every, progress
         self.folder, self.checkpoint_seconds = folder, checkpoint_seconds
         groups = [{"params": list(self.network.parameters())}]
-        self.optimizer = made("optim", optim, groups, kind=torch.optim.Optimizer)
-        self.schedule = made_schedule(schedule, self.optimizer) if schedule else None
+        self.optimizer = made_optimizer(optim, groups)
+        self.schedule = made_schedule(schedule, self.optimizer, epochs) if schedule else None
         self.order = torch.Generator().manual_seed(seed)  # shuffles; apart from the dropout noise
         with isolated(seed, device=device):
             self.noise = random_state(device)

@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
-from experiments import schema
+from experiments import run, schema
 from experiments.build import ConfigError, build, register_resolvers
 from experiments.folder import claim
 from guides import initial
@@ -394,6 +394,32 @@ TRAINING_CASES: list[Case] = [
         "schedule ReduceLROnPlateau follows a measured value",
     ),
     (
+        "a schedule of no epochs",
+        lambda: train(schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=0)),
+        "schedule CosineAnnealingLR fails after epoch 1: ",
+    ),
+    (
+        "a schedule that turns the rate around",
+        lambda: train(schedule=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=-1)),
+        "schedule ExponentialLR makes the learning rate -0.001 after epoch 1; it must be finite and not",
+    ),
+    (
+        "an optimiser that wants the loss",
+        lambda: train(optim=torch.optim.LBFGS),
+        "optim LBFGS evaluates the loss by itself",
+    ),
+    (
+        "sparse x",
+        lambda: train(x=X.to_sparse()),
+        "x is sparse (torch.sparse_coo); it must be an ordinary tensor",
+    ),
+    ("x without values", lambda: train(x=X.to("meta")), "x has no values (device meta)"),
+    (
+        "a network that writes into its input",
+        lambda: train(net=nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3))),
+        "the network writes into its input",
+    ),
+    (
         "schedule without its length",
         lambda: train(schedule=torch.optim.lr_scheduler.CosineAnnealingLR),
         "schedule: CosineAnnealingLR.__init__() missing",
@@ -610,8 +636,8 @@ def test_in_yaml_before_any_data_is_loaded(composed: Any, overrides: list[str], 
 @pytest.mark.parametrize(("overrides", "message"), ON_THE_WAY, ids=[" ".join(o) for o, _ in ON_THE_WAY])
 def test_in_yaml_before_training(composed: Any, overrides: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        build(composed(overrides)).execute(tmp_path)
-    assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == []  # nothing half-written
+        run.execute(composed([*overrides, f"folder={tmp_path}/run"]), quiet=True)
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
 
 
 def test_a_run_needs_the_name_of_a_folder(composed: Any) -> None:

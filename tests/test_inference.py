@@ -709,3 +709,20 @@ def test_targets_without_a_likelihood(likelihood: likelihoods.Likelihood, y: Ten
     data = Dataset("wrong", Split(normal(2, 3), y), Spec(2, (3,), 3, task))
     with pytest.raises(ValueError, match=re.escape(message)):
         Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=2, device="cpu")
+
+
+def test_fit_goes_on_from_the_folder_and_refuses_other_data(tmp_path: Path) -> None:
+    def fitted(epochs: int, shift: float = 0.0) -> Any:
+        data = classes(40)
+        moved = replace(data, train=Split(data.train.x + shift, data.train.y))
+        model, guide = classifier(data)
+        fit(model, guide, moved, epochs=epochs, batch_size=10, folder=tmp_path, seed=3)
+        return guide.loc.detach()
+
+    fitted(2)
+    assert [row.epoch for row in history.read(tmp_path / "history.csv")] == [1, 2]
+    long = fitted(4)
+    assert [row.epoch for row in history.read(tmp_path / "history.csv")] == [1, 2, 3, 4]
+    assert torch.equal(fitted(4), long)  # nothing is trained again
+    with pytest.raises(CheckpointError, match="was made with other training data of the same shape"):
+        fitted(6, shift=0.5)

@@ -264,15 +264,30 @@ TINY = ["data=blobs", "model.hidden=[8]", "epochs=6", "batch_size=25", "draws=5"
 TINY += ["checkpoint_seconds=0", "kl._target_=parallel_fakes.Kills", "+kl.epoch=5", "+kl.i=3"]
 
 
-def test_torchrun_leaves_one_set_of_files_and_one_message(tmp_path: Path) -> None:
+def started(*command: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).resolve().parent.parent
     path = os.pathsep.join([str(root), str(root / "tests")])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    call = [sys.executable, *command]
+    return subprocess.run(call, capture_output=True, text=True, cwd=root, env=environment, check=False)
+
+
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+def test_what_the_first_process_alone_knows_is_the_one_message(tmp_path: Path) -> None:
+    wrong = ["data=mnist", f"data.root={tmp_path}/nowhere", f"folder={tmp_path}/run"]
+    done = started(*TORCHRUN, "-m", "experiments.run", *wrong)
+    assert done.returncode != 0
+    ours = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(ours) == 1, done.stderr
+    assert f"{tmp_path}/nowhere" in ours[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_torchrun_leaves_one_set_of_files_and_one_message(tmp_path: Path) -> None:
     command = ["-m", "experiments.run", *TINY, f"folder={tmp_path}"]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launch, *command], capture_output=True, text=True, cwd=root, env=environment, check=False
-    )
+    done = started(*TORCHRUN, *command)
     assert done.returncode != 0
     ours = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(ours) == 1, done.stderr
@@ -280,9 +295,7 @@ def test_torchrun_leaves_one_set_of_files_and_one_message(tmp_path: Path) -> Non
     assert str(tmp_path / "chain-0.pt") in ours[0]
     assert "epoch 1/6: free energy" in done.stderr
     assert len(history.read(tmp_path / "history.csv")) == 4
-    again = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, cwd=root, env=environment, check=False
-    )
+    again = started(*command)
     assert again.returncode == 0, again.stderr
     assert "going on from epoch 4 of 6" in again.stderr
     assert json.loads((tmp_path / "metrics.json").read_text())["processes"] == 1

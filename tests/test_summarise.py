@@ -163,7 +163,19 @@ def test_nothing_in_a_folder_is_run(root, tmp_path):
     assert "prior=system" in said
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"validation": 3}', '{"validation": {"error": "x"}}'])
+DAMAGED = [
+    "",
+    "{",
+    "[]",
+    '{"validation": 3}',
+    '{"validation": {"error": "x"}}',
+    '{"validation": {"error": NaN}}',
+    '{"validation": {"error": 2.0, "nll": "x"}}',
+    '{"validation": {"error": 2.0}, "train_seconds": null}',
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_metrics_are_named_and_the_rest_is_shown(root, content):
     (root / "b" / "metrics.json").write_text(content)
     said = summarise.summarise(root)

@@ -128,7 +128,7 @@ class OnDisk:
         for array in (x, y):
             _expect_random_reads(array)
         train = Split(cast(Tensor, self._inputs(x[:N])), cast(Tensor, self._targets(y[:N])))
-        validation = self._held(self.x, x[N:], y[N:]) if self.validation else None
+        validation = self._held(self.x, x[N:], y[N:], begin=N) if self.validation else None
         test = None
         if self.test_x is not None and self.test_y is not None:
             test_x, test_y, largest = self._open(self.test_x, self.test_y)
@@ -170,8 +170,8 @@ class OnDisk:
     def _targets(self, array: Array) -> Mapped:
         return Mapped(array, torch.int64 if self.task == "classification" else torch.float32)
 
-    def _held(self, path: str, x: Array, y: Array) -> Split:
-        _check_finite(path, x)
+    def _held(self, path: str, x: Array, y: Array, begin: int = 0) -> Split:
+        _check_finite(path, x, begin)
         return Split(self._inputs(x)[:], self._targets(y)[:])
 
 
@@ -182,13 +182,16 @@ def mapped(path: Path | str) -> Array:
         BadFileError: A file that is missing, damaged, of another format, or not of real numbers.
     """
     path = Path(path)
+    if path.suffix == ".npz":
+        raise idx.BadFileError(str(path), "an archive of arrays", "one array, a .npy or IDX file")
     if path.suffix != ".npy":
         return idx.mapped(path)
     expected = "a .npy file of real numbers"
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise idx.BadFileError(str(path), f"a file that cannot be read ({error})", expected) from error
+        reason = "not in the .npy format" if "pickle" in str(error) else error
+        raise idx.BadFileError(str(path), f"a file that cannot be read ({reason})", expected) from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
         raise idx.BadFileError(str(path), f"{getattr(array, 'dtype', type(array).__name__)}", expected)
     return array
@@ -208,10 +211,14 @@ def _check_labels(path: str, largest: int, spec: Spec) -> None:
         raise ValueError(f"{path} holds the label {largest}; labels run from 0 to {spec.outputs - 1}")
 
 
-def _check_finite(path: str, array: Array) -> None:
+def _check_finite(path: str, array: Array, first: int = 0) -> None:
+    """ValueError for a value that is no finite float32; `first` is the array's first row in the file."""
     rows = max(1, BLOCK * len(array) // max(1, array.nbytes))
     for begin in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
-        finite = np.isfinite(array[begin : begin + rows])
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(array[begin : begin + rows].astype(np.float32))
         if not finite.all():
             row = begin + int(np.argwhere(~finite)[0][0])
-            raise ValueError(f"{path} holds a value that is not finite in row {row}")
+            value = array[(row, *np.argwhere(~finite)[0][1:])]
+            kind = "no finite number" if not np.isfinite(value) else "too large for float32"
+            raise ValueError(f"{path} holds {value} in row {first + row}, which is {kind}")
