@@ -28,7 +28,7 @@ from pyrobbb.history import Epoch
 from pyrobbb.progress import Silent
 from pyrobbb.run import Run
 
-GROWTH = 1.02  # of the memory after the first epoch; beyond it, memory is not constant
+GROWTH = 1.02  # of the memory after a tenth; beyond it, memory is not constant
 
 
 def small(seed: int = 0) -> Run:
@@ -66,6 +66,7 @@ class Watch(Silent):
     def __init__(self, minutes: float) -> None:
         self.minutes, self.began, self.said = minutes, 0.0, 0
         self.seen: list[float] = []
+        self.early = 0  # epochs of the first tenth
 
     def epoch(self, row: Epoch) -> None:
         self.began = self.began or monotonic()  # from the first epoch: compiling takes long
@@ -74,6 +75,7 @@ class Watch(Silent):
         if spent >= self.said * self.minutes / 10:
             self.said += 1
             own = f"{anonymous():.1f} MB of it anonymous"
+            self.early = self.early or (row.epoch if self.said == 2 else 0)
             print(f"  {spent:.0f} min, epoch {row.epoch}: {self.seen[-1]:.1f} MB, {own}", flush=True)
         if spent >= self.minutes:
             raise TimeoutError
@@ -88,11 +90,12 @@ def training(minutes: float) -> str:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, suppress(TimeoutError):
         run.execute(folder, watch)
-    first, last, most = watch.seen[0], watch.seen[-1], max(watch.seen)
-    assert most < GROWTH * first, f"memory grew: {first:.1f} MB after the first epoch, then {most:.1f}"
+    begin = max(watch.early - 1, 0)
+    first, early, most = watch.seen[0], watch.seen[begin], max(watch.seen[begin:])
+    assert most < GROWTH * early, f"memory grew: {early:.1f} MB after a tenth of the time, then {most:.1f}"
     return (
-        f"{len(watch.seen):,} epochs in {minutes:g} min: {first:.1f} MB after the first, {last:.1f} MB after "
-        f"the last, {most:.1f} MB at most"
+        f"{len(watch.seen):,} epochs in {minutes:g} min: {first:.1f} MB after the first, {early:.1f} MB after "
+        f"a tenth of the time, {watch.seen[-1]:.1f} MB after the last, from then on {most:.1f} MB at most"
     )
 
 

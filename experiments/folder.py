@@ -101,13 +101,9 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ConfigError(f"{path} is missing: the run is not finished") from error
     except ValueError as error:
-        raise ConfigError(
-            f"{path} is damaged ({error}); without it the same command makes it again"
-        ) from error
+        raise ConfigError(f"{path} is damaged ({error}); {AGAIN}") from error
     if not isinstance(content, dict) or not content:
-        raise ConfigError(
-            f"{path} is damaged (no numbers by name); without it the same command makes it again"
-        )
+        raise ConfigError(f"{path} is damaged (no numbers by name); {AGAIN}")
     return content
 
 
