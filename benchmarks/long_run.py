@@ -94,7 +94,7 @@ def training(minutes: float) -> str:
     first, early, most = watch.seen[0], watch.seen[begin], max(watch.seen[begin:])
     assert most < GROWTH * early, f"memory grew: {early:.1f} MB after a tenth of the time, then {most:.1f}"
     return (
-        f"{len(watch.seen):,} epochs in {minutes:g} min: {first:.1f} MB after the first, {early:.1f} MB after "
+        f"{len(watch.seen):,} epochs in {minutes:g} min: {first:.1f} MB after the first, {early:.1f} after "
         f"a tenth of the time, {watch.seen[-1]:.1f} MB after the last, from then on {most:.1f} MB at most"
     )
 
