@@ -154,7 +154,7 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
     monkeypatch.setattr("pyrobbb.inference.Training._run_epoch", lambda self: pytest.fail("trained again"))
     table1.main(tmp_path, part)
     assert json.loads((target / "table1.json").read_text()) == cells
-    with pytest.raises(ConfigError, match="holds a run with another configuration of"):
+    with pytest.raises(ConfigError, match="holds a run with another configuration"):
         table1.main(tmp_path, [*part, "rows=[sgd]", "batch_size=45"])
 
 

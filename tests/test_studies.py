@@ -210,7 +210,7 @@ def test_training_choices_runs_its_lines(tmp_path, capsys):
     with (tmp_path / "curves.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == len(results)
     printed = capsys.readouterr().out
-    assert "A19: " in printed
+    assert "error with the whole KL on every minibatch / with KL/M, by epoch: " in printed
     every = {name for group in training_choices.GROUPS.values() for name in group}
     assert len({training_choices.folder_name(name) for name in every}) == len(every)
 
