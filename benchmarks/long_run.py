@@ -64,18 +64,17 @@ class Watch(Silent):
     """Notes the memory after each epoch, says it ten times, and ends the training when its time is over."""
 
     def __init__(self, minutes: float) -> None:
-        self.minutes, self.began, self.said = minutes, 0.0, 0
+        self.minutes, self.began = minutes, 0.0
         self.seen: list[float] = []
-        self.early = 0  # epochs of the first tenth
+        self.said: list[int] = []  # the epochs after which it was said
 
     def epoch(self, row: Epoch) -> None:
         self.began = self.began or monotonic()  # from the first epoch: compiling takes long
         self.seen.append(resident())
         spent = (monotonic() - self.began) / 60
-        if spent >= self.said * self.minutes / 10:
-            self.said += 1
+        if spent >= len(self.said) * self.minutes / 10:
+            self.said.append(row.epoch)
             own = f"{anonymous():.1f} MB of it anonymous"
-            self.early = self.early or (row.epoch if self.said == 2 else 0)
             print(f"  {spent:.0f} min, epoch {row.epoch}: {self.seen[-1]:.1f} MB, {own}", flush=True)
         if spent >= self.minutes:
             raise TimeoutError
@@ -90,8 +89,8 @@ def training(minutes: float) -> str:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, suppress(TimeoutError):
         run.execute(folder, watch)
-    begin = max(watch.early - 1, 0)
-    first, early, most = watch.seen[0], watch.seen[begin], max(watch.seen[begin:])
+    later = watch.seen[watch.said[1] - 1 :]
+    first, early, most = watch.seen[0], later[0], max(later)
     assert most < GROWTH * early, f"memory grew: {early:.1f} MB after a tenth of the time, then {most:.1f}"
     return (
         f"{len(watch.seen):,} epochs in {minutes:g} min: {first:.1f} MB after the first, {early:.1f} after "

@@ -36,8 +36,6 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         ValueError, OSError: If a file is damaged or absent.
     """
     folder = Path(folder)
-    if not (folder / "config.yaml").is_file():
-        raise ConfigError(f"folder: {folder} is no run folder, for it has no config.yaml")
     config = read_config(folder / "config.yaml")
     if not isinstance(config.get("prior"), dict):
         raise ConfigError(f"{folder / 'config.yaml'} is no configuration of a run: it lacks prior")

@@ -17,22 +17,24 @@ from pyrobbb.run import Run
 
 NOT_OF_THE_RUN = ("experiment", "name", "folder")
 NOT_IN_FOLDER_NAME = (*NOT_OF_THE_RUN, "device", "data.root", "checkpoint_seconds")
-
-
-REQUIRED = {
-    field.name for field in fields(Run) if field.default is MISSING and field.default_factory is MISSING
-}
+KNOWN = {field.name for field in fields(Run)}
+REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
 
 
 class ConfigError(ValueError):
     """A configuration that makes no run; the message names the key."""
 
 
-def innermost(error: BaseException) -> str:
-    """The first cause of an exception, on one line."""
+def first_cause(error: BaseException) -> BaseException:
+    """The exception with which a chain of them began."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return " ".join(str(error).split())
+    return error
+
+
+def innermost(error: BaseException) -> str:
+    """The first cause of an exception, on one line."""
+    return " ".join(str(first_cause(error)).split())
 
 
 def register_resolvers() -> None:
@@ -67,10 +69,9 @@ def build(config: DictConfig) -> Run:
         except OmegaConfBaseException as error:
             raise ConfigError(f"{key!s}: {innermost(error)}") from error
         _check_partial(str(key), parts[str(key)])
-    known = {field.name for field in fields(Run)}
-    strange, missing = sorted(parts.keys() - known), sorted(REQUIRED - parts.keys())
+    strange, missing = sorted(parts.keys() - KNOWN), sorted(REQUIRED - parts.keys())
     if strange:
-        raise ConfigError(f"{strange[0]}: a run has no such key; it has {', '.join(sorted(known))}")
+        raise ConfigError(f"{strange[0]}: a run has no such key; it has {', '.join(sorted(KNOWN))}")
     if missing:
         raise ConfigError(f"{missing[0]}: the configuration lacks this key; is `run` among its defaults?")
     try:
@@ -88,9 +89,7 @@ def _instantiate(part: Any) -> Any:
 def explain(key: str, error: Exception) -> str:
     """One line from Hydra's chain of exceptions: the key, and the innermost reason."""
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
+    cause = first_cause(error)
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
     where = f"{key}.{full}" if full and full != key else key
     return f"{where}: {reason}"

@@ -16,8 +16,6 @@ from pyrobbb.files import make_folder, write_text
 
 # where and how fast a run is computed, and which of a bandit's arms, each of which has files of its own
 FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together", "threads", "arms")
-
-
 AGAIN = "remove it, and the same command makes it again"
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
@@ -78,14 +76,34 @@ def read_config(path: Path) -> dict[str, Any]:
     """The content of a `config.yaml`, as plain values.
 
     Raises:
-        ConfigError: If it is no YAML, holds Python objects, or is no mapping.
+        ConfigError: If it is not there, is no YAML, holds Python objects, or is no mapping.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        reason = f"{path.parent} is no run folder, for it has no {path.name}"
+        raise ConfigError(f"folder: {reason}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no configuration: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is no configuration")
+    return content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a run left in a `.json` file; nothing if it is not there.
+
+    Raises:
+        ConfigError: If it is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged ({error}); {AGAIN}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is damaged (no values by name); {AGAIN}")
     return content
 
 
@@ -95,16 +113,10 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: If `metrics.json` is missing or damaged.
     """
-    path = folder / "metrics.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path} is missing: the run is not finished") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is damaged ({error}); {AGAIN}") from error
-    if not isinstance(content, dict) or not content:
-        raise ConfigError(f"{path} is damaged (no numbers by name); {AGAIN}")
-    return content
+    found = read_json(folder / "metrics.json")
+    if not found:
+        raise ConfigError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
+    return found
 
 
 def differences(config: DictConfig) -> list[str]:

@@ -24,7 +24,17 @@ import torch
 
 from experiments.build import ConfigError
 from experiments.compose import compose
-from experiments.points import Fitted, Result, changed, command, fit_points, settings, table
+from experiments.points import (
+    Fitted,
+    Result,
+    changed,
+    command,
+    fit_points,
+    mean_sd,
+    of_seeds,
+    settings,
+    table,
+)
 from pyrobbb.figures.style import save
 from pyrobbb.figures.trade_off import Path as Line
 from pyrobbb.figures.trade_off import trade_off
@@ -130,20 +140,12 @@ def report(results: dict[tuple[Setting, int], Result], batch_size: int = 128) ->
             rows.append([*row, *["not finite"] * 7, "-"])
             continue
         objective = np.mean([value["objective"] for value in values])
-        row += [_mean_sd(values, "free_energy", 3), f"{objective * batch_size:.0f}"]
+        row += [mean_sd([v["free_energy"] for v in values], 3), f"{objective * batch_size:.0f}"]
         for name, digits in (("error", 2), ("nll", 4), ("ece", 4), ("above_noise", 1), ("scale", 5)):
-            row.append(_mean_sd(values, name, digits))
+            row.append(mean_sd([v[name] for v in values], digits))
         theirs = PROTOTYPE.get(setting)
         rows.append([*row, "-" if theirs is None else f"{theirs[0]}, {theirs[1]} %"])
-    seeds = sorted({seed for _, seed in results})
-    which = f"seeds {', '.join(map(str, seeds))}; mean ± standard deviation over them"
-    return table(head, rows) + "\n" + (which if len(seeds) > 1 else f"seed {seeds[0]}")
-
-
-def _mean_sd(values: Sequence[Result], name: str, digits: int) -> str:
-    array = np.array([value[name] for value in values])
-    mean = f"{array.mean():.{digits}f}"
-    return mean if len(array) == 1 else f"{mean} ± {array.std(ddof=1):.{digits}f}"
+    return f"{table(head, rows)}\n{of_seeds(sorted({seed for _, seed in results}))}"
 
 
 def write_csv(path: Path, results: dict[tuple[Setting, int], Result]) -> None:

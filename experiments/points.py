@@ -18,11 +18,12 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import hydra.utils
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.build import ConfigError, build
-from experiments.folder import claimed
+from experiments.folder import claimed, read_json
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.device import best_device
@@ -104,11 +105,8 @@ def fit_point(
     """
     run = build(config)
     with claimed(config) as folder:
-        path = folder / "result.json"
-        if path.exists():
-            found: Result = json.loads(path.read_text(encoding="utf-8"))
-            return found
-        return _fit(run, config, measure, progress, keep)
+        found = read_json(folder / "result.json")
+        return found or _fit(run, config, measure, progress, keep)
 
 
 def _fit(
@@ -172,6 +170,19 @@ def load(config: DictConfig) -> Dataset:
 def _load(config: str) -> Dataset:
     data: Dataset = hydra.utils.instantiate(json.loads(config)).load()
     return data
+
+
+def mean_sd(values: Sequence[float], digits: int) -> str:
+    """Mean and standard deviation (n - 1) over seeds, `1.83 ± 0.05`; a single value shows no spread."""
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def of_seeds(seeds: Iterable[int]) -> str:
+    """The line under a table made with `mean_sd`: of which seeds it is."""
+    words = [str(seed) for seed in seeds]
+    spread = "; mean ± standard deviation over them"
+    return f"seeds {', '.join(words)}{spread}" if len(words) > 1 else f"seed {words[0]}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from experiments.build import ConfigError, build, register_resolvers
+from experiments.build import build, register_resolvers
 from experiments.folder import read_config
 from experiments.trust import check_trusted
 from pyrobbb import checkpoint
@@ -43,8 +43,6 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
     """
     folder = Path(folder)
     path = folder / "config.yaml"
-    if not path.is_file():
-        raise ConfigError(f"folder: {folder} is no run folder, for it has no config.yaml")
     register_resolvers()
     content = read_config(path)
     if not trust:

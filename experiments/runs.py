@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import FREE_TO_CHANGE, flat, read_config
+from experiments.folder import FREE_TO_CHANGE, flat, read_config, read_json
 from experiments.sweep import ERROR, objective
 from pyrobbb import history
 
@@ -70,14 +70,14 @@ def find(root: Path) -> list[RunFolder]:
 def _read(folder: Path) -> RunFolder | None:
     """The run in `folder`; None if what lies there is no run (a study's point, a bandit)."""
     try:
-        left = _json(folder / ERROR)
+        left = read_json(folder / ERROR)
         path = folder / "config.yaml"
         asked = read_config(path) if path.exists() else left.get("config", {})
         if not isinstance(asked, dict) or (folder / "result.json").exists():
             return None
         if not asked.keys() >= OF_A_RUN and "error" not in left:
             return None
-        metrics = _json(folder / "metrics.json")
+        metrics = read_json(folder / "metrics.json")
         if metrics:
             _check_numbers(metrics)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -98,15 +98,6 @@ def _check_numbers(metrics: dict[str, Any]) -> None:
     for what, number in shown.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
             raise ValueError(f"{what} is {number!r}, no finite number")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} holds no object")
-    return found
 
 
 def _epoch(folder: Path) -> int:

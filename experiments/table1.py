@@ -12,7 +12,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from experiments.build import ConfigError, build
 from experiments.compose import command_line, compose
 from experiments.folder import claimed, read_metrics
 from experiments.mnist_figures import error_by_epoch, weights_by_method
-from experiments.points import settings, table
+from experiments.points import mean_sd, settings, table
 from experiments.reopen import reopen
 from pyrobbb import figures, history
 from pyrobbb.files import write_text
@@ -118,10 +118,10 @@ def report(cells: list[Cell], part: Part) -> str:
             own = [c for c in cells if (c["row"], c["width"]) == (name, width)]
             numbers = (rows[name].reported.get(s, {}).get(width) for s in sources)
             given = ["-" if number is None else f"{number:.2f}" for number in numbers]
-            ours = (_spread([c["metrics"][p]["error"] for c in own]) for p in ("test", "validation"))
+            ours = (mean_sd([c["metrics"][p]["error"] for c in own], 2) for p in ("test", "validation"))
             of_mean = [c["metrics"]["test"].get("error_mean_weights") for c in own]
-            means = "-" if None in of_mean else _spread(of_mean)
-            tail = _spread([mean(c["validation_errors"][-20:]) for c in own])
+            means = "-" if None in of_mean else mean_sd(of_mean, 2)
+            tail = mean_sd([mean(c["validation_errors"][-20:]) for c in own], 2)
             minutes = mean(c["metrics"]["train_seconds"] for c in own) / 60
             test, validation = ours
             cells_ = [rows[name].title, width, *given, test, means, validation, tail, f"{minutes:.1f}"]
@@ -135,10 +135,6 @@ def report(cells: list[Cell], part: Part) -> str:
         f'"last 20 epochs" is the mean validation error over them, of {part.validation_draws} draws each.'
     )
     return f"{title}\n{table(head, lines)}"
-
-
-def _spread(values: list[float]) -> str:
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def gaps(cells: list[Cell], part: Part) -> str:

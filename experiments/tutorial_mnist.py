@@ -27,9 +27,9 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from experiments.compose import compose
-from experiments.folder import claim
+from experiments.folder import claim, read_json
 from experiments.odd_images import SIDE, cat, letter, rotated
-from experiments.points import Fitted, Result, command, fit_point, load, settings, table
+from experiments.points import Fitted, Result, command, fit_point, load, mean_sd, of_seeds, settings, table
 from models.mlp import perceptron
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.detection import auroc
@@ -119,8 +119,8 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
     claim(config)
     claim(OmegaConf.create({**plain, "folder": str(folder / "mlp")}))
     path = folder / "results.json"
-    if path.exists():
-        found: Result = json.loads(path.read_text(encoding="utf-8"))
+    found = read_json(path)
+    if found:
         return found
     others = compose("tutorial_mnist", [*overrides, *_other_data(chosen)], folder=folder / "bnn")
     data, fashion = load(config.data), load(others.data)
@@ -244,7 +244,7 @@ def report(results: dict[int, Result]) -> str:
     printed["bnn_accuracy"] = None
     for key, name in names.items():
         theirs = printed[key]
-        ours = _mean_sd(
+        ours = mean_sd(
             [r["scores"][key] for r in results.values()], 4 if "nll" in key or "loss" in key else 2
         )
         lines.append((name, "-" if theirs is None else f"{theirs:g}", ours))
@@ -259,23 +259,15 @@ def report(results: dict[int, Result]) -> str:
         "printed": "printed as entropy",
     }
     rows = [
-        (name, *(_mean_sd([r["uncertainty"][name][k] for r in results.values()], 4) for k in kinds))
+        (name, *(mean_sd([r["uncertainty"][name][k] for r in results.values()], 4) for k in kinds))
         for name in first["uncertainty"]
     ]
     tutorial = (f"{NOISE}, tutorial", "0.1446", *["-"] * 5, "0.9909")
     blocks += ["entropies in bits (at most 3.3219):", table(("inputs", *kinds.values()), [*rows, tutorial])]
-    areas = [(n, _mean_sd([r["auroc"][n] for r in results.values()], 4)) for n in first["auroc"]]
+    areas = [(n, mean_sd([r["auroc"][n] for r in results.values()], 4)) for n in first["auroc"]]
     blocks.append(table((f"AUROC, {FASHION} from {DIGITS} by", "ours"), areas))
-    which = ", ".join(map(str, results))
-    blocks.append(
-        f"seeds {which}; mean ± standard deviation over them" if len(results) > 1 else f"seed {which}"
-    )
+    blocks.append(of_seeds(results))
     return "\n".join(blocks)
-
-
-def _mean_sd(values: Sequence[float], digits: int) -> str:
-    mean = f"{np.mean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
 
 
 def figures(folder: Path, target: Path) -> None:

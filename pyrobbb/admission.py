@@ -74,31 +74,26 @@ def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, ep
             "schedule ReduceLROnPlateau follows a measured value, and rates here follow the epoch alone; "
             "take one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
         )
+    name = type(trial).__name__
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the optimiser has not stepped
         for epoch in range(1, epochs + 1):
             try:
                 trial.step()
             except Exception as error:
-                name = type(trial).__name__
                 raise ValueError(f"schedule {name} fails after epoch {epoch}: {error}") from error
-            rate = min((float(group["lr"]) for group in optimizer.param_groups), key=_soundness)
-            if not 0 <= rate < math.inf:
-                name = type(trial).__name__
-                raise ValueError(
-                    f"schedule {name} makes the learning rate {rate:g} after epoch {epoch}; it must be "
-                    f"finite and not below 0"
-                )
-    for group, kept in zip(optimizer.param_groups, before, strict=True):
+            for rate in (float(group["lr"]) for group in optimizer.param_groups):
+                if not 0 <= rate < math.inf:
+                    raise ValueError(
+                        f"schedule {name} makes the learning rate {rate:g} after epoch {epoch}; it must be "
+                        f"finite and not below 0"
+                    )
+    for group, kept in zip(optimizer.param_groups, before, strict=True):  # as if it had not been tried
         for key in group.keys() - kept.keys() - {"params"}:
             del group[key]
         group.update(kept)
     schedule: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
     return schedule
-
-
-def _soundness(rate: float) -> bool:
-    return 0 <= rate < math.inf
 
 
 def check_tensors(data: Dataset) -> None:

@@ -24,7 +24,7 @@ def best_device(device: str | None = None) -> torch.device:
     try:
         if chosen.type not in ("cpu", "cuda"):
             torch.zeros(1, device=chosen).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch's, for want of a backend
         raise ValueError(
             f"device {device!r} cannot be used ({str(error).splitlines()[0]}); use device=cpu"
         ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import monotonic, perf_counter
 from types import NoneType
@@ -176,6 +176,11 @@ class Training:
             say=self.progress.say,
             ranks=self.ranks,
         )
+
+    @cached_property
+    def digest(self) -> str:
+        """Which training data these are, for checkpoints: they are read for it once."""
+        return self.train.digest()
 
     @property
     def checkpoint_path(self) -> Path | None:

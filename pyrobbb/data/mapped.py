@@ -216,9 +216,9 @@ def _check_finite(path: str, array: Array, first: int = 0) -> None:
     rows = max(1, BLOCK * len(array) // max(1, array.nbytes))
     for begin in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
         with np.errstate(over="ignore"):
-            finite = np.isfinite(array[begin : begin + rows].astype(np.float32))
+            finite = np.isfinite(array[begin : begin + rows].astype(np.float32, copy=False))
         if not finite.all():
-            row = begin + int(np.argwhere(~finite)[0][0])
-            value = array[(row, *np.argwhere(~finite)[0][1:])]
+            row, *column = np.argwhere(~finite)[0] + [begin, *[0] * (array.ndim - 1)]
+            value = array[(row, *column)]
             kind = "no finite number" if not np.isfinite(value) else "too large for float32"
             raise ValueError(f"{path} holds {value} in row {first + row}, which is {kind}")
