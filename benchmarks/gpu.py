@@ -133,7 +133,7 @@ class _Ends(Silent):
 def paper_table(folder: Path) -> dict[str, Any]:
     """Table 1 in full; minutes of training of all its cells, and of this call."""
     began = perf_counter()
-    table1.main(folder, ["form=full", "device=cuda"])
+    table1.main(["form=full", "device=cuda", f"folder={folder}"])
     cells = json.loads((folder / "full" / "table1.json").read_text(encoding="utf-8"))
     seconds = sum(cell["metrics"]["train_seconds"] for cell in cells)
     return {

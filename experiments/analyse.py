@@ -11,17 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hydra.utils
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from experiments.build import ConfigError
+from experiments.build import ConfigError, component
 from experiments.folder import read_config, read_metrics
 from experiments.trust import check_trusted
 from pyrobbb import arviz_io, history
 from pyrobbb import figures as draw
 from pyrobbb.priors import Prior
+
+# parameters unlike each other in name and fan-in: a prior that treats them alike treats all alike
+PROBES = (("0.weight", (2, 3)), ("2.weight", (2, 7)), ("4.bias", (2,)))
 
 
 def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
@@ -87,19 +89,18 @@ def _learning_curves(folder: Path) -> Figure:
 
 def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """The density of one weight, where all weights have the same prior."""
-    prior: Prior = hydra.utils.instantiate(config)
-    laws = [prior.distribution(name, torch.zeros(shape)) for name, shape in _probes()]
-    kinds = {repr(getattr(law, "base_dist", None)) for law in laws}
-    if len(kinds) > 1 or laws[0] is None:
+    prior: Prior = component("prior", config)
+    at = torch.linspace(-1.0, 1.0, 9)
+    found = []
+    for name, shape in PROBES:
+        law = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
+        if law is None:
+            return None
+        found.append(torch.stack([law.log_prob(torch.full(shape, float(w))).flatten()[0] for w in at]))
+    if not all(torch.allclose(found[0], other) for other in found[1:]):
         return None
-    law = prior.distribution("weight", torch.zeros(1))
-    assert law is not None
-    return lambda w: np.exp(law.base_dist.expand(w.shape).log_prob(torch.as_tensor(w)).numpy())
-
-
-def _probes() -> list[tuple[str, tuple[int, ...]]]:
-    """Parameters unlike each other in name and fan-in: a prior that treats them alike treats all alike."""
-    return [("0.weight", (1,)), ("4.bias", (1,)), ("2.weight", (1,))]
+    one: Any = prior.distribution("weight", torch.zeros(1))
+    return lambda w: np.exp(one.base_dist.expand(w.shape).log_prob(torch.as_tensor(w)).numpy())
 
 
 def _of_classes(test: Any) -> dict[str, Figure]:

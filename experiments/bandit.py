@@ -3,32 +3,31 @@
 `python -m experiments.bandit [setting=paper|showdown] [key=value ...]` plays every arm, or goes on from its
 checkpoint, and writes `metrics.json`, the regret of each run (`regret.csv`) and `regret.png`.
 `report=true` plays nothing: it reads the checkpoints as they are and reports on the steps done so far.
+The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml`.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from time import monotonic
 from typing import Any
 
-import hydra.utils
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
-from torch import Tensor, nn
+from torch import nn
 
-from experiments.build import ConfigError, register_resolvers
-from experiments.folder import claim
-from experiments.targets import verdict
+from experiments import schema
+from experiments.build import ConfigError, component, register_resolvers
+from experiments.command import command
+from experiments.folder import claim, claimed
+from experiments.regret import write
 from models.mlp import perceptron
-from pyrobbb import checkpoint
+from pyrobbb import checks
 from pyrobbb.bandits import (
     Agent,
     EpsilonGreedy,
@@ -41,22 +40,11 @@ from pyrobbb.bandits import (
     ThompsonSampling,
 )
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.figures.cumulative_regret import cumulative_regret
-from pyrobbb.figures.style import save
-from pyrobbb.files import locked, replacing, write_text
+from pyrobbb.files import locked
 from pyrobbb.isolation import isolated
 
+ARMS = ("thompson", "greedy")
 CONFIGS = {"paper": "bandit", "showdown": "bandit_showdown"}
-UNIFORM, NEVER, ALWAYS = 4.910143, 2.589857, 7.230428  # expected regret per step, from the table's counts
-MARKS = (100, 500, 1000, 2000, 5000, 20_000, 40_000, 49_800, 50_000)
-SHOWDOWN_README = {"BBB": 26.9, "NeuralLinear": 11.1, "LinFullPost": 8.6}  # % of uniform's regret, one run
-SOURCES = """\
-Other people's cumulative regret (realised, mean over runs) at 1000 / 5000 / 20,000 / 49,800 steps:
-  paper, Fig. 6: no numbers; its axis has 1000 and 10,000, BbB ends lowest, then 1 %, then 5 %
-  saxena-mayur, lr 1e-4: BbB 1359/3042/5339/6714   greedy 2152/7831/19,510/39,687
-  saxena-mayur, lr 1e-5: BbB 1549/5140/7836/9705   greedy 1162/2522/4288/5274   1 % 1302/3008/7588/15,585
-                         5 % 1466/4718/14,532/34,605
-  JINKEHE at 20,000:     BbB 6872   greedy 10,781   1 % 11,787   5 % 18,277"""
 
 
 def network(config: DictConfig, environment: Mushroom) -> nn.Module:
@@ -76,18 +64,19 @@ def make_agent(arm: str, config: DictConfig, environment: Mushroom) -> tuple[Age
     """The agent of an arm, and the seed of each of its runs.
 
     Raises:
-        ConfigError: An arm that is not there.
+        ConfigError: A component that cannot be made.
+        ValueError: A component or number that does not fit.
     """
     seeds = list(config.seeds)
     options: dict[str, Any] = {
         name: config[name] for name in ("capacity", "batch_size", "updates", "every", "pulls", "kl_over")
     }
-    likelihood = hydra.utils.instantiate(config.likelihood)
+    likelihood = component("likelihood", config.likelihood)
     sizes = (environment.features, environment.actions)
     if arm == "thompson":
         with isolated(seeds[0]):
             net = network(config, environment)
-        prior, make_guide = hydra.utils.instantiate(config.prior), hydra.utils.instantiate(config.guide)
+        prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
         model = BayesianNetwork(net, prior, likelihood, config.capacity)
         learner = StackedMeanField(
             model,
@@ -98,16 +87,14 @@ def make_agent(arm: str, config: DictConfig, environment: Mushroom) -> tuple[Age
             compiled=config.compiled,
         )
         return ThompsonSampling(learner, *sizes, seeds, draws=config.draws, **options), seeds
-    if arm == "greedy":
-        epsilons = [e for e in config.epsilons for _ in seeds]
-        seeds = seeds * len(config.epsilons)
-        nets = []
-        for seed in seeds:
-            with isolated(seed):
-                nets.append(network(config, environment))
-        plain = StackedNetworks(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
-        return EpsilonGreedy(plain, *sizes, seeds, epsilon=epsilons, **options), seeds
-    raise ConfigError(f"arms must be thompson or greedy, got {arm!r}")
+    epsilons = [e for e in config.epsilons for _ in seeds]
+    seeds = seeds * len(config.epsilons)
+    nets = []
+    for seed in seeds:
+        with isolated(seed):
+            nets.append(network(config, environment))
+    plain = StackedNetworks(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
+    return EpsilonGreedy(plain, *sizes, seeds, epsilon=epsilons, **options), seeds
 
 
 def play(arm: str, config: DictConfig, folder: Path) -> None:
@@ -139,128 +126,6 @@ def play(arm: str, config: DictConfig, folder: Path) -> None:
     game.run(progress)
 
 
-def agents(config: DictConfig, folder: Path) -> tuple[dict[str, Games], dict[str, float]]:
-    """What has been played so far, one entry per agent; and interactions per second of each arm."""
-    found, rates = {}, {}
-    count = len(config.seeds)
-    for arm in config.arms:
-        path = folder / f"{arm}.pt"
-        newest = checkpoint.load_newest(path)
-        if newest is None:
-            continue
-        state, _ = newest
-        names = ["Bayes by Backprop"]
-        if arm == "greedy":
-            names = ["greedy" if e == 0 else f"{100 * e:g} % greedy" for e in config.epsilons]
-        rates[arm] = state["rounds"] * state["expected"].shape[0] / state["seconds"]
-        for i, name in enumerate(names):
-            rows = slice(i * count, (i + 1) * count)
-            expected, realised, actions = (state[key][rows] for key in ("expected", "realised", "actions"))
-            found[name] = Games(expected, realised, actions, rounds=state["rounds"])
-    return found, rates
-
-
-def summary(found: dict[str, Games]) -> dict[str, Any]:
-    """Regret at some steps, of the last fifth, and what was eaten early: of each run."""
-    result = {}
-    for name, games in found.items():
-        expected, realised = games.cumulative(), games.cumulative(realised=True)
-        at = [t for t in (*MARKS, games.rounds) if t <= games.rounds]
-        last = games.rounds // 5
-        result[name] = {
-            "steps": games.rounds,
-            "expected": {t: expected[:, t - 1].tolist() for t in at},
-            "realised": {t: realised[:, t - 1].tolist() for t in at},
-            "expected in the last fifth": (expected[:, -1] - expected[:, -1 - last]).tolist(),
-            "eaten in the first 50": games.actions[:, :50].sum(dim=1).tolist(),
-            "eaten in the first 1000": games.actions[:, :1000].sum(dim=1).tolist(),
-            "percent of uniform": (100 * expected[:, -1] / (UNIFORM * games.rounds)).tolist(),
-            "percent of uniform, realised": (100 * realised[:, -1] / (UNIFORM * games.rounds)).tolist(),
-        }
-    return result
-
-
-def targets(results: dict[str, Any]) -> list[str]:
-    """What was asked of Bayes by Backprop in the paper's setting, as far as it has been played."""
-    found, lines = results.get("Bayes by Backprop"), []
-    if found is None:
-        return []
-    if 500 in found["expected"]:
-        regret, eaten = mean(found["expected"][500]), found["eaten in the first 50"]
-        lines.append(verdict("A22, expected regret after 500 steps (never eating: 1295)", regret, high=1295))
-        lines.append(verdict("A22, mushrooms eaten of the first 50, least of the runs", min(eaten), low=1))
-        lines.append(verdict("A22, the same, greatest", max(eaten), high=49))
-    if found["steps"] == 50_000:
-        lines.append(verdict("B8, expected regret", mean(found["expected"][50_000]), high=10_000))
-        lines.append(
-            verdict("B8, of that in the last fifth", mean(found["expected in the last fifth"]), high=1000)
-        )
-    return lines
-
-
-def _spread(values: Sequence[float]) -> str:
-    x = torch.tensor(values, dtype=torch.float64)
-    return f"{x.mean():,.0f} ({x.min():,.0f}-{x.max():,.0f})"
-
-
-def report(results: dict[str, Any], rates: dict[str, float], setting: str) -> str:
-    """Ours, with the spread over runs, beside the paper's and the sources'."""
-    lines = []
-    for name, found in results.items():
-        runs = len(found["eaten in the first 50"])
-        lines.append(f"{name}: {found['steps']:,} steps, {runs} runs; mean (least-greatest) over runs")
-        lines.append("    step    expected regret            realised regret")
-        for t, values in found["expected"].items():
-            lines.append(f"  {t:6,}    {_spread(values):26} {_spread(found['realised'][t])}")
-        lines.append(f"  in the last fifth   {_spread(found['expected in the last fifth'])}")
-        lines.append(f"  eaten in the first 50 {_spread(found['eaten in the first 50'])}")
-        percent, realised = (
-            torch.tensor(found[f"percent of uniform{which}"], dtype=torch.float64)
-            for which in ("", ", realised")
-        )
-        lines.append(
-            f"  {percent.mean():.1f} % of the regret of choosing at random (sd {_sd(percent):.1f}); "
-            f"realised {realised.mean():.1f} % (sd {_sd(realised):.1f})"
-        )
-    if setting == "showdown":
-        theirs = ", ".join(f"{k} {v}" for k, v in SHOWDOWN_README.items())
-        lines.append(f"Showdown's README, one run, realised, % of the regret at random: {theirs}")
-    else:
-        lines += [SOURCES, *targets(results)]
-        lines.append(f"never eat: {NEVER:.4f} per step; at random: {UNIFORM:.4f}; always eat: {ALWAYS:.4f}")
-    lines += [f"{arm}: {rate:.1f} interactions per second, all runs together" for arm, rate in rates.items()]
-    return "\n".join(lines)
-
-
-def _sd(x: Tensor) -> float:
-    return float(x.std()) if len(x) > 1 else 0.0
-
-
-def write(folder: Path, config: DictConfig) -> str:
-    """Figure, table and numbers of what has been played; returns the report."""
-    found, rates = agents(config, folder)
-    if not found:
-        return f"{folder}: nothing has been played yet"
-    results = summary(found)
-    figure = cumulative_regret(
-        {name: games.cumulative().numpy() for name, games in found.items()},
-        references={"never eat": NEVER, "at random": UNIFORM},
-        title=f"Mushroom bandit: cumulative regret, mean and range of {len(config.seeds)} runs",
-    )
-    save(figure, folder / "regret.png")
-    with replacing(folder / "regret.csv") as path, path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["agent", "seed", "step", "expected", "realised"])
-        for name, games in found.items():
-            expected, realised = games.cumulative(), games.cumulative(realised=True)
-            for i, seed in enumerate(config.seeds):
-                for t in range(99, games.rounds, 100):
-                    table.writerow([name, seed, t + 1, float(expected[i, t]), float(realised[i, t])])
-    content = {"agents": results, "interactions per second": rates}
-    write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-    return report(results, rates, config.setting)
-
-
 def configuration(arguments: Sequence[str]) -> DictConfig:
     """The declaration of a setting, changed by `key=value`.
 
@@ -268,6 +133,7 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
         ConfigError: A setting or key that is not there.
     """
     register_resolvers()
+    schema.register()
     setting = "paper"
     for argument in arguments:
         key, _, value = argument.partition("=")
@@ -276,20 +142,34 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
         raise ConfigError(f"setting must be one of {', '.join(CONFIGS)}, got {setting!r}")
     with initialize_config_dir(str(Path(__file__).parent.resolve()), version_base="1.3"):
         try:
-            return compose(CONFIGS[setting], list(arguments))
+            config = compose(CONFIGS[setting], list(arguments))
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(" ".join(str(error.__cause__ or error).split())) from error
+    for key in ("seeds", "arms", "epsilons"):
+        if not config[key]:
+            raise ConfigError(f"{key}: must name at least one, got []")
+    strange = [arm for arm in config.arms if arm not in ARMS]
+    if strange:
+        raise ConfigError(f"arms: must be some of {', '.join(ARMS)}, got {strange[0]!r}")
+    checks.count("threads", config.threads)
+    for epsilon in config.epsilons:
+        checks.between("epsilons", epsilon, 0, 1)
+    return config
 
 
 def main(arguments: Sequence[str]) -> None:
     """Play what has not been played, then report."""
     config = configuration([a for a in arguments if a != "report=true"])
-    folder = claim(config)
-    if "report=true" not in arguments:
+    folder = Path(config.folder)
+    if "report=true" in arguments:
+        if not any((folder / f"{arm}.pt").exists() for arm in ARMS):
+            raise ConfigError(f"folder: nothing has been played in {folder} yet")
+        claim(config)
+    else:
         before = torch.get_num_threads()
         torch.set_num_threads(config.threads)
         try:
-            with locked(folder):
+            with claimed(config), locked(folder):
                 for arm in config.arms:
                     play(arm, config, folder)
         finally:
@@ -299,11 +179,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (ConfigError, ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
-        sys.exit(130)
+    command(main, __doc__)

@@ -63,12 +63,9 @@ def build(config: DictConfig) -> Run:
         if key in NOT_OF_THE_RUN:
             continue
         try:
-            parts[str(key)] = _instantiate(config[key])
-        except InstantiationException as error:
-            raise ConfigError(explain(str(key), error)) from error
+            parts[str(key)] = component(str(key), config[key])
         except OmegaConfBaseException as error:
             raise ConfigError(f"{key!s}: {innermost(error)}") from error
-        _check_partial(str(key), parts[str(key)])
     strange, missing = sorted(parts.keys() - KNOWN), sorted(REQUIRED - parts.keys())
     if strange:
         raise ConfigError(f"{strange[0]}: a run has no such key; it has {', '.join(sorted(KNOWN))}")
@@ -80,14 +77,23 @@ def build(config: DictConfig) -> Run:
         raise ConfigError(str(error)) from error
 
 
-def _instantiate(part: Any) -> Any:
-    if isinstance(part, DictConfig) and "_target_" in part:
-        return hydra.utils.instantiate(part, _convert_="all")
-    return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+def component(key: str, part: Any) -> Any:
+    """What a part of a configuration names with `_target_`; without it, the plain values.
+
+    Raises:
+        ConfigError: If it cannot be made; names `key`.
+    """
+    if not isinstance(part, dict | DictConfig) or "_target_" not in part:
+        return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+    try:
+        made = hydra.utils.instantiate(part, _convert_="all")
+    except InstantiationException as error:
+        raise ConfigError(_explain(key, error)) from error
+    _check_partial(key, made)
+    return made
 
 
-def explain(key: str, error: Exception) -> str:
-    """One line from Hydra's chain of exceptions: the key, and the innermost reason."""
+def _explain(key: str, error: Exception) -> str:
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
     cause = first_cause(error)
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__

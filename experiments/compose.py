@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hydra import compose as hydra_compose
@@ -15,7 +13,6 @@ from omegaconf import DictConfig
 from experiments import schema
 from experiments.build import ConfigError, build, innermost, register_resolvers
 from experiments.folder import claimed
-from pyrobbb.inference import NonFiniteLossError
 from pyrobbb.progress import Progress
 from pyrobbb.run import Result
 
@@ -42,19 +39,3 @@ def fitted(config: DictConfig, progress: Progress | None = None) -> Result:
     run = build(config)
     with claimed(config) as folder:
         return run.execute(folder, progress)
-
-
-def command_line(module: str, main: Callable[[Path, list[str]], None], doc: str | None) -> None:
-    """`python -m MODULE [--folder F] [key=value ...]`, with short messages for what goes wrong."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=doc)
-    parser.add_argument("--folder", type=Path, default=Path("runs") / module.rpartition(".")[2])
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for experiments.run")
-    arguments = parser.parse_args()
-    try:
-        main(arguments.folder, arguments.overrides)
-    except (ConfigError, NonFiniteLossError, ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
-        sys.exit(130)

@@ -7,7 +7,7 @@ was trained; mean over the last epoch, nats per training datum), test error, NLL
 draws, and how many weights the posterior still uses. Writes `points.csv` and one figure. The test set is
 reported, not chosen by. Points that are finished are not run again.
 
-rates=[0.1,1,3,10] temperatures=[0.01,0.1,0.3,1,3] seeds=[1,2,3] folder=...
+rates=[0.1,1,3,10] temperatures=[0.01,0.1,0.3,1,3] seeds=[1,2,3]    which settings
 quick=true       two settings of each on made data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
 """
@@ -23,18 +23,10 @@ import numpy as np
 import torch
 
 from experiments.build import ConfigError
+from experiments.command import command, place, refuse, settings
 from experiments.compose import compose
-from experiments.points import (
-    Fitted,
-    Result,
-    changed,
-    command,
-    fit_points,
-    mean_sd,
-    of_seeds,
-    settings,
-    table,
-)
+from experiments.points import Fitted, Result, changed, fit_points
+from experiments.tables import mean_sd, of_seeds, table
 from pyrobbb.figures.style import save
 from pyrobbb.figures.trade_off import Path as Line
 from pyrobbb.figures.trade_off import trade_off
@@ -67,7 +59,6 @@ class Settings:
     rates: list[float] = field(default_factory=lambda: [0.1, 1.0, 3.0, 10.0])
     temperatures: list[float] = field(default_factory=lambda: [0.01, 0.1, 0.3, 1.0, 3.0])
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
-    folder: str = ""
     quick: bool = False
 
 
@@ -121,7 +112,7 @@ def lines(chosen: Settings) -> dict[str, list[Setting]]:
     }
 
 
-def report(results: dict[tuple[Setting, int], Result], batch_size: int = 128) -> str:
+def report(results: dict[tuple[Setting, int], Result], batch_size: int) -> str:
     """Mean and standard deviation over seeds of each setting, beside the prototype's one seed."""
     head = [
         "rate of rho",
@@ -180,11 +171,15 @@ def figure(chosen: Settings, results: dict[tuple[Setting, int], Result], path: P
 
 def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:
     """Fit what is missing of the study, and report."""
-    chosen, overrides = settings(Settings, arguments)
+    chosen, rest = settings(Settings, arguments)
+    folder, overrides = place(rest, "runs/free_energy" + ("/quick" if chosen.quick else ""))
+    refuse(overrides, ("seed", "kl", "rates"), "say seeds=[...], temperatures=[...] or rates=[...]")
+    for name in ("seeds", "rates", "temperatures"):
+        if not getattr(chosen, name):
+            raise ConfigError(f"{name}: must name at least one, got []")
     if chosen.quick:
         chosen.rates, chosen.temperatures, chosen.seeds = [1.0, 10.0], [0.1, 1.0], [1, 2]
         overrides = [*QUICK, *overrides]
-    folder = Path(chosen.folder or ("runs/free_energy" + ("/quick" if chosen.quick else "")))
     places = {
         f"rate={rate:g},temperature={t:g},seed={seed}": ((rate, t), seed)
         for seed in chosen.seeds
@@ -200,10 +195,10 @@ def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:
     results = {places[name]: found[name] for name in places}
     write_csv(folder / "points.csv", results)
     figure(chosen, results, folder / "free_energy.png")
-    print(report(results))
+    print(report(results, base.batch_size))
     print(f"{folder}: points.csv, free_energy.png")
     return results
 
 
 if __name__ == "__main__":
-    command(main)
+    command(main, __doc__)

@@ -1,6 +1,6 @@
 """The Gluon notebook: its run as printed, whose second hidden layer is never applied, and corrected.
 
-`python -m experiments.gluon [--folder F] [key=value ...]` fits both (the keys are those of
+`python -m experiments.gluon [key=value ...]` fits both (the keys are those of
 `experiments.run`), prints loss and accuracy by epoch and the pruning table beside the notebook's, and
 draws them.
 """
@@ -8,13 +8,15 @@ draws them.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments import pruning
-from experiments.build import build
-from experiments.compose import command_line, compose
-from experiments.folder import claimed
+from experiments.build import ConfigError, build
+from experiments.command import command, place
+from experiments.compose import compose
+from experiments.folder import claimed, read_json
 from experiments.mnist_figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
 from experiments.targets import verdict
 from pyrobbb import figures
@@ -53,8 +55,7 @@ class Watched(Printed):
         self.data, self.path = data, path
         self.training: Training | None = None
         self.rows: dict[int, dict[str, float]] = {}
-        if path.exists():
-            self.rows = {row["epoch"]: row for row in json.loads(path.read_text(encoding="utf-8"))}
+        self.rows = {row["epoch"]: row for row in read_json(path).get("epochs", [])}
 
     def epoch(self, row: Epoch) -> None:
         """Measure what the notebook prints: its loss is that of a minibatch, ours that of a datum."""
@@ -68,7 +69,7 @@ class Watched(Printed):
         }
         loss = row.free_energy * len(self.data.train) / self.training.M
         self.rows[row.epoch] = {"epoch": row.epoch, "loss": loss, **accuracy}
-        write_text(self.path, json.dumps(list(self.rows.values()), indent=1) + "\n")
+        write_text(self.path, json.dumps({"epochs": list(self.rows.values())}, indent=1) + "\n")
 
 
 def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
@@ -80,8 +81,11 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
         watched = Watched(data, folder / "epochs.json")
         training = run.training(data, folder=folder, progress=watched)
         watched.training = training
+        began = moments((training.model, training.guide))[1]
         training.resume()
         training.run()
+    if len(watched.rows) != run.epochs:
+        raise ConfigError(f"{watched.path} lacks epochs that were trained; remove {folder}, and try again")
     posterior = Posterior([(training.model, training.guide)])
     assert data.test is not None
     loc, scale = (part[posterior.model.sites[0]] for part in moments(posterior.chains[0]))
@@ -93,7 +97,9 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
             for what, at in (("corner pixel", CORNER), ("centre pixel", CENTRE))
             if at[1] < loc.shape[1]
         },
+        "sigma at the start": float(began[posterior.model.sites[0]].mean()),
         "sigma": (float(scale.min()), float(scale.max())),
+        "sd of the prior": getattr(run.prior, "sigma", None),
         "seconds": training.history.train_seconds,
     }
 
@@ -119,8 +125,8 @@ def report(found: dict[str, Any]) -> str:
     for name, run in found.items():
         low, high = run["sigma"]
         lines.append(
-            f"{name}: sigma of the first layer went from 0.0486 to between {low:.4f} and {high:.4f}; "
-            f"trained in {run['seconds']:.0f} s"
+            f"{name}: sigma of the first layer went from {run['sigma at the start']:.4f} to between "
+            f"{low:.4f} and {high:.4f}; trained in {run['seconds']:.0f} s"
         )
     return "\n".join(lines)
 
@@ -141,7 +147,7 @@ def targets(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def draw(found: dict[str, Any], folder: Path, prior: float = 1.0) -> None:
+def draw(found: dict[str, Any], folder: Path) -> None:
     """Loss and accuracy by epoch, error by share removed, the posterior of two weights."""
     notebook = list(range(1, 11))
     curves: dict[str, dict[str, Curve]] = {}
@@ -161,13 +167,14 @@ def draw(found: dict[str, Any], folder: Path, prior: float = 1.0) -> None:
     removed["notebook, by signal-to-noise"] = (list(NOTEBOOK_PRUNED), given_errors)
     title = "Pruning the Gluon networks: signal-to-noise orders the weights as magnitude does"
     figures.save(error_by_removed(removed, title=title), folder / "pruning.png")
-    weights = found["gluon"]["weights"]
+    weights, prior = found["gluon"]["weights"], found["gluon"]["sd of the prior"]
     title = "Posterior of two first-layer weights of the corrected network, and their prior"
     figures.save(weight_posteriors(weights, prior=prior, title=title), folder / "weight.png")
 
 
-def main(folder: Path, overrides: list[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Fit both, print the tables, draw the figures."""
+    folder, overrides = place(arguments, "runs/gluon")
     found = {name: fit(name, overrides, folder / name) for name in RUNS}
     write_text(folder / "metrics.json", json.dumps(found, indent=1) + "\n")
     print("\n".join([report(found), *targets(found)]))
@@ -176,4 +183,4 @@ def main(folder: Path, overrides: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    command_line("experiments.gluon", main, __doc__)
+    command(main, __doc__)

@@ -92,14 +92,17 @@ def error_by_removed(curves: Mapping[str, Curve], *, title: str) -> Figure:
 
 
 @styled
-def weight_posteriors(weights: Mapping[str, tuple[float, float]], *, prior: float, title: str) -> Figure:
+def weight_posteriors(
+    weights: Mapping[str, tuple[float, float]], *, prior: float | None, title: str
+) -> Figure:
     """Posterior density N(mu, sigma^2) of single weights, by name, and the prior N(0, prior^2)."""
     figure = new_figure(3.6 * len(weights), 3.6)
     panels = figure.subplots(1, len(weights), squeeze=False)[0]
     for axes, (name, (mu, sigma)) in zip(panels, weights.items(), strict=True):
         w = np.linspace(mu - 4 * sigma, mu + 4 * sigma, 200)
         axes.plot(w, _normal(w, mu, sigma), color=CHAINS[0], label="posterior")
-        axes.plot(w, _normal(w, 0.0, prior), color=GREY, ls="--", label=f"prior, sd {prior:g}")
+        if prior is not None:
+            axes.plot(w, _normal(w, 0.0, prior), color=GREY, ls="--", label=f"prior, sd {prior:g}")
         axes.set_ylim(bottom=0)
         axes.set_title(f"{name}: mean {mu:.4f}, sd {sigma:.4f}".replace("-", "\u2212"))
         label(axes, "weight", "density")

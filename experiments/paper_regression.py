@@ -9,6 +9,7 @@ function and no interval.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 
 from experiments.build import ConfigError, build
-from experiments.compose import command_line, compose, fitted
+from experiments.command import command, place
+from experiments.compose import compose, fitted
 from experiments.targets import verdict
 from pyrobbb.data import PaperCurve
 from pyrobbb.figures import save
@@ -117,8 +119,9 @@ def figure(result: Result, fit: PlainFit, path: Path, draws: int = 1000) -> None
     save(drawn, path)
 
 
-def main(folder: Path, overrides: list[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Fit both, print the numbers beside the calibration's, draw the figure."""
+    folder, overrides = place(arguments, "runs/paper_regression")
     config = compose("paper_regression", overrides, folder=folder / "bayesian")
     if not isinstance(build(config).data, PaperCurve):
         raise ConfigError(f"data: this experiment is about paper_curve, got {config.data._target_}")
@@ -149,4 +152,4 @@ def main(folder: Path, overrides: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    command_line("experiments.paper_regression", main, __doc__)
+    command(main, __doc__)

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra.utils
 import torch
 import torch.nn.functional as F
-from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 from torch import nn
 
-from experiments.build import ConfigError, explain
+from experiments.build import ConfigError, component
 from experiments.folder import claimed, read_metrics
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset, Spec, Split
@@ -80,14 +78,8 @@ def build_plain(config: Mapping[str, Any]) -> PlainRun:
     Raises:
         ConfigError: With the key that is wrong, and why.
     """
-    parts = {}
-    for key, part in config.items():
-        try:
-            parts[key] = hydra.utils.instantiate(part, _convert_="all") if isinstance(part, dict) else part
-        except InstantiationException as error:
-            raise ConfigError(explain(key, error)) from error
     try:
-        return PlainRun(**parts)
+        return PlainRun(**{key: component(key, part) for key, part in config.items()})
     except TypeError as error:
         raise ConfigError(str(error)) from error
 

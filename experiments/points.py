@@ -8,33 +8,29 @@ that is finished is read back, one that was interrupted goes on from its checkpo
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
-import hydra.utils
-import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.build import ConfigError, build
+from experiments.build import ConfigError, build, component
 from experiments.folder import claimed, read_json
 from pyrobbb import checkpoint
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.device import best_device
 from pyrobbb.files import locked, write_text
 from pyrobbb.history import Epoch
-from pyrobbb.inference import NonFiniteLossError
+from pyrobbb.inference import NonFiniteLossError, Training
 from pyrobbb.posterior import Posterior
 from pyrobbb.progress import Progress, Silent
 from pyrobbb.run import Run
 
-T = TypeVar("T")
 Result = dict[str, Any]
 
 
@@ -46,27 +42,6 @@ class Fitted:
     data: Dataset
     posterior: Posterior
     history: list[Epoch]
-
-
-def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
-    """A study's own settings, a dataclass, changed by `key=value`; the other arguments are for its runs.
-
-    Raises:
-        ConfigError: A value of another type, or an argument that is no `key=value`.
-    """
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    for argument in arguments:
-        if "=" not in argument:
-            raise ConfigError(
-                f"{argument!r} is no key=value; {kind.__doc__} takes {', '.join(sorted(known))}"
-            )
-    own = [a for a in arguments if a.partition("=")[0] in known]
-    try:
-        chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
-    except OmegaConfBaseException as error:
-        raise ConfigError(" ".join(str(error).split())[:200]) from error
-    assert isinstance(chosen, kind)
-    return chosen, [a for a in arguments if a not in own]
 
 
 def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> DictConfig:
@@ -91,6 +66,7 @@ def fit_point(
     *,
     progress: Progress | None = None,
     keep: bool = False,
+    prepare: Callable[[Training], None] = lambda training: None,
 ) -> Result:
     """Fit one point and measure it, or read what was measured before.
 
@@ -102,11 +78,12 @@ def fit_point(
         measure: Numbers, words and lists from the fit, for `result.json`.
         progress: Who is told how it goes.
         keep: Leave the checkpoint beside the result.
+        prepare: Changes the training before it begins, or goes on.
     """
     run = build(config)
     with claimed(config) as folder:
         found = read_json(folder / "result.json")
-        return found or _fit(run, config, measure, progress, keep)
+        return found or _fit(run, config, measure, progress, keep, prepare)
 
 
 def _fit(
@@ -115,11 +92,13 @@ def _fit(
     measure: Callable[[Fitted], Result],
     progress: Progress | None,
     keep: bool,
+    prepare: Callable[[Training], None],
 ) -> Result:
     folder = Path(config.folder)
     with locked(folder):
         data = load(config.data).to(best_device(run.device))
         training = run.training(data, folder=folder, progress=progress)
+        prepare(training)
         training.resume()
         result: Result = {}
         try:
@@ -168,43 +147,5 @@ def load(config: DictConfig) -> Dataset:
 
 @lru_cache(maxsize=2)
 def _load(config: str) -> Dataset:
-    data: Dataset = hydra.utils.instantiate(json.loads(config)).load()
+    data: Dataset = component("data", json.loads(config)).load()
     return data
-
-
-def mean_sd(values: Sequence[float], digits: int) -> str:
-    """Mean and standard deviation (n - 1) over seeds, `1.83 ± 0.05`; a single value shows no spread."""
-    mean = f"{np.mean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
-
-
-def of_seeds(seeds: Iterable[int]) -> str:
-    """The line under a table made with `mean_sd`: of which seeds it is."""
-    words = [str(seed) for seed in seeds]
-    spread = "; mean ± standard deviation over them"
-    return f"seeds {', '.join(words)}{spread}" if len(words) > 1 else f"seed {words[0]}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Aligned columns of text, the first to the left; numbers are shown as given, so round them first."""
-    lines = [[str(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(w) if i else cell.ljust(w)
-            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
-
-
-def command(main: Callable[[Sequence[str]], object]) -> None:
-    """Run a study's `main` on the command line, with one line instead of a traceback for bad input."""
-    try:
-        main(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)

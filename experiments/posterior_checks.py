@@ -9,7 +9,8 @@ chains, points (training data), epochs, draws, nuts_chains, nuts_warmup, nuts_dr
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import torch
 from torch import Tensor
 
 from experiments.build import ConfigError
-from experiments.compose import command_line, compose, fitted
+from experiments.command import command, place, settings
+from experiments.compose import compose, fitted
 from pyrobbb import arviz_io, checks
 from pyrobbb.data import ToyPoints
 from pyrobbb.figures import save
@@ -47,23 +49,9 @@ class Settings:
     nuts_draws: int = 150
     nuts_depth: int = 6
 
-    @classmethod
-    def read(cls, overrides: list[str]) -> Settings:
-        """From `key=value` words.
-
-        Raises:
-            ConfigError: Another key, or a value that is no whole number of at least 1.
-        """
-        known = {field.name for field in fields(cls)}
-        chosen = {}
-        for word in overrides:
-            key, _, value = word.partition("=")
-            if key not in known or not value.isdigit():
-                raise ConfigError(
-                    f"{word!r} must be KEY=WHOLE NUMBER with a key of {', '.join(sorted(known))}"
-                )
-            chosen[key] = checks.count(key, int(value))
-        return cls(**chosen)
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            checks.count(name, value)
 
 
 def restarts(folder: Path, settings: Settings) -> dict[str, Result]:
@@ -164,22 +152,26 @@ def _pooled(values: np.ndarray) -> np.ndarray:
     return values.reshape(-1, values.shape[-1])
 
 
-def main(folder: Path, overrides: list[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """All three checks, printed and kept in `metrics.json`."""
-    settings = Settings.read(overrides)
-    results = restarts(folder, settings)
-    found: dict[str, Any] = {"settings": asdict(settings)}
-    print(f"{settings.points} points of the paper's curve, {settings.chains} restarts under each prior")
+    folder, rest = place(arguments, "runs/posterior_checks")
+    chosen, strange = settings(Settings, rest)
+    if strange:
+        keys = ", ".join(sorted(asdict(chosen)))
+        raise ConfigError(f"{strange[0]!r}: the checks have no such key; they have folder, {keys}")
+    results = restarts(folder, chosen)
+    found: dict[str, Any] = {"settings": asdict(chosen)}
+    print(f"{chosen.points} points of the paper's curve, {chosen.chains} restarts under each prior")
     print("rank-normalised R-hat between restarts (1 is agreement)")
     for name, result in results.items():
-        found[name] = agreement(result, folder / name, settings.draws)
+        found[name] = agreement(result, folder / name, chosen.draws)
         for what, value in found[name].items():
             print(f"  {name:9} prior   {what:32} {value:.3f}")
     table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
     found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
     print("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
     print("  " + table.round(2).to_string().replace("\n", "\n  "))
-    toy = toy_comparison(toy_mean_field(folder, settings), folder, settings)
+    toy = toy_comparison(toy_mean_field(folder, chosen), folder, chosen)
     found["toy"] = toy
     print(f"six points, sd of f(x) under the posterior; NUTS had {toy['divergences']} divergences")
     print(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))
@@ -190,4 +182,4 @@ def main(folder: Path, overrides: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    command_line("experiments.posterior_checks", main, __doc__)
+    command(main, __doc__)

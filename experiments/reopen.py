@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from experiments.build import build, register_resolvers
+from experiments.build import ConfigError, build, register_resolvers
 from experiments.folder import read_config
 from experiments.trust import check_trusted
 from pyrobbb import checkpoint
@@ -47,6 +47,8 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
     content = read_config(path)
     if not trust:
         check_trusted(content, path)
+    if "network" in content:
+        raise ConfigError(f"folder: {folder} is of a plain network, which has no posterior")
     config = OmegaConf.create(content)
     run = build(config)
     device = best_device(run.device)

@@ -124,10 +124,12 @@ def main() -> None:
                 break
         for argument in arguments:
             check_argument(argument)
-        sys.argv[1:] = arguments
+        sys.argv[1:] = sorted(
+            arguments, key=lambda word: word not in ("-m", "--multirun")
+        )  # Hydra: first or last
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
         hydra_main()
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+    except (ConfigError, HydraException, OmegaConfBaseException, OSError) as error:
         if given:
             raise
         print(f"error: {innermost(error)}", file=sys.stderr)

@@ -41,6 +41,44 @@ class RunConfig:
     checkpoint_seconds: float = MISSING
 
 
+@dataclass
+class ArmRates:
+    """Adam's rate for each arm of the bandit."""
+
+    thompson: float = MISSING
+    greedy: float = MISSING
+
+
+@dataclass
+class BanditConfig:
+    """`experiments/bandit.yaml`, typed as well."""
+
+    prior: Any = MISSING
+    likelihood: Any = MISSING
+    guide: Any = MISSING
+    name: str = MISSING
+    folder: str = MISSING
+    setting: str = MISSING
+    steps: int = MISSING
+    seeds: list[int] = MISSING
+    arms: list[str] = MISSING
+    epsilons: list[float] = MISSING
+    hidden: list[int] = MISSING
+    heads: bool = MISSING
+    lr: ArmRates = field(default_factory=ArmRates)
+    draws: int = MISSING
+    capacity: int = MISSING
+    batch_size: int = MISSING
+    updates: int = MISSING
+    every: int = MISSING
+    pulls: int = MISSING
+    kl_over: str = MISSING
+    compiled: bool = MISSING
+    threads: int = MISSING
+    checkpoint_seconds: float = MISSING
+
+
 def register() -> None:
-    """Make the schema known to Hydra under the name `schema`."""
+    """Make the schemas known to Hydra as `schema` and `bandit_schema`."""
     ConfigStore.instance().store(name="schema", node=RunConfig)
+    ConfigStore.instance().store(name="bandit_schema", node=BanditConfig)

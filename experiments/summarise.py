@@ -17,9 +17,9 @@ from textwrap import shorten
 from typing import Any
 
 from experiments.folder import FREE_TO_CHANGE, flat
-from experiments.points import table
 from experiments.runs import RunFolder, find, label, varied
 from experiments.sweep import WORDS
+from experiments.tables import table
 from pyrobbb import arviz_io
 from pyrobbb.figures.spread import spread
 from pyrobbb.figures.style import save

@@ -1,6 +1,6 @@
 """Table 1, Fig. 2 and Fig. 3: SGD, dropout and Bayes by Backprop on MNIST at 400, 800 and 1200 units.
 
-`python -m experiments.table1 [--folder F] [form=short|full] [rows=[...]] [widths=[...]] [seeds=[...]]
+`python -m experiments.table1 [form=short|full] [rows=[...]] [widths=[...]] [seeds=[...]]
 [epochs=E] [draws=S] [key=value ...]` trains what is not there yet, prints the table beside the published
 numbers, and draws both figures. Other keys (data.limit=, device=) go to every run. `table1.yaml` says what
 the forms and rows are.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -20,18 +21,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments import plain
 from experiments.build import ConfigError, build
-from experiments.compose import command_line, compose
+from experiments.command import command, place, refuse, settings
+from experiments.compose import compose
 from experiments.folder import claimed, read_metrics
 from experiments.mnist_figures import error_by_epoch, weights_by_method
-from experiments.points import mean_sd, settings, table
 from experiments.reopen import reopen
+from experiments.tables import mean_sd, table
 from pyrobbb import figures, history
-from pyrobbb.files import write_text
+from pyrobbb.files import make_folder, write_text
 from pyrobbb.progress import Printed
 
 Cell = dict[str, Any]
 DECLARATION = Path(__file__).with_name("table1.yaml")
 NEAR_ZERO = 0.01
+OF_PLAIN = ("data", "batch_size", "device", "checkpoint_seconds")  # what plain networks are told as well
 
 
 @dataclass
@@ -42,9 +45,9 @@ class Part:
     rows: list[str] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
-    epochs: int = 0
-    draws: int = 0
-    validation_draws: int = 0
+    epochs: int | None = None
+    draws: int | None = None
+    validation_draws: int | None = None
 
 
 def choose(arguments: list[str]) -> tuple[Part, list[str]]:
@@ -58,13 +61,48 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     if asked.form not in declared.forms:
         raise ConfigError(f"form must be one of {', '.join(declared.forms)}, got {asked.form!r}")
     form = declared.forms[asked.form]
-    part = Part(asked.form, *((getattr(asked, k) or form[k]) for k in ("rows", "widths", "seeds")))
+    rows, widths, seeds = (list(getattr(asked, key) or form[key]) for key in ("rows", "widths", "seeds"))
+    part = Part(asked.form, rows, widths, seeds)
     for key in ("epochs", "draws", "validation_draws"):
-        setattr(part, key, getattr(asked, key) or form[key])
+        value = getattr(asked, key)
+        setattr(part, key, form[key] if value is None else value)
     unknown = [name for name in part.rows if name not in declared.rows]
     if unknown:
         raise ConfigError(f"rows: {unknown[0]!r} is none of {', '.join(declared.rows)}")
+    refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
+    shared = compose("table1_mixture", of_row("", rest)[0], folder="")
+    if shared.data.get("validation") == 0:
+        raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
+    plain = [name for name in part.rows if "plain" in declared.rows[name]]
+    unclear = [key for key in _keys(rest) if key.partition(".")[0] in ("optim", "schedule")]
+    if plain and unclear:
+        raise ConfigError(
+            f"{unclear[0]}: the plain networks of row {plain[0]} have their own; leave out such rows, or say "
+            f"of which row it is, as in mixture.{unclear[0]}"
+        )
     return part, rest
+
+
+def _keys(overrides: Sequence[str]) -> list[str]:
+    return [word.lstrip("+~").partition("=")[0] for word in overrides]
+
+
+def of_row(name: str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides for every row, and those for this one, such as `sgd.optim.lr=0.1` without its `sgd.`."""
+    rows = OmegaConf.load(DECLARATION).rows
+    every = [
+        word
+        for word, key in zip(overrides, _keys(overrides), strict=True)
+        if key.partition(".")[0] not in rows
+    ]
+    return every, [word.removeprefix(f"{name}.") for word in overrides if word.startswith(f"{name}.")]
+
+
+def named(part: Part) -> str:
+    """The folder for the table of a part that is less, or more, than its form; nothing for the whole form."""
+    form = OmegaConf.load(DECLARATION).forms[part.form]
+    keys = [key for key in ("rows", "widths", "seeds") if list(getattr(part, key)) != list(form[key])]
+    return ",".join(f"{key}={'+'.join(map(str, getattr(part, key)))}" for key in keys)
 
 
 def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
@@ -76,13 +114,14 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
             for name in part.rows:
                 target = folder / part.form / f"{name}-{width}-{seed}"
                 print(f"{target}", flush=True)
-                common = [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *overrides]
-                common[:0] = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
+                every, own = of_row(name, overrides)
+                common = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
+                common += [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *every]
                 cell = {"row": name, "width": width, "seed": seed, "folder": str(target)}
                 if "plain" in rows[name]:
-                    metrics = _plain(rows[name].plain, width, common, target)
+                    metrics = _plain(rows[name].plain, own, width, common, target)
                 else:
-                    metrics = _bayesian(compose(rows[name].experiment, common, folder=target))
+                    metrics = _bayesian(compose(rows[name].experiment, [*common, *own], folder=target))
                 curve = [row.validation_error for row in history.read(target / "history.csv")]
                 cells.append(cell | {"metrics": metrics, "validation_errors": curve})
                 print(f"  test error {metrics['test']['error']:.2f} %, {metrics['train_seconds']:.0f} s")
@@ -97,11 +136,14 @@ def _bayesian(config: DictConfig) -> dict[str, Any]:
         return read_metrics(folder)
 
 
-def _plain(recipe: DictConfig, width: int, overrides: list[str], folder: Path) -> dict[str, Any]:
+def _plain(
+    recipe: DictConfig, own: list[str], width: int, overrides: list[str], folder: Path
+) -> dict[str, Any]:
     """A plain run shares the data and the scalars that a Bayesian one would have with the same overrides."""
     shared = compose("table1_mixture", overrides, folder=folder)
-    scalars = ("data", "epochs", "batch_size", "seed", "device", "checkpoint_seconds")
-    config = OmegaConf.merge({key: shared[key] for key in scalars}, recipe)
+    config = OmegaConf.merge(
+        {key: shared[key] for key in (*OF_PLAIN, "epochs", "seed")}, recipe, OmegaConf.from_dotlist(own)
+    )
     config.network.hidden = [width, width]
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
@@ -126,6 +168,9 @@ def report(cells: list[Cell], part: Part) -> str:
             test, validation = ours
             cells_ = [rows[name].title, width, *given, test, means, validation, tail, f"{minutes:.1f}"]
             lines.append([str(c) for c in cells_])
+    for other in OmegaConf.load(DECLARATION).published:
+        quoted = [str(other.reported.get(s, "-")) for s in sources]
+        lines.append([other.title, str(other.width), *quoted, *["-"] * 5])
     head = ["method", "units", *sources, "ours: test", "mean weights", "validation", "last 20 epochs", "min"]
     seeds = f"{len(part.seeds)} seed{'s' if len(part.seeds) > 1 else ''}"
     middle = mean(c["metrics"]["test"]["error"] for c in cells)
@@ -191,17 +236,21 @@ def draw(cells: list[Cell], part: Part, folder: Path) -> str:
     )
 
 
-def main(folder: Path, arguments: list[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Train, print, draw."""
-    part, overrides = choose(arguments)
+    folder, rest = place(arguments, "runs/table1")
+    part, overrides = choose(rest)
     cells = train(part, overrides, folder)
-    target = folder / part.form
+    target = folder / part.form / named(part)
+    make_folder(target)
     write_text(target / "table1.json", json.dumps(cells, indent=1) + "\n")
     words = "\n".join([report(cells, part), gaps(cells, part), draw(cells, part, target)])
     write_text(target / "table1.txt", words + "\n")
     print(words)
-    print(f"{target}: table1.json, table1.txt, figure2.png, figure3.png, and a folder for each cell")
+    print(
+        f"{target}: table1.json, table1.txt, figure2.png, figure3.png, the fits are in {folder / part.form}"
+    )
 
 
 if __name__ == "__main__":
-    command_line("experiments.table1", main, __doc__)
+    command(main, __doc__)

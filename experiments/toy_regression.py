@@ -7,6 +7,7 @@ those of `experiments.run`) and the tutorial's plain one, and leaves `metrics.js
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -15,7 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.compose import command_line, compose, fitted
+from experiments.command import command, place
+from experiments.compose import compose, fitted
 from experiments.targets import verdict
 from models.mlp import perceptron
 from pyrobbb import history
@@ -61,6 +63,14 @@ def plain(
         record_every=every,
         folder=folder,
     )
+
+
+def untrained(data: Dataset, seed: int) -> float:
+    """The plain network's squared error before its training."""
+    with isolated(seed):
+        network = perceptron(1, [16, 16], 1, "sigmoid")
+    with torch.no_grad():
+        return float((network(data.train.x) - data.train.y).square().mean())
 
 
 def values(posterior: Posterior, x: torch.Tensor, draws: int = 100, seed: int = 1) -> torch.Tensor:
@@ -123,8 +133,9 @@ def figure(result: Result, fit: PlainFit, path: Path) -> None:
     save(drawn, path)
 
 
-def main(folder: Path, overrides: list[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Fit both, print the numbers beside the tutorial's, draw the figure."""
+    folder, overrides = place(arguments, "runs/toy_regression")
     result = fitted(compose("toy_regression", overrides, folder=folder / "bayesian"))
     result.metrics["folder"] = str(folder / "bayesian")
     data = result.data.to("cpu")
@@ -138,12 +149,14 @@ def main(folder: Path, overrides: list[str]) -> None:
     for x, others in zip(AT, ("0.12-0.16", "0.18-0.26", "0.58-0.80", "1.0-2.0"), strict=True):
         print(f"sd of f at x = {x:<5g}     -          {spread[str(x)]:.3f}     ({others})")
     print("plain 1-16-16-1, squared error after each number of epochs (weights of three seeds)")
-    table = [{row.epoch: row.nll for row in fit.history.rows} for fit in fits]
+    begun = [untrained(data, seed) for seed in range(3)]
+    table = [
+        {0: first} | {row.epoch: row.nll for row in fit.history.rows}
+        for first, fit in zip(begun, fits, strict=True)
+    ]
     for epoch, printed in TUTORIAL_PLAIN.items():
-        if epoch:
-            print(
-                f"{epoch:6}   tutorial {printed:9.2e}   ours " + "  ".join(f"{t[epoch]:9.2e}" for t in table)
-            )
+        ours = "  ".join(f"{t[epoch]:9.2e}" for t in table)
+        print(f"{epoch:6}   tutorial {printed:9.2e}   ours {ours}")
     far = [float(fit.predict(torch.tensor([[100.0]]))) for fit in fits]
     print("\n".join(targets(found, table)))
     print("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
@@ -155,4 +168,4 @@ def main(folder: Path, overrides: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    command_line("experiments.toy_regression", main, __doc__)
+    command(main, __doc__)

@@ -23,13 +23,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from experiments.build import ConfigError, build
+from experiments.command import command, place, refuse, settings
 from experiments.compose import compose
-from experiments.folder import claim, read_json
+from experiments.folder import claimed, read_json
 from experiments.odd_images import SIDE, cat, letter, rotated
-from experiments.points import Fitted, Result, command, fit_point, load, mean_sd, of_seeds, settings, table
+from experiments.points import Fitted, Result, fit_point, load
+from experiments.tables import mean_sd, of_seeds, table
 from models.mlp import perceptron
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.detection import auroc
@@ -47,7 +50,8 @@ BITS = 1 / math.log(2)
 NOISE, UNIFORM, FASHION, DIGITS = "noise N(0, 1)", "noise U(0, 1)", "Fashion-MNIST", "MNIST test"
 TUTORIAL = {"mlp_loss": 0.0878, "mlp_accuracy": 98.00, "bnn_loss": 4913.4, "bnn_accuracy": 97.25}
 TUTORIAL |= {"mlp_entropy": 0.1446, "printed": 0.9909}
-MLP_BY_EPOCH = (3.60, 2.85, 2.51, 2.09, 2.17, 2.15, 2.57, 1.95, 1.73, 2.00)  # 100 - its printed accuracies
+MLP_ACCURACIES = (96.40, 97.15, 97.49, 97.91, 97.83, 97.85, 97.43, 98.05, 98.27, 98.00)  # after each epoch
+MLP_LOSSES = (0.1248, 0.0910, 0.0801, 0.0661, 0.0779, 0.0701, 0.1034, 0.0745, 0.0719, 0.0878)
 QUICK = ["data=blobs", "data.features=784", "data.classes=10", "data.N=300", "~data.scale", "epochs=2"]
 QUICK += ["+data.separation=0.1", "+data.noise=0.3", "model.hidden=[16]", "draws=5"]
 
@@ -58,7 +62,6 @@ class Settings:
 
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     mlp_epochs: int = 10
-    folder: str = ""
     quick: bool = False
 
 
@@ -116,20 +119,26 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
     config = compose("tutorial_mnist", [*overrides, f"seed={seed}"], folder=folder / "bnn")
     hidden = [16] if chosen.quick else [400, 400]
     plain = {"data": config.data, "hidden": hidden, "epochs": chosen.mlp_epochs, "seed": seed}
-    claim(config)
-    claim(OmegaConf.create({**plain, "folder": str(folder / "mlp")}))
-    path = folder / "results.json"
-    found = read_json(path)
-    if found:
-        return found
-    others = compose("tutorial_mnist", [*overrides, *_other_data(chosen)], folder=folder / "bnn")
-    data, fashion = load(config.data), load(others.data)
-    mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
+    plain["folder"] = str(folder / "mlp")
+    with claimed(config), claimed(OmegaConf.create(plain)):
+        found = read_json(folder / "results.json")
+        if not found:
+            others = compose("tutorial_mnist", [*overrides, *_other_data(chosen)], folder=folder / "bnn")
+            data, fashion = load(config.data), load(others.data)
+            build(config).training(data)  # what cannot be trained is refused before the other network is
+            mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
+            found = _ask_both(config, mlp, data, fashion, folder)
+            write_text(folder / "results.json", json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def _ask_both(config: DictConfig, mlp: PlainFit, data: Dataset, fashion: Dataset, folder: Path) -> Result:
+    """Train the Bayesian network, and ask it and the plain one."""
     results: Result = {}
 
     def measure(fitted: Fitted) -> Result:
-        sets, shown, names = questions(data, fashion, seed)
-        answers, arrays = ask(fitted.posterior, mlp, sets, fitted.run.draws, seed)
+        sets, shown, names = questions(data, fashion, config.seed)
+        answers, arrays = ask(fitted.posterior, mlp, sets, fitted.run.draws, config.seed)
         results.update(answers)
         arrays |= {"shown": shown.reshape(-1, SIDE, SIDE).numpy(), "names": np.array(names)}
         arrays["shown_bnn"] = uncertainty(draw_log_probs(fitted.posterior, shown, fitted.run.draws))["probs"]
@@ -138,11 +147,10 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
             np.savez_compressed(file, allow_pickle=False, **arrays)
         return scores(fitted, mlp)
 
-    progress = Printed(error=", test error {:.2f} %")
     # whose checkpoint stays, so that nothing is trained again
     (folder / "bnn" / "result.json").unlink(missing_ok=True)
+    progress = Printed(error=", test error {:.2f} %")
     results["scores"] = fit_point(config, measure, progress=progress, keep=True)
-    write_text(path, json.dumps(results, indent=1) + "\n")
     return results
 
 
@@ -225,7 +233,21 @@ def scores(fitted: Fitted, mlp: PlainFit) -> Result:
         "mlp_accuracy": 100 - plain.validation_error,
         "mlp_loss": plain.validation_nll,
         "mlp_errors": [row.validation_error for row in mlp.history.rows],
+        "mlp_losses": [row.validation_nll for row in mlp.history.rows],
     }
+
+
+def _by_epoch(results: dict[int, Result]) -> str:
+    """The plain network's test accuracy and loss after each epoch."""
+    lines = []
+    for i, (accuracy, loss) in enumerate(zip(MLP_ACCURACIES, MLP_LOSSES, strict=True)):
+        found = [r["scores"] for r in results.values() if i < len(r["scores"]["mlp_errors"])]
+        if found:
+            ours = mean_sd([100 - s["mlp_errors"][i] for s in found], 2)
+            losses = mean_sd([s["mlp_losses"][i] for s in found], 4)
+            lines.append((str(i + 1), f"{accuracy:.2f}", ours, f"{loss:.4f}", losses))
+    head = ("MLP after epoch", "accuracy (%), tutorial", "ours", "loss (nats), tutorial", "ours")
+    return table(head, lines)
 
 
 def report(results: dict[int, Result]) -> str:
@@ -248,7 +270,7 @@ def report(results: dict[int, Result]) -> str:
             [r["scores"][key] for r in results.values()], 4 if "nll" in key or "loss" in key else 2
         )
         lines.append((name, "-" if theirs is None else f"{theirs:g}", ours))
-    blocks = [table(("", "tutorial", "ours"), lines)]
+    blocks = [table(("", "tutorial", "ours"), lines), _by_epoch(results)]
     kinds = {
         "mlp": "MLP entropy",
         "entropy": "BNN H(mean p)",
@@ -295,16 +317,17 @@ def figures(folder: Path, target: Path) -> None:
 
 def main(arguments: Sequence[str]) -> dict[int, Result]:
     """Train and ask what is missing, and report."""
-    chosen, overrides = settings(Settings, arguments)
+    chosen, rest = settings(Settings, arguments)
+    folder, overrides = place(rest, "runs/tutorial_mnist" + ("/quick" if chosen.quick else ""))
+    refuse(overrides, ("seed",), "say seeds=[...]")
+    if not chosen.seeds:
+        raise ConfigError("seeds: must name at least one, got []")
     if chosen.quick:
         overrides = [*QUICK, *overrides]
         chosen.seeds, chosen.mlp_epochs = chosen.seeds[:1], 2
-    folder = Path(chosen.folder or ("runs/tutorial_mnist" + ("/quick" if chosen.quick else "")))
     results = {}
     for seed in chosen.seeds:
-        place = folder / f"seed={seed}"
-        place.mkdir(parents=True, exist_ok=True)
-        results[seed] = one_seed(seed, chosen, overrides, place)
+        results[seed] = one_seed(seed, chosen, overrides, folder / f"seed={seed}")
     figures(folder / f"seed={chosen.seeds[0]}", folder)
     print(report(results))
     print(f"{folder}: predictions.png, detection.png, seed=*/results.json")
@@ -312,4 +335,4 @@ def main(arguments: Sequence[str]) -> dict[int, Result]:
 
 
 if __name__ == "__main__":
-    command(main)
+    command(main, __doc__)

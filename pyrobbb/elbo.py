@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from pyro import poutine
-from pyro.infer import SVI, Trace_ELBO
+from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
 from pyrobbb.kl import LatentScale
@@ -35,9 +35,7 @@ class Step(Protocol):
         ...
 
 
-class RecordingELBO(Trace_ELBO):
-    """Pyro's `Trace_ELBO`, which also keeps the unscaled terms of the traces it has just scored."""
-
+class _Recording(Trace_ELBO):
     terms: list[Terms]
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
@@ -45,6 +43,17 @@ class RecordingELBO(Trace_ELBO):
         with torch.no_grad():
             self.terms.append(terms_of(model_trace, guide_trace))
         return model_trace, guide_trace
+
+
+class RecordingELBO(_Recording):
+    """Pyro's `Trace_ELBO`, which also keeps the unscaled terms of the traces it has just scored."""
+
+
+class ClosedFormELBO(_Recording, TraceMeanField_ELBO):
+    """The same with the KL of each site in closed form where its two laws have one, at the draw where not.
+
+    The terms that it keeps are still those at the drawn weights.
+    """
 
 
 def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
@@ -82,6 +91,8 @@ class ReferenceStep:
         optimizer: Over the parameters of both.
         samples: Draws of the weights that each step averages over.
         vectorize: Evaluate these draws as one batch instead of one after another.
+        closed_form: Take the KL of each site in closed form where there is one: not the paper's estimator,
+            which takes it at the drawn weights.
     """
 
     def __init__(
@@ -92,8 +103,9 @@ class ReferenceStep:
         *,
         samples: int = 1,
         vectorize: bool = False,
+        closed_form: bool = False,
     ) -> None:
-        self.elbo = RecordingELBO(
+        self.elbo = (ClosedFormELBO if closed_form else RecordingELBO)(
             num_particles=samples, vectorize_particles=vectorize and samples > 1, max_plate_nesting=1
         )
         self.samples = samples

@@ -10,7 +10,7 @@ import pytest
 import torch
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal
 
-from experiments import bandit
+from experiments import bandit, regret
 from experiments.build import ConfigError
 from guides.initial import kaiming
 from guides.mean_field import MeanFieldNormal
@@ -360,12 +360,12 @@ def test_wrong_arguments_are_named(make, message):
 def test_a22_bayes_by_backprop_explores_from_the_start_and_beats_never_eating(tmp_path):
     config = bandit.configuration(["steps=500", "seeds=[1,2]", "arms=[thompson]", f"folder={tmp_path}"])
     bandit.play("thompson", config, tmp_path)
-    found, _ = bandit.agents(config, tmp_path)
+    found, _ = regret.agents(config, tmp_path)
     (games,) = found.values()
     eaten = games.actions[:, :50].sum(1)
     assert ((eaten > 0) & (eaten < 50)).all()
     assert float(games.cumulative()[:, -1].mean()) < 1295
-    lines = bandit.targets(bandit.summary(found))
+    lines = regret.targets(regret.summary(found))
     assert len(lines) == 3
     assert all(line.endswith("holds") for line in lines)
 

@@ -333,3 +333,32 @@ def test_terms_carry_no_graph() -> None:
     assert list(pyro.get_param_store()) == []
     assert not terms.kl.requires_grad
     assert not terms.nll.requires_grad
+
+
+def test_the_closed_form_takes_the_kl_s_own_gradient() -> None:
+    """Without data d/dmu is s mu / sigma_p^2, and d/drho is s (sigma / sigma_p^2 - 1 / sigma) sigma'(rho)."""
+    share = 0.25
+
+    def gradients(prior: Any, likelihood_at: float, closed_form: bool) -> list[Tensor]:
+        model = BayesianNetwork(nn.Linear(1, 1, bias=False), prior, likelihoods.Normal(scale=0.5), N=1)
+        guide = MeanFieldNormal(model.double(), init_loc=Constant(0.5), init_rho=2.0)
+        x, y = torch.tensor([[likelihood_at]]).double(), torch.tensor([[3.0]]).double()
+        with isolated(0):
+            guide(x, y)
+            descent = torch.optim.SGD(guide.parameters(), lr=0.0)
+            step = ReferenceStep(model, guide, descent, closed_form=closed_form)
+        with isolated(1):
+            step.evaluate(x, y, share, 1.0)
+        return [guide.loc.grad.clone(), guide.rho.grad.clone()]
+
+    sigma, slope = math.log1p(math.exp(2.0)), 1 / (1 + math.exp(-2.0))
+    mu_gradient, rho_gradient = gradients(
+        priors.Normal(sigma=0.7), 0.0, True
+    )  # at x = 0 the data say nothing
+    assert mu_gradient.item() == pytest.approx(share * 0.5 / 0.49, rel=1e-9)
+    assert rho_gradient.item() == pytest.approx(share * (sigma / 0.49 - 1 / sigma) * slope, rel=1e-9)
+    drawn = gradients(priors.Normal(sigma=0.7), 0.0, False)
+    assert drawn[0].item() != pytest.approx(mu_gradient.item(), rel=1e-3)
+    mixture = priors.ScaleMixture()  # has no closed form: the draw serves
+    for one, other in zip(gradients(mixture, 2.0, True), gradients(mixture, 2.0, False), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -236,6 +237,17 @@ def test_command_line_errors_are_short_and_name_the_key(arguments, message):
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [name for group, name in COMPONENTS if group == "prior"])
+def test_figures_find_the_prior_of_every_run(name):
+    found = yaml.safe_load(OmegaConf.to_yaml(config(f"prior={name}"), resolve=True))["prior"]
+    density = analyse._prior_density(found)
+    if name in ("fan_in_normal", "mixture_weights_point_biases"):  # not one law for all weights
+        assert density is None
+    else:
+        assert density is not None
+        assert density(np.zeros(3)).shape == (3,)
 
 
 def test_help_lists_what_can_be_swapped():

@@ -137,8 +137,8 @@ def test_two_modes_are_told_from_one():
 
 def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, monkeypatch):
     part = ["rows=[sgd,dropout,mixture]", "widths=[6]", "epochs=3", "draws=2", "seeds=[1,2]", *TINY]
-    table1.main(tmp_path, part)
-    target = tmp_path / "short"
+    table1.main([*part, f"folder={tmp_path}"])
+    fits, target = tmp_path / "short", tmp_path / "short" / "rows=sgd+dropout+mixture,widths=6,seeds=1+2"
     out = capsys.readouterr().out
     cells = json.loads((target / "table1.json").read_text())
     assert len(cells) == 3 * 2
@@ -146,16 +146,32 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
     for name, width in (("sgd", 6), ("dropout", 6), ("mixture", 6)):
         errors = [c["metrics"]["test"]["error"] for c in cells if (c["row"], c["width"]) == (name, width)]
         assert f"{np.mean(errors):.2f} ± {np.std(errors, ddof=1):.2f}" in out
-    config = yaml.safe_load((target / "dropout-6-2" / "config.yaml").read_text())
+    config = yaml.safe_load((fits / "dropout-6-2" / "config.yaml").read_text())
     assert (config["seed"], config["schedule"]["T_max"], config["network"]["dropout"]) == (2, 3, 0.5)
     assert config["network"]["hidden"] == [6, 6]
     # the second time nothing is trained
     monkeypatch.setattr("pyrobbb.plain._PlainTraining._run_epoch", lambda self: pytest.fail("trained again"))
     monkeypatch.setattr("pyrobbb.inference.Training._run_epoch", lambda self: pytest.fail("trained again"))
-    table1.main(tmp_path, part)
+    table1.main([*part, f"folder={tmp_path}"])
     assert json.loads((target / "table1.json").read_text()) == cells
     with pytest.raises(ConfigError, match="holds a run with another configuration"):
-        table1.main(tmp_path, [*part, "rows=[sgd]", "batch_size=45"])
+        table1.main([*part, "rows=[sgd]", "batch_size=45", f"folder={tmp_path}"])
+
+
+def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
+    words = ["sgd.optim.lr=0.01", "mixture.optim.lr=0.002", "dropout.network.dropout=0.3"]
+    part = ["rows=[sgd,dropout,mixture]", "widths=[6]", "epochs=1", "draws=1", "validation_draws=0", *TINY]
+    table1.main([*part, *words, f"folder={tmp_path}"])
+    configs = {
+        name: yaml.safe_load((tmp_path / "short" / f"{name}-6-1" / "config.yaml").read_text())
+        for name in ("sgd", "dropout", "mixture")
+    }
+    assert [configs[name]["optim"]["lr"] for name in configs] == [0.01, 0.03, 0.002]
+    assert configs["dropout"]["network"]["dropout"] == 0.3
+    assert configs["mixture"]["validation_draws"] == 0
+    whole = ["sgd", "dropout", "gaussian", "mixture"]
+    assert table1.named(table1.Part(rows=whole, widths=[400, 800, 1200], seeds=[1])) == ""
+    assert table1.named(table1.Part(rows=whole, widths=[400], seeds=[1, 2])) == "widths=400,seeds=1+2"
 
 
 def test_table_1_prints_the_published_numbers():
@@ -169,6 +185,8 @@ def test_table_1_prints_the_published_numbers():
     assert rows[0][:7] == ["SGD", "400", "1.83", "1.91", "2.11", "-", "-"]
     assert rows[3][:8] == ["BbB,", "scale", "mixture", "1200", "1.32", "2.00", "1.58", "1.33"]
     assert rows[3][8:] == ["11.59", "1.50", "-", "1.60", "2.00", "1.0"]
+    assert rows[4][:6] == ["SGD", "(Simard", "2003)", "800", "1.6", "-"]
+    assert len(rows) == 4 + 3
     gaps = table1.gaps(cells, table1.Part(rows=["sgd", "mixture"], widths=[400, 1200]))
     assert gaps.splitlines()[2].split() == ["sgd", "-", "mixture", "1200", "+0.56", "+0.00"]
 
@@ -186,7 +204,7 @@ def test_table_1_refuses_what_it_does_not_have():
 
 def test_the_notebooks_two_runs_side_by_side(tmp_path, capsys):
     part = ["epochs=2", "model.hidden=[6,6]", *TINY]
-    gluon.main(tmp_path, part)
+    gluon.main([*part, f"folder={tmp_path}"])
     out = capsys.readouterr().out
     assert "2626.47 0.9456 0.9455" in out
     assert "27.41" in out  # its error with 95 % removed

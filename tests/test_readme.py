@@ -67,8 +67,9 @@ def test_the_folders_that_the_readme_names_exist():
         assert (ROOT / name).is_dir(), name
 
 
-def test_the_design_names_every_room_of_the_library():
+def test_the_design_names_every_room():
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     rooms = [f"{p.name}/" if p.is_dir() else p.name for p in (ROOT / "pyrobbb").iterdir()]
+    rooms += [p.name for p in (ROOT / "experiments").glob("*.*")]
     missing = [r for r in rooms if not r.startswith(("_", ".")) and f"`{r}`" not in text and r != "py.typed"]
     assert not missing

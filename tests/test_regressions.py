@@ -121,7 +121,7 @@ def test_the_plain_network_beside_the_paper_regression_follows_its_overrides(tmp
     paper_regression.figure(result, fit, tmp_path / "figure.png", draws=50)
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     with pytest.raises(ConfigError, match="this experiment is about paper_curve, got"):
-        paper_regression.main(tmp_path / "other", ["data=noisy_sine"])
+        paper_regression.main(["data=noisy_sine", f"folder={tmp_path / 'other'}"])
     assert not (tmp_path / "other").exists()
 
 

@@ -1,6 +1,7 @@
 """Studies of many fits: targets A10, A11, A19 and A20 in short form, resumption, honest grids, figures."""
 
 import csv
+import inspect
 import json
 import math
 
@@ -8,10 +9,26 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import free_energy, grid, odd_images, points, training_choices, tutorial_mnist
+from experiments import (
+    bandit,
+    closed_form,
+    free_energy,
+    gluon,
+    grid,
+    odd_images,
+    paper_regression,
+    points,
+    posterior_checks,
+    table1,
+    toy_regression,
+    training_choices,
+    tutorial_mnist,
+)
 from experiments.build import ConfigError, build
+from experiments.command import command
 from experiments.compose import compose
 from experiments.controls import DoubleSoftmax, LogSizeNormal
+from experiments.tables import table
 from pyrobbb.data import Spec
 from pyrobbb.detection import auroc, roc_curve
 from pyrobbb.figures.detection import detection
@@ -331,10 +348,40 @@ def test_figures_say_what_they_show():
         heat_map({"": [[1.0]]}, rows=["r"], columns=["a", "b"], row_name="", column_name="", value_name="")
 
 
+COMMANDS = (
+    bandit, closed_form, free_energy, gluon, grid, paper_regression, posterior_checks, table1, toy_regression,
+    training_choices, tutorial_mnist,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys, tmp_path):
+    name = module.__name__
+    assert f"`python -m {name} [" in inspect.getdoc(module), "its help says how it is called"
+    monkeypatch.chdir(tmp_path)
+    for words, message in (
+        (["--folder=x"], "'--folder=x' is no key=value, such as folder=runs/mine"),
+        (["quick"], "'quick' is no key=value"),
+        (["nosuchkey=1"], "nosuchkey"),
+        (["folder="], "folder"),
+    ):
+        monkeypatch.setattr("sys.argv", [name, *words])
+        with pytest.raises(SystemExit) as stop:
+            command(module.main, module.__doc__)
+        error = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert error.startswith("error: ")
+        assert message in error
+        assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("*.pt")), "nothing was begun"
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    command(module.main, module.__doc__)
+    assert capsys.readouterr().out.startswith(inspect.getdoc(module))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["quick"], "'quick' is no key=value"),
         (["top=many"], "top"),
         (["presett=ghia"], "presett"),
         (["preset=all"], "preset must be one of"),
@@ -343,12 +390,65 @@ def test_figures_say_what_they_show():
 def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["grid", f"folder={tmp_path}", *arguments])
     with pytest.raises(SystemExit):
-        points.command(grid.main)
+        command(grid.main, grid.__doc__)
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert message in error
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        (table1, ["seed=5"], "seed: this experiment sets it itself; say seeds=[...]"),
+        (table1, ["model.hidden=[30]"], "model.hidden: this experiment sets it itself"),
+        (table1, ["rows=[sgd]", "optim.lr=1"], "optim.lr: the plain networks of row sgd have their own"),
+        (table1, ["data.validation=0"], "data.validation: Fig. 2 and the table need validation data"),
+        (grid, ["prior.pi=0.3"], "prior.pi: this experiment sets it itself"),
+        (grid, ["samples=2"], "samples: this experiment sets it itself"),
+        (free_energy, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
+        (free_energy, ["seeds=[]"], "seeds: must name at least one"),
+        (tutorial_mnist, ["seed=2"], "seed: this experiment sets it itself"),
+        (tutorial_mnist, ["seeds=[]"], "seeds: must name at least one"),
+        (tutorial_mnist, ["quick=true", "model.hidden=[0]"], "hidden[0] must be a whole number"),
+        (closed_form, ["fast=auto"], "fast: this experiment sets it itself"),
+        (bandit, ["prior.pi=2"], "prior: pi must lie in [0, 1], got 2"),
+        (bandit, ["likelihood.scale=-1"], "likelihood: scale must be greater than 0"),
+        (bandit, ["guide=auto_normal"], "guide: AutoNormal got an unexpected keyword argument"),
+        (bandit, ["seeds=5"], "seeds"),
+        (bandit, ["seeds=[]"], "seeds: must name at least one"),
+        (bandit, ["arms=thompson"], "arms"),
+        (bandit, ["arms=[neither]"], "arms: must be some of thompson, greedy, got 'neither'"),
+        (bandit, ["lr=1e-3"], "lr"),
+        (bandit, ["threads=0"], "threads must be a whole number"),
+        (bandit, ["heads=maybe"], "heads"),
+        (bandit, ["kl_over=heldd"], "kl_over must be one of held, capacity"),
+        (bandit, ["epsilons=[2]"], "epsilons must lie in [0, 1]"),
+        (bandit, ["report=true"], "nothing has been played in"),
+    ],
+)
+def test_what_would_go_unheard_or_fail_is_refused_and_leaves_nothing(
+    module, arguments, message, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "new" / "run"
+    monkeypatch.setattr("sys.argv", [module.__name__, f"folder={folder}", *arguments])
+    with pytest.raises(SystemExit):
+        command(module.main, module.__doc__)
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("*.yaml")), "the corrected command would be refused"
+
+
+def test_closed_form_compares_both_ways_from_one_start(tmp_path):
+    small = ["data=blobs", "data.N=200", "data.features=5", "model.hidden=[8]", "epochs=2", "batch_size=50"]
+    found = closed_form.main([*small, "seeds=[1,2]", f"folder={tmp_path}"])
+    for drawn, closed in zip(found["drawn"], found["closed"], strict=True):
+        assert drawn["free_energy"] == pytest.approx(closed["free_energy"], rel=0.05)
+        assert drawn["free_energy"] != closed["free_energy"]
+    assert closed_form.main([*small, "seeds=[1,2]", f"folder={tmp_path}"]) == found
+
+
 def test_table_aligns():
-    assert points.table(("a", "bb"), [("xyz", 1)]) == "a    bb\nxyz   1"
+    assert table(("a", "bb"), [("xyz", 1)]) == "a    bb\nxyz   1"

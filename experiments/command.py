@@ -1,0 +1,71 @@
+"""The command line of an experiment: `python -m experiments.NAME [key=value ...]`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.build import ConfigError
+from pyrobbb.inference import NonFiniteLossError
+
+T = TypeVar("T")
+FOLDER = "folder=F says where the results go; the same command again goes on where it stopped."
+
+
+def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """An experiment's own settings, changed by `key=value`, and the other arguments, for its runs.
+
+    Raises:
+        ConfigError: A value of another type.
+    """
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    own = [a for a in arguments if a.partition("=")[0] in known]
+    try:
+        chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(" ".join(str(error).split())[:200]) from error
+    assert isinstance(chosen, kind)
+    return chosen, [a for a in arguments if a not in own]
+
+
+def place(arguments: Sequence[str], default: str) -> tuple[Path, list[str]]:
+    """The folder for an experiment's results, the last `folder=F` or `default`, and the other arguments."""
+    words = [a for a in arguments if a.startswith("folder=")]
+    folder = words[-1].partition("=")[2] if words else default
+    if not folder:
+        raise ConfigError("folder: it has no name; write folder=runs/mine")
+    return Path(folder), [a for a in arguments if a not in words]
+
+
+def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
+    """ConfigError for a key that the experiment sets itself, for the user's value would go unheard."""
+    for argument in arguments:
+        key = argument.lstrip("+~").partition("=")[0]
+        if any(key == own or key.startswith(f"{own}.") for own in keys):
+            raise ConfigError(f"{key}: this experiment sets it itself; {instead}")
+
+
+def command(main: Callable[[list[str]], object], doc: str | None) -> None:
+    """Run `main` on the `key=value` words given; one line for bad input, and `doc` for `--help`."""
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        print(f"{inspect.cleandoc(doc or '')}\n\n{FOLDER}")
+        return
+    try:
+        for argument in arguments:
+            if argument.startswith("-") or "=" not in argument:
+                raise ConfigError(f"{argument!r} is no key=value, such as folder=runs/mine; see --help")
+        main(arguments)
+    except (ValueError, NonFiniteLossError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on where it stopped", file=sys.stderr)
+        sys.exit(130)

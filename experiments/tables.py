@@ -1,0 +1,33 @@
+"""Tables in plain text: aligned columns, and numbers over seeds with their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+
+def mean_sd(values: Sequence[float], digits: int) -> str:
+    """Mean and standard deviation (n - 1) over seeds, `1.83 ± 0.05`; a single value shows no spread."""
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def of_seeds(seeds: Iterable[int]) -> str:
+    """The line under a table made with `mean_sd`: of which seeds it is."""
+    words = [str(seed) for seed in seeds]
+    spread = "; mean ± standard deviation over them"
+    return f"seeds {', '.join(words)}{spread}" if len(words) > 1 else f"seed {words[0]}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Aligned columns of text, the first to the left; numbers are shown as given, so round them first."""
+    lines = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(w) if i else cell.ljust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
