@@ -417,11 +417,10 @@ def test_the_showdown_setting_runs_and_wrong_keys_are_named(tmp_path, capsys):
     for wrong, message in (
         ("stepz=3", "stepz"),
         ("setting=casino", "setting must be one of paper, showdown"),
+        ("arms=[ucb]", "arms: must be some of thompson, greedy, got 'ucb'"),
     ):
         with pytest.raises(ConfigError, match=message):
             bandit.configuration([wrong])
-    with pytest.raises(ConfigError, match="arms must be thompson or greedy"):
-        bandit.make_agent("ucb", bandit.configuration(["compiled=false"]), Mushroom())
 
 
 def test_declarations_say_how_they_are_run_and_the_table_says_whose_it_is():

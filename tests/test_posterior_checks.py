@@ -1,14 +1,14 @@
 """NUTS on a posterior that is known exactly, R-hat of functions, and the comparison of priors."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 from pyro import poutine
 
-from experiments import posterior_checks
-from experiments.build import ConfigError
+from experiments import command, posterior_checks
 from guides.mean_field import MeanFieldNormal
 from models.linear import linear
 from models.mlp import mlp
@@ -83,7 +83,7 @@ def test_the_whole_check_in_small(tmp_path, capsys):
         "nuts_draws=4",
         "nuts_depth=2",
     ]
-    settings = posterior_checks.Settings.read(small)
+    settings, _ = command.settings(posterior_checks.Settings, small)
     results = posterior_checks.restarts(tmp_path, settings)
     found = posterior_checks.agreement(results["mixture"], tmp_path / "mixture", draws=20)
     (largest,) = (value for name, value in found.items() if name.endswith("of the weights, largest"))
@@ -113,7 +113,10 @@ def test_the_whole_check_in_small(tmp_path, capsys):
 
 
 def test_a_wrong_setting_is_named():
-    with pytest.raises(ConfigError, match="nuts_drws=3"):
-        posterior_checks.Settings.read(["nuts_drws=3"])
-    with pytest.raises(ConfigError, match="chains=two"):
-        posterior_checks.Settings.read(["chains=two"])
+    for words, message in (
+        ("nuts_drws=3", "'nuts_drws=3': the checks have no such key; they have folder, chains"),
+        ("chains=two", "Value 'two' of type 'str' could not be converted to Integer full_key: chains"),
+        ("chains=0", "chains must be a whole number of at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            posterior_checks.main([words])
