@@ -75,6 +75,9 @@ def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, ep
             "take one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
         )
     name = type(trial).__name__
+    milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is no epoch never comes
+    if not all(isinstance(epoch, int) for epoch in milestones):
+        raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the optimiser has not stepped
         for epoch in range(1, epochs + 1):

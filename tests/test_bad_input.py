@@ -404,6 +404,11 @@ TRAINING_CASES: list[Case] = [
         "schedule ExponentialLR makes the learning rate -0.001 after epoch 1; it must be finite and not",
     ),
     (
+        "milestones that are no epochs",
+        lambda: train(schedule=partial(torch.optim.lr_scheduler.MultiStepLR, milestones=["a"])),
+        "schedule MultiStepLR: milestones must be whole numbers of epochs, got ['a']",
+    ),
+    (
         "an optimiser that wants the loss",
         lambda: train(optim=torch.optim.LBFGS),
         "optim LBFGS evaluates the loss by itself",
