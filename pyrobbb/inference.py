@@ -156,7 +156,11 @@ class Training:
     ) -> None:
         check_data(self.model, self.train, self.validation)
         first = self.train.head(1)
-        self.guide(first.x, first.y)  # autoguides make their parameters at the first call
+        try:
+            self.guide(first.x, first.y)  # autoguides make their parameters at the first call
+        except NotImplementedError as error:
+            name = type(self.guide).__name__
+            raise ValueError(f"guide {name} does not fit this model: {error}") from error
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
         self.named = named_parameters(self.model, self.guide)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from engine_fakes import classes, classifier, network, nothing_changes, values
 from hydra import compose, initialize_config_dir
-from pyro.infer.autoguide import AutoNormal
+from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
 from torch import Tensor, nn
 
 from experiments import run, schema
@@ -402,6 +402,11 @@ TRAINING_CASES: list[Case] = [
         "a schedule that turns the rate around",
         lambda: train(schedule=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=-1)),
         "schedule ExponentialLR makes the learning rate -0.001 after epoch 1; it must be finite and not",
+    ),
+    (
+        "a guide for discrete sites",
+        lambda: train(guide=AutoDiscreteParallel),
+        "guide AutoDiscreteParallel does not fit this model: Expected sample site",
     ),
     (
         "milestones that are no epochs",

@@ -288,6 +288,14 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
         run_module.check_argument(argument)
 
 
+def test_a_sweep_may_be_asked_for_anywhere_among_the_arguments(monkeypatch):
+    seen = []
+    monkeypatch.setattr(run_module, "hydra_main", lambda: seen.append(sys.argv[1:]))
+    monkeypatch.setattr("sys.argv", ["run", "experiment=mnist", "-m", "seed=1,2"])
+    run_module.main()
+    assert seen == [["-m", "experiment=mnist", "seed=1,2"]]
+
+
 MINE = "defaults: [run]\nepochs: 1\n"
 
 
