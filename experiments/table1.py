@@ -220,7 +220,7 @@ def draw(cells: list[Cell], part: Part, folder: Path) -> str:
         errors = cell["validation_errors"]
         epochs = [float(e) for e in range(1, len(errors) + 1)]
         curves.setdefault(rows[cell["row"]].title, []).append((epochs, errors))
-    title = f"Validation error by epoch, two layers of {width} units (paper Fig. 2: test error)"
+    title = f"Validation error by epoch, two layers of {width} units (paper: Fig. 2)"
     figures.save(error_by_epoch(curves, title=title), folder / "figure2.png")
     shown = {rows[c["row"]].title: weights(c) for c in wide if c["seed"] == part.seeds[0]}
     title = (
