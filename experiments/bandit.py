@@ -23,7 +23,7 @@ from torch import nn
 
 from experiments import schema
 from experiments.build import ConfigError, component, register_resolvers
-from experiments.command import command
+from experiments.command import command, some
 from experiments.folder import claim, claimed
 from experiments.regret import write
 from models.mlp import perceptron
@@ -146,8 +146,7 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(" ".join(str(error.__cause__ or error).split())) from error
     for key in ("seeds", "arms", "epsilons"):
-        if not config[key]:
-            raise ConfigError(f"{key}: must name at least one, got []")
+        some(key, config[key])
     strange = [arm for arm in config.arms if arm not in ARMS]
     if strange:
         raise ConfigError(f"arms: must be some of {', '.join(ARMS)}, got {strange[0]!r}")

@@ -21,9 +21,8 @@ from experiments.targets import verdict
 from pyrobbb.elbo import ReferenceStep
 from pyrobbb.files import write_text
 from pyrobbb.inference import Training
-from pyrobbb.metrics import classification_metrics
-from pyrobbb.prediction import ClassPrediction
 from pyrobbb.progress import Printed
+from pyrobbb.run import evaluate
 
 WAYS = {"drawn": "at the drawn weights", "closed": "in closed form"}
 
@@ -45,10 +44,9 @@ def measure(fitted: Fitted) -> Result:
     part = fitted.data.test
     if part is None:
         raise ConfigError("the comparison needs test data")
-    prediction = fitted.posterior.predict(part.x, part.y, draws=fitted.run.draws, seed=fitted.run.seed)
-    if not isinstance(prediction, ClassPrediction):
+    scores = evaluate(fitted.posterior, part, draws=fitted.run.draws, seed=fitted.run.seed)
+    if "error" not in scores:
         raise ConfigError("the comparison needs a classification")
-    scores = classification_metrics(prediction.probs, part.y)
     return {"error": scores["error"], "nll": scores["nll"], "free_energy": fitted.history[-1].free_energy}
 
 
@@ -57,8 +55,6 @@ def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
     chosen, rest = settings(Settings, arguments)
     folder, overrides = place(rest, "runs/closed_form")
     refuse(overrides, ("seed", "fast", "samples"), "say seeds=[...]; one draw a step, by Pyro's own SVI")
-    if not chosen.seeds:
-        raise ConfigError("seeds: must name at least one, got []")
     found: dict[str, list[Result]] = {way: [] for way in WAYS}
     for seed in chosen.seeds:
         for way in WAYS:

@@ -19,19 +19,33 @@ T = TypeVar("T")
 FOLDER = "folder=F says where the results go; the same command again goes on where it stopped."
 
 
+def key_of(argument: str) -> str:
+    """`optim.lr` of `optim.lr=0.1`, with or without Hydra's `+` or `~`."""
+    return argument.lstrip("+~").partition("=")[0]
+
+
+def some(key: str, values: Sequence[object]) -> None:
+    """ConfigError if a list is empty of which the experiment needs at least one."""
+    if not values:
+        raise ConfigError(f"{key}: must name at least one, got []")
+
+
 def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     """An experiment's own settings, changed by `key=value`, and the other arguments, for its runs.
 
     Raises:
-        ConfigError: A value of another type.
+        ConfigError: A value of another type, or an empty list.
     """
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    own = [a for a in arguments if a.partition("=")[0] in known]
+    own = [a for a in arguments if key_of(a) in known]
     try:
         chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
     except OmegaConfBaseException as error:
         raise ConfigError(" ".join(str(error).split())[:200]) from error
     assert isinstance(chosen, kind)
+    for key in map(key_of, own):
+        if isinstance(value := getattr(chosen, key), list):
+            some(key, value)
     return chosen, [a for a in arguments if a not in own]
 
 
@@ -47,7 +61,7 @@ def place(arguments: Sequence[str], default: str) -> tuple[Path, list[str]]:
 def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
     """ConfigError for a key that the experiment sets itself, for the user's value would go unheard."""
     for argument in arguments:
-        key = argument.lstrip("+~").partition("=")[0]
+        key = key_of(argument)
         if any(key == own or key.startswith(f"{own}.") for own in keys):
             raise ConfigError(f"{key}: this experiment sets it itself; {instead}")
 

@@ -54,8 +54,9 @@ class Watched(Printed):
         super().__init__()
         self.data, self.path = data, path
         self.training: Training | None = None
-        self.rows: dict[int, dict[str, float]] = {}
-        self.rows = {row["epoch"]: row for row in read_json(path).get("epochs", [])}
+        self.rows: dict[int, dict[str, float]] = {
+            row["epoch"]: row for row in read_json(path).get("epochs", [])
+        }
 
     def epoch(self, row: Epoch) -> None:
         """Measure what the notebook prints: its loss is that of a minibatch, ours that of a datum."""

@@ -54,14 +54,14 @@ class Settings:
             checks.count(name, value)
 
 
-def restarts(folder: Path, settings: Settings) -> dict[str, Result]:
+def restarts(folder: Path, chosen: Settings) -> dict[str, Result]:
     """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
-    few = [f"data.N={settings.points}", f"batch_size={min(50, settings.points)}", f"epochs={settings.epochs}"]
+    few = [f"data.N={chosen.points}", f"batch_size={min(50, chosen.points)}", f"epochs={chosen.epochs}"]
     few += [
-        f"chains={settings.chains}",
+        f"chains={chosen.chains}",
         "together=true",
-        f"observations={settings.points}",
-        f"draws={settings.draws}",
+        f"observations={chosen.points}",
+        f"draws={chosen.draws}",
     ]
     results = {}
     for name, prior in PRIORS.items():
@@ -85,17 +85,17 @@ def agreement(result: Result, folder: Path, draws: int) -> dict[str, float]:
     }
 
 
-def toy_mean_field(folder: Path, settings: Settings) -> Result:
+def toy_mean_field(folder: Path, chosen: Settings) -> Result:
     """Mean-field restarts of the six points."""
     return fitted(
-        compose("toy_regression", [f"chains={settings.chains}", "together=true"], folder=folder / "toy")
+        compose("toy_regression", [f"chains={chosen.chains}", "together=true"], folder=folder / "toy")
     )
 
 
-def toy_nuts(result: Result, folder: Path, settings: Settings, x: Tensor) -> tuple[np.ndarray, int]:
+def toy_nuts(result: Result, folder: Path, chosen: Settings, x: Tensor) -> tuple[np.ndarray, int]:
     """NUTS function draws `(chains, draws, G)` at `x` on the same model, and the count of divergences."""
     path = folder / "nuts.npz"
-    asked = json.dumps([asdict(settings), x.tolist()])
+    asked = json.dumps([asdict(chosen), x.tolist()])
     if path.exists():
         with np.load(path) as found:
             if str(found["asked"]) == asked:
@@ -103,10 +103,10 @@ def toy_nuts(result: Result, folder: Path, settings: Settings, x: Tensor) -> tup
     sample = sample_nuts(
         result.posterior.model.cpu(),
         result.data.to("cpu").train,
-        warmup=settings.nuts_warmup,
-        draws=settings.nuts_draws,
-        chains=settings.nuts_chains,
-        max_tree_depth=settings.nuts_depth,
+        warmup=chosen.nuts_warmup,
+        draws=chosen.nuts_draws,
+        chains=chosen.nuts_chains,
+        max_tree_depth=chosen.nuts_depth,
         say=lambda words: print(words, flush=True),
     )
     f = sample.functions(x)[..., 0].numpy()
@@ -115,12 +115,12 @@ def toy_nuts(result: Result, folder: Path, settings: Settings, x: Tensor) -> tup
     return f, sample.divergences
 
 
-def toy_comparison(result: Result, folder: Path, settings: Settings) -> dict[str, Any]:
+def toy_comparison(result: Result, folder: Path, chosen: Settings) -> dict[str, Any]:
     """Spread of the function under NUTS and under the guide, with a figure."""
     points = torch.tensor(AT)[:, None]
     x = torch.cat([points, REACH])
-    exact, divergences = toy_nuts(result, folder, settings, x)
-    guide = function_draws(result.posterior, x.to(result.data.train.x.device), draws=settings.draws)[..., 0]
+    exact, divergences = toy_nuts(result, folder, chosen, x)
+    guide = function_draws(result.posterior, x.to(result.data.train.x.device), draws=chosen.draws)[..., 0]
     k = len(AT)
     drawn = band_grid(
         {

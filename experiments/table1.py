@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -21,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments import plain
 from experiments.build import ConfigError, build
-from experiments.command import command, place, refuse, settings
+from experiments.command import command, key_of, place, refuse, settings
 from experiments.compose import compose
 from experiments.folder import claimed, read_metrics
 from experiments.mnist_figures import error_by_epoch, weights_by_method
@@ -32,14 +33,21 @@ from pyrobbb.files import make_folder, write_text
 from pyrobbb.progress import Printed
 
 Cell = dict[str, Any]
-DECLARATION = Path(__file__).with_name("table1.yaml")
 NEAR_ZERO = 0.01
 OF_PLAIN = ("data", "batch_size", "device", "checkpoint_seconds")  # what plain networks are told as well
 
 
+@lru_cache
+def declaration() -> DictConfig:
+    """`table1.yaml`."""
+    found = OmegaConf.load(Path(__file__).with_name("table1.yaml"))
+    assert isinstance(found, DictConfig)
+    return found
+
+
 @dataclass
 class Part:
-    """experiments.table1"""
+    """Which part of the table; what is left empty is the form's."""
 
     form: str = "short"
     rows: list[str] = field(default_factory=list)
@@ -57,7 +65,7 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
         ConfigError: An unknown form or row.
     """
     asked, rest = settings(Part, arguments)
-    declared = OmegaConf.load(DECLARATION)
+    declared = declaration()
     if asked.form not in declared.forms:
         raise ConfigError(f"form must be one of {', '.join(declared.forms)}, got {asked.form!r}")
     form = declared.forms[asked.form]
@@ -70,11 +78,11 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     if unknown:
         raise ConfigError(f"rows: {unknown[0]!r} is none of {', '.join(declared.rows)}")
     refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
-    shared = compose("table1_mixture", of_row("", rest)[0], folder="")
+    shared = compose("table1_mixture", of_every_row(rest), folder="")
     if shared.data.get("validation") == 0:
         raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
     plain = [name for name in part.rows if "plain" in declared.rows[name]]
-    unclear = [key for key in _keys(rest) if key.partition(".")[0] in ("optim", "schedule")]
+    unclear = [key for key in map(key_of, rest) if key.partition(".")[0] in ("optim", "schedule")]
     if plain and unclear:
         raise ConfigError(
             f"{unclear[0]}: the plain networks of row {plain[0]} have their own; leave out such rows, or say "
@@ -83,38 +91,33 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     return part, rest
 
 
-def _keys(overrides: Sequence[str]) -> list[str]:
-    return [word.lstrip("+~").partition("=")[0] for word in overrides]
+def of_every_row(overrides: Sequence[str]) -> list[str]:
+    """The overrides that are not of one row, as `sgd.optim.lr=0.1` is."""
+    return [word for word in overrides if key_of(word).partition(".")[0] not in declaration().rows]
 
 
-def of_row(name: str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides for every row, and those for this one, such as `sgd.optim.lr=0.1` without its `sgd.`."""
-    rows = OmegaConf.load(DECLARATION).rows
-    every = [
-        word
-        for word, key in zip(overrides, _keys(overrides), strict=True)
-        if key.partition(".")[0] not in rows
-    ]
-    return every, [word.removeprefix(f"{name}.") for word in overrides if word.startswith(f"{name}.")]
+def of_row(name: str, overrides: Sequence[str]) -> list[str]:
+    """The overrides of this row alone, without its name."""
+    return [word.removeprefix(f"{name}.") for word in overrides if word.startswith(f"{name}.")]
 
 
 def named(part: Part) -> str:
     """The folder for the table of a part that is less, or more, than its form; nothing for the whole form."""
-    form = OmegaConf.load(DECLARATION).forms[part.form]
+    form = declaration().forms[part.form]
     keys = [key for key in ("rows", "widths", "seeds") if list(getattr(part, key)) != list(form[key])]
     return ",".join(f"{key}={'+'.join(map(str, getattr(part, key)))}" for key in keys)
 
 
 def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
     """Every cell of the table, the narrow networks first; a finished one is read back."""
-    rows = OmegaConf.load(DECLARATION).rows
+    rows, every = declaration().rows, of_every_row(overrides)
     cells = []
     for width in part.widths:
         for seed in part.seeds:
             for name in part.rows:
                 target = folder / part.form / f"{name}-{width}-{seed}"
                 print(f"{target}", flush=True)
-                every, own = of_row(name, overrides)
+                own = of_row(name, overrides)
                 common = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
                 common += [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *every]
                 cell = {"row": name, "width": width, "seed": seed, "folder": str(target)}
@@ -152,7 +155,7 @@ def _plain(
 
 def report(cells: list[Cell], part: Part) -> str:
     """Test error in percent: published, and ours as mean and standard deviation over the seeds."""
-    rows = OmegaConf.load(DECLARATION).rows
+    rows = declaration().rows
     sources = list(dict.fromkeys(s for name in part.rows for s in rows[name].reported))
     lines = []
     for name in part.rows:
@@ -168,7 +171,7 @@ def report(cells: list[Cell], part: Part) -> str:
             test, validation = ours
             cells_ = [rows[name].title, width, *given, test, means, validation, tail, f"{minutes:.1f}"]
             lines.append([str(c) for c in cells_])
-    for other in OmegaConf.load(DECLARATION).published:
+    for other in declaration().published:
         quoted = [str(other.reported.get(s, "-")) for s in sources]
         lines.append([other.title, str(other.width), *quoted, *["-"] * 5])
     head = ["method", "units", *sources, "ours: test", "mean weights", "validation", "last 20 epochs", "min"]
@@ -184,7 +187,7 @@ def report(cells: list[Cell], part: Part) -> str:
 
 def gaps(cells: list[Cell], part: Part) -> str:
     """Differences in mean test error, in percentage points, beside the paper's."""
-    published = OmegaConf.load(DECLARATION).rows
+    published = declaration().rows
     lines = []
     for worse, better in (("sgd", "mixture"), ("dropout", "mixture"), ("gaussian", "mixture")):
         if not {worse, better} <= set(part.rows):
@@ -213,7 +216,7 @@ def weights(cell: Cell) -> torch.Tensor:
 
 def draw(cells: list[Cell], part: Part, folder: Path) -> str:
     """Fig. 2 and Fig. 3 at the greatest width; returns the widths of the weights' distributions in words."""
-    rows, width = OmegaConf.load(DECLARATION).rows, max(part.widths)
+    rows, width = declaration().rows, max(part.widths)
     wide = [c for c in cells if c["width"] == width]
     curves: dict[str, list[tuple[list[float], list[float]]]] = {}
     for cell in wide:

@@ -167,7 +167,7 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
     chosen, rest = settings(Settings, arguments)
     folder, overrides = place(rest, "runs/training_choices" + ("/quick" if chosen.quick else ""))
     unknown = [name for name in chosen.groups if name not in GROUPS]
-    if unknown or not chosen.groups:
+    if unknown:
         raise ConfigError(f"groups must be some of {', '.join(GROUPS)}, got {chosen.groups}")
     lines = {name: changes for group in chosen.groups for name, changes in GROUPS[group].items()}
     common = [*(QUICK if chosen.quick else []), *overrides]

@@ -35,7 +35,9 @@ class Step(Protocol):
         ...
 
 
-class _Recording(Trace_ELBO):
+class RecordingELBO(Trace_ELBO):
+    """Pyro's `Trace_ELBO`, which also keeps the unscaled terms of the traces it has just scored."""
+
     terms: list[Terms]
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
@@ -45,11 +47,7 @@ class _Recording(Trace_ELBO):
         return model_trace, guide_trace
 
 
-class RecordingELBO(_Recording):
-    """Pyro's `Trace_ELBO`, which also keeps the unscaled terms of the traces it has just scored."""
-
-
-class ClosedFormELBO(_Recording, TraceMeanField_ELBO):
+class ClosedFormELBO(RecordingELBO, TraceMeanField_ELBO):
     """The same with the KL of each site in closed form where its two laws have one, at the draw where not.
 
     The terms that it keeps are still those at the drawn weights.

@@ -158,7 +158,7 @@ class Training:
         first = self.train.head(1)
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
-        except NotImplementedError as error:
+        except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
             name = type(self.guide).__name__
             raise ValueError(f"guide {name} does not fit this model: {error}") from error
         self.guide.to(self.device)
