@@ -15,15 +15,12 @@ from time import monotonic
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from experiments import schema
-from experiments.build import ConfigError, component, register_resolvers
+from experiments.build import ConfigError, component
 from experiments.command import command, some
+from experiments.compose import declared
 from experiments.folder import claim, claimed
 from experiments.regret import write
 from models.mlp import perceptron
@@ -132,19 +129,13 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
     Raises:
         ConfigError: A setting or key that is not there.
     """
-    register_resolvers()
-    schema.register()
     setting = "paper"
     for argument in arguments:
         key, _, value = argument.partition("=")
         setting = value if key == "setting" else setting
     if setting not in CONFIGS:
         raise ConfigError(f"setting must be one of {', '.join(CONFIGS)}, got {setting!r}")
-    with initialize_config_dir(str(Path(__file__).parent.resolve()), version_base="1.3"):
-        try:
-            config = compose(CONFIGS[setting], list(arguments))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(" ".join(str(error.__cause__ or error).split())) from error
+    config = declared(CONFIGS[setting], arguments)
     for key in ("seeds", "arms", "epsilons"):
         some(key, config[key])
     strange = [arm for arm in config.arms if arm not in ARMS]

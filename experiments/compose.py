@@ -7,8 +7,9 @@ from pathlib import Path
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.errors import ConfigCompositionException
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from experiments import schema
 from experiments.build import ConfigError, build, innermost, register_resolvers
@@ -23,15 +24,24 @@ def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | st
     Raises:
         ConfigError: An unknown key or component.
     """
+    config = declared("run", [f"experiment={experiment}", *overrides])
+    config.folder = str(folder)
+    return config
+
+
+def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """The declaration `name`.yaml of this folder with `key=value` overrides.
+
+    Raises:
+        ConfigError: An unknown key or component.
+    """
     register_resolvers()
     schema.register()
     with initialize_config_dir(str(Path(__file__).parent.resolve()), version_base="1.3"):
         try:
-            config = hydra_compose("run", [f"experiment={experiment}", *overrides])
-        except ConfigCompositionException as error:
+            return hydra_compose(name, list(overrides))
+        except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(innermost(error)) from error
-    config.folder = str(folder)
-    return config
 
 
 def fitted(config: DictConfig, progress: Progress | None = None) -> Result:

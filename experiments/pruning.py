@@ -21,6 +21,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 from torch import Tensor, nn
 
+from experiments.controls import with_rho_zero
 from experiments.mnist_figures import error_by_removed
 from experiments.reopen import reopen
 from pyrobbb import figures, pruning
@@ -60,7 +61,7 @@ def errors(
 ) -> list[dict[str, Any]]:
     """Error after removing each share, by each order, of the mean weights and averaged over draws.
 
-    `draws=0` leaves the draws out.
+    `draws=0` leaves the draws out. "rho = 0" is a negative control, `with_rho_zero`, by signal-to-noise.
     """
     rows = []
     for removed in shares:
@@ -74,6 +75,8 @@ def errors(
             row[by] = {"mean": error(pruned, part, mean_weights=True)}
             if draws:
                 row[by]["draws"] = error(pruned, part, draws=draws, seed=seed)
+            if draws and removed and by == "snr":
+                row["rho = 0"] = error(with_rho_zero(pruned), part, draws=draws, seed=seed)
         rows.append(row)
     return rows
 
@@ -177,21 +180,23 @@ def analyse(
 def report(found: dict[str, Any]) -> str:
     """The table, ours beside the paper's and the public reproductions'."""
     head = f"{'removed':>8} {'left':>9} {'paper':>6} " + " ".join(f"{n:>17}" for n in OTHERS)
-    head += f" {'ours: SNR mean':>15} {'draws':>6} {'magnitude mean':>15} {'draws':>6}"
+    head += f" {'ours: SNR mean':>15} {'draws':>6} {'rho = 0':>8} {'magnitude mean':>15} {'draws':>6}"
     head += f" {'file KB':>8} {'dense ms':>9} {'sparse ms':>10}"
     lines = [f"{found['folder']}: test error in % after removing weights, {found['epochs']} epochs", head]
     for row in found["rows"]:
         share = row["removed"]
         given = " ".join(_cell(column.get(share), 17) for column in OTHERS.values())
-        ours = " ".join(f"{_cell(row[by]['mean'], 15)} {_cell(row[by].get('draws'), 6)}" for by in ORDERS)
+        snr, magnitude = (f"{_cell(row[by]['mean'], 15)} {_cell(row[by].get('draws'), 6)}" for by in ORDERS)
         lines.append(
-            f"{share:8.0%} {row['left']:9,d} {_cell(PAPER.get(share), 6)} {given} {ours}"
+            f"{share:8.0%} {row['left']:9,d} {_cell(PAPER.get(share), 6)} {given} {snr}"
+            f" {_cell(row.get('rho = 0'), 8)} {magnitude}"
             f" {row['bytes'] / 1000:8.0f} {row['dense_ms']:9.0f} {row['sparse_ms']:10.0f}"
         )
     biases = "count as weights" if found["biases_count"] else "all stay"
     peaks = ", ".join(f"{at:.1f}" for at, _ in found["modes"])
     lines += [
         f"biases {biases}; {found['draws']} draws; times are for all test images, on the CPU",
+        "rho = 0 is a negative control, draws of a network whose removed weights keep sigma = log(1 + e^0)",
         f"75 % of the weights lie below {found['cut_75']:.1f} dB; the density has its modes at {peaks} dB",
     ]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
+from experiments.controls import clamped
 from experiments.targets import verdict
 from pyrobbb import checkpoint
 from pyrobbb.bandits import Games
@@ -64,6 +65,7 @@ def summary(found: dict[str, Games]) -> dict[str, Any]:
             "steps": games.rounds,
             "expected": {t: expected[:, t - 1].tolist() for t in at},
             "realised": {t: realised[:, t - 1].tolist() for t in at},
+            "realised, clamped at 0": clamped(games.realised[:, : games.rounds].double()).sum(dim=1).tolist(),
             "expected in the last fifth": (expected[:, -1] - expected[:, -1 - last]).tolist(),
             "eaten in the first 50": games.actions[:, :50].sum(dim=1).tolist(),
             "eaten in the first 1000": games.actions[:, :1000].sum(dim=1).tolist(),
@@ -106,6 +108,9 @@ def report(results: dict[str, Any], rates: dict[str, float], setting: str) -> st
         for t, values in found["expected"].items():
             lines.append(f"  {t:6,}    {_spread(values):26} {_spread(found['realised'][t])}")
         lines.append(f"  in the last fifth   {_spread(found['expected in the last fifth'])}")
+        lines.append(
+            f"  realised, each round clamped at 0 (a control) {_spread(found['realised, clamped at 0'])}"
+        )
         lines.append(f"  eaten in the first 50 {_spread(found['eaten in the first 50'])}")
         percent, realised = (
             torch.tensor(found[f"percent of uniform{which}"], dtype=torch.float64)

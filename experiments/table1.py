@@ -78,6 +78,9 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     if unknown:
         raise ConfigError(f"rows: {unknown[0]!r} is none of {', '.join(declared.rows)}")
     refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
+    absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]
+    if absent:
+        raise ConfigError(f"{absent[0]}: its row is not asked for; rows are {', '.join(part.rows)}")
     shared = compose("table1_mixture", of_every_row(rest), folder="")
     if shared.data.get("validation") == 0:
         raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")

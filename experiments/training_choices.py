@@ -75,6 +75,13 @@ GROUPS: dict[str, dict[str, list[str]]] = {
         CENTRE: [],
         "the whole KL on every minibatch": ["kl=full"],
         "the KL counted 25 times": ["kl=tempered", "kl.temperature=25"],
+        "5 draws": ["samples=5"],
+        "5 draws, likelihood of their mean logits": [
+            "likelihood=mean_logits",
+            "samples=5",
+            "vectorize=true",
+            "fast=off",
+        ],
         "softmax taken twice": ["likelihood=double_softmax"],
         "pixels scaled twice": ["data.scale=32130.0"],
         "softmax and pixels twice": ["likelihood=double_softmax", "data.scale=32130.0"],
@@ -119,10 +126,15 @@ def words(result: Result) -> str:
     return f"{errors}, {place}" if errors else place
 
 
+def _nll(result: Result) -> str:
+    return f"{result['validation_nll']:.4f}" if "validation_nll" in result else "-"
+
+
 def report(results: dict[str, Result]) -> str:
     """All lines beside what others saw, and what the two acceptance targets say."""
-    rows = ((name, words(result), ELSEWHERE.get(name, "-")) for name, result in results.items())
-    blocks = [table(("what", "validation error (%) after epoch 1, 2, ...", "elsewhere"), rows)]
+    rows = [(name, words(result), _nll(result), ELSEWHERE.get(name, "-")) for name, result in results.items()]
+    head = ("what", "validation error (%) after epoch 1, 2, ...", "NLL at the end (nats)", "elsewhere")
+    blocks = [table(head, rows)]
     for name, result in results.items():
         if "stopped" in result:
             blocks.append(f"{name}: {result['stopped']}")

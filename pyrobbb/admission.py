@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from pyrobbb import checks
 from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
@@ -109,14 +110,7 @@ def check_tensors(data: Dataset) -> None:
                     f"{part}{name} must be a tensor, got {_short(value)}; see pyrobbb.data.from_arrays"
                 )
             if isinstance(value, Tensor):
-                check_dense(f"{part}{name}", value)
-
-
-def check_dense(name: str, value: Tensor) -> None:
-    """Raise ValueError for a sparse tensor, or one without values."""
-    if value.layout != torch.strided or value.is_meta:
-        kind = "has no values (device meta)" if value.is_meta else f"is sparse ({value.layout})"
-        raise ValueError(f"{name} {kind}; it must be an ordinary tensor")
+                checks.dense(f"{part}{name}", value)
 
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:

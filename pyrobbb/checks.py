@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import torch
+from torch import Tensor
+
 
 def number(name: str, value: Any) -> float:
     """`value` as a finite float, or a ValueError that names it."""
@@ -55,3 +58,11 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
     return str(value)
+
+
+def dense(name: str, value: Tensor) -> Tensor:
+    """`value` if it is neither sparse nor without values."""
+    if value.layout != torch.strided or value.is_meta:
+        kind = "has no values (device meta)" if value.is_meta else f"is sparse ({value.layout})"
+        raise ValueError(f"{name} {kind}; it must be an ordinary tensor")
+    return value

@@ -138,6 +138,9 @@ class Posterior:
     def _checked(self, x: Tensor, y: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor | None]:
         """Both on `device`, if the network takes `x` and the likelihood `y`."""
         check_kinds(x=(x, Tensor), y=(y, (Tensor, NoneType)))
+        for name, value in (("x", x), ("y", y)):
+            if value is not None:
+                checks.dense(name, value)
         x, y = x.to(device), None if y is None else y.to(device)
         check_finite("x", x)
         output = first_output(self.model, "x", x)

@@ -495,6 +495,7 @@ PREDICTION_CASES: list[Case] = [
     ),
     ("one row without its axis", lambda: predict(X[0]), "the network cannot take a row of x"),
     ("an array", lambda: predict(X.numpy()), "x must be a Tensor, got array"),
+    ("sparse x", lambda: predict(X.to_sparse()), "x is sparse (torch.sparse_coo)"),
     ("a list", lambda: predict([[1.0, 2, 3]]), "x must be a Tensor, got [[1.0, 2, 3]]"),
     ("double precision", lambda: predict(X.double()), "must have the same dtype"),
     (

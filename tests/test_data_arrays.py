@@ -169,6 +169,8 @@ FAULTS: list[tuple[Any, str]] = [
     ),
     (lambda: regress(y=np.zeros((6, 1, 1))), r"^y must have the shape \(N,\) or .* got \(6, 1, 1\)"),
     (lambda: regress(y=np.zeros((6, 0))), r"^y must have the shape \(N,\) or .* got \(6, 0\)"),
+    (lambda: classify(y=LABELS * 1000), "^y holds the label 2,000, but there are 6 rows: number the classes"),
+    (lambda: classify(torch.ones(6, 2).to_sparse()), r"^x is sparse \(torch.sparse_coo\)"),
     (lambda: classify(y=LABELS * 1.0), "^y must hold integer class labels, got torch.float64"),
     (lambda: classify(y=LABELS - 1), "^y holds the label -1 in row 0; labels start at 0"),
     (lambda: classify(y=np.full(6, 2**63, "u8")), "^y holds 9223372036854775808, which is too large"),

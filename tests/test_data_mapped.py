@@ -89,6 +89,7 @@ WRONG = [
     (X[:4], Y, {}, r"x.npy has 4 rows and .*y.npy 5; they must agree"),
     (X[:, 0], Y, {}, r"x.npy must have the shape \(N, features...\), got \(5,\)"),
     (X, Y[:, None], {}, r"y.npy must have the shape \(N,\) for classification"),
+    (X, Y * 1000, {}, r"y.npy holds the label 2,000, but there are 5 rows: number the classes"),
     (X, Y * 1.0, {}, r"y.npy must hold integer class labels, got float64"),
     (X, Y - 1, {}, r"y.npy holds the label -1 in row 0; labels start at 0"),
     (X, Y, {"classes": 2}, r"y.npy holds the label 2; labels run from 0 to 1"),

@@ -114,6 +114,7 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
         assert rows[0][by]["mean"] == pytest.approx(result.metrics["test"]["error_mean_weights"])
         assert rows[-1][by]["mean"] >= 60  # three classes, nothing known
         assert set(rows[1][by]) == {"mean", "draws"}
+    assert ["rho = 0" in row for row in rows] == [False, True, True, True]
     assert {p.name for p in (folder / "pruning").iterdir()} == {
         "pruning.json", "signal_to_noise.png", "error.png",
         "removed-0.npz", "removed-50.npz", "removed-98.npz", "removed-100.npz",
@@ -196,6 +197,8 @@ def test_table_1_refuses_what_it_does_not_have():
         table1.choose(["form=long"])
     with pytest.raises(ConfigError, match="rows: 'laplace' is none of sgd, dropout"):
         table1.choose(["rows=[laplace]"])
+    with pytest.raises(ConfigError, match=r"^mixture\.optim\.lr: its row is not asked for; rows are sgd$"):
+        table1.choose(["rows=[sgd]", "mixture.optim.lr=1"])
     part, rest = table1.choose(["form=full", "epochs=5", "device=cpu"])
     assert (part.epochs, part.widths, part.seeds, rest) == (5, [400, 800, 1200], [1, 2, 3], ["device=cpu"])
     with pytest.raises(ConfigError, match="optim: "):

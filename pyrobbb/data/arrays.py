@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb import checks
-from pyrobbb.data.dataset import Dataset, Spec, Split, Task
+from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 
 ArrayLike = Tensor | npt.NDArray[Any] | Sequence[Any]
 Pair = tuple[ArrayLike, ArrayLike]
@@ -56,7 +56,7 @@ def from_arrays(
     train = _split("", x, y, task, dtype)
     features = tuple(train.x.shape[1:])
     if task == "classification":
-        outputs = int(train.y.max()) + 1 if classes is None else classes
+        outputs = inferred_classes("y", int(train.y.max()), len(train)) if classes is None else classes
     else:
         outputs = train.y.shape[1]
     spec = Spec(N=len(train), features=features, outputs=outputs, task=task)
@@ -117,7 +117,7 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_complex():
             raise ValueError(f"{name} must hold real numbers, got {values.dtype}")
-        return values.detach().clone()
+        return checks.dense(name, values).detach().clone()
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of different lengths

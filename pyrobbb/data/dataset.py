@@ -81,3 +81,17 @@ class Dataset:
     def load(self) -> Dataset:
         """Itself: data already at hand goes wherever a component that loads data does."""
         return self
+
+
+def inferred_classes(name: str, largest: int, N: int) -> int:
+    """The number of classes of N rows with labels up to `largest`.
+
+    Raises:
+        ValueError: More classes than rows: the labels are numbers of something else.
+    """
+    if largest >= N:
+        raise ValueError(
+            f"{name} holds the label {largest:,}, but there are {N:,} rows: number the classes 0, 1, 2, ..., "
+            f"or pass classes= if there are so many"
+        )
+    return largest + 1

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pyrobbb import checks
 from pyrobbb.data import idx
-from pyrobbb.data.dataset import Dataset, Spec, Split, Task
+from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 
 Array = np.ndarray[Any, Any]
 BLOCK = 2**24  # bytes of a file that are looked at together
@@ -121,8 +121,10 @@ class OnDisk:
         N = len(x) - self.validation
         if N < 1:
             raise ValueError(f"validation: {self.validation} of the {len(x)} rows of {self.x} leaves none")
-        classes = self.classes or largest + 1
-        outputs = classes if self.task == "classification" else y.shape[1]
+        if self.task == "regression":
+            outputs = y.shape[1]
+        else:
+            outputs = self.classes or inferred_classes(self.y, largest, N)
         spec = Spec(N=N, features=tuple(x.shape[1:]), outputs=outputs, task=self.task)
         _check_labels(self.y, largest, spec)
         for array in (x, y):
