@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from experiments.build import ConfigError, component
-from experiments.command import command, some
+from experiments.command import command, place, some
 from experiments.compose import declared
 from experiments.folder import claim, claimed
 from experiments.regret import write
@@ -136,6 +136,7 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
     if setting not in CONFIGS:
         raise ConfigError(f"setting must be one of {', '.join(CONFIGS)}, got {setting!r}")
     config = declared(CONFIGS[setting], arguments)
+    config.folder = str(place(arguments, config.folder, shared=("setting", "arms", "threads"))[0])
     for key in ("seeds", "arms", "epsilons"):
         some(key, config[key])
     strange = [arm for arm in config.arms if arm not in ARMS]

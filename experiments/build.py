@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -47,9 +48,13 @@ def register_resolvers() -> None:
 def _changes() -> str:
     if not HydraConfig.initialized():
         return "default"
-    overrides = [str(o) for o in HydraConfig.get().overrides.task]
+    return changes(str(o) for o in HydraConfig.get().overrides.task) or "default"
+
+
+def changes(overrides: Iterable[str]) -> str:
+    """What `key=value` words change, as the name of a folder; nothing where they change no result."""
     kept = [o.lstrip("+") for o in overrides if o.lstrip("+~").split("=")[0] not in NOT_IN_FOLDER_NAME]
-    return ",".join(sorted(kept)).replace("/", "_").replace(" ", "") or "default"
+    return ",".join(sorted(kept)).replace("/", "_").replace(" ", "")
 
 
 def build(config: DictConfig) -> Run:

@@ -12,11 +12,13 @@ from typing import TypeVar
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.build import ConfigError
+from experiments.build import ConfigError, changes
 from pyrobbb.inference import NonFiniteLossError
 
 T = TypeVar("T")
-FOLDER = "folder=F says where the results go; the same command again goes on where it stopped."
+FOLDER = """\
+folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
+change; the same command again goes on where it stopped."""
 
 
 def key_of(argument: str) -> str:
@@ -49,13 +51,20 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     return chosen, [a for a in arguments if a not in own]
 
 
-def place(arguments: Sequence[str], default: str) -> tuple[Path, list[str]]:
-    """The folder for an experiment's results, the last `folder=F` or `default`, and the other arguments."""
+def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) -> tuple[Path, list[str]]:
+    """The folder for an experiment's results, and the arguments that do not say it.
+
+    It is the last `folder=F`; else `default`, and in it a folder named after what the other arguments
+    change, those with the keys `shared` apart.
+    """
     words = [a for a in arguments if a.startswith("folder=")]
-    folder = words[-1].partition("=")[2] if words else default
+    rest = [a for a in arguments if a not in words]
+    if not words:
+        return Path(default) / changes(a for a in rest if key_of(a) not in shared), rest
+    folder = words[-1].partition("=")[2]
     if not folder:
         raise ConfigError("folder: it has no name; write folder=runs/mine")
-    return Path(folder), [a for a in arguments if a not in words]
+    return Path(folder), rest
 
 
 def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:

@@ -110,3 +110,9 @@ def clamped(realised: Tensor) -> Tensor:
     A poisonous mushroom that was eaten then costs 17.5 on average, 35 or 0, and not 15, 35 or -5.
     """
     return realised.clamp_min(0)
+
+
+def log_of_sum(value: Tensor, pi: float, sigma1: float, sigma2: float) -> Tensor:
+    """The mixture's log-density as the log of a sum of densities, which underflows: -inf far from 0."""
+    wide, narrow = (dist.Normal(0.0, sigma).log_prob(value).exp() for sigma in (sigma1, sigma2))
+    return (pi * wide + (1 - pi) * narrow).log()

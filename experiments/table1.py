@@ -244,7 +244,7 @@ def draw(cells: list[Cell], part: Part, folder: Path) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Train, print, draw."""
-    folder, rest = place(arguments, "runs/table1")
+    folder, rest = place(arguments, "runs/table1", shared=("form", "rows", "widths", "seeds"))
     part, overrides = choose(rest)
     cells = train(part, overrides, folder)
     target = folder / part.form / named(part)

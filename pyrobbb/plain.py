@@ -26,8 +26,26 @@ from pyrobbb.isolation import isolated, random_state, set_random_state
 from pyrobbb.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.progress import Progress, Silent
 
-LossName = Literal["nll", "mse"]
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"nll": F.cross_entropy, "mse": F.mse_loss}
+LossName = Literal["nll", "mse", "gaussian"]
+
+
+def gaussian_parameters(output: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation that a network of width 2K says, both `(M, K)`: f and softplus(g)."""
+    loc, raw = output.chunk(2, dim=-1)
+    return loc, F.softplus(raw) + 1e-3
+
+
+def gaussian_loss(output: Tensor, y: Tensor) -> Tensor:
+    """Mean over the rows of -log N(y | f(x), s(x)^2), in nats: the conditional Gaussian loss."""
+    loc, scale = gaussian_parameters(output)
+    return F.gaussian_nll_loss(loc, y, scale.square(), full=True, reduction="none").sum(-1).mean()
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "nll": F.cross_entropy,
+    "mse": F.mse_loss,
+    "gaussian": gaussian_loss,
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +92,8 @@ def fit_plain(
         optim: Makes a torch optimiser from parameter groups (momentum and weight decay are its own).
         schedule: Makes a learning-rate schedule, stepped once per epoch.
         batch_size: Rows of a minibatch; N or more is full-batch descent.
-        loss: `nll` (cross-entropy with integer labels) or `mse` (mean squared error).
+        loss: `nll` (cross-entropy with integer labels), `mse` (mean squared error) or `gaussian` (the network
+            gives the noise as well, in outputs K+1..2K).
         seed: Decides the order of the data and the dropout masks, not the initial weights.
         device: Where to train; by default CUDA if there is one.
         record_every: Epochs between two rows of the history, each with a validation; the last counts.
@@ -106,10 +125,10 @@ def fit_plain(
 
 def _loss(name: str, data: Dataset) -> Callable[[Tensor, Tensor], Tensor]:
     checks.one_of("loss", name, tuple(LOSSES))
-    fitting = "nll" if data.spec.task == "classification" else "mse"
-    if name != fitting:
+    fitting = ("nll",) if data.spec.task == "classification" else ("mse", "gaussian")
+    if name not in fitting:
         raise ValueError(
-            f"loss {name!r} does not fit {data.name}, a {data.spec.task} data set; use {fitting!r}"
+            f"loss {name!r} does not fit {data.name}, a {data.spec.task} data set; use {' or '.join(fitting)}"
         )
     return LOSSES[name]
 
@@ -217,8 +236,9 @@ class _PlainTraining:
             return math.nan, math.nan
         output, y = _output(self.network.eval(), self.validation.x), self.validation.y
         loss = float(self.loss(output, y))
-        if self.loss is F.mse_loss:
-            return math.sqrt(loss), loss
+        if self.loss is not F.cross_entropy:
+            values = gaussian_parameters(output)[0] if self.loss is gaussian_loss else output
+            return float((values - y).square().mean().sqrt()), loss
         return 100 * float((output.argmax(-1) != y).double().mean()), loss
 
     def _state(self) -> dict[str, object]:

@@ -12,6 +12,7 @@ from models.mlp import mlp
 from pyrobbb import likelihoods, priors, pruning
 from pyrobbb.bandits.mushroom import EAT, LEAVE
 from pyrobbb.data import Spec
+from pyrobbb.distributions import ScaleMixtureNormal
 from pyrobbb.elbo import ReferenceStep
 from pyrobbb.isolation import isolated
 from pyrobbb.posterior import Posterior
@@ -84,3 +85,12 @@ def test_swapped_labels_and_clamped_regret_are_other_problems():
     error = 20 / math.sqrt(len(costs))  # one standard error: -5 or 35
     assert float(realised.mean()) == pytest.approx(15, abs=4 * error)
     assert float(controls.clamped(realised).mean()) == pytest.approx(17.5, abs=4 * error)
+
+
+def test_the_log_of_a_sum_underflows_where_the_mixture_does_not():
+    parameters = (0.5, math.exp(-2), math.exp(-6))
+    near, far = torch.tensor(0.01), torch.tensor(5.0)
+    law = ScaleMixtureNormal(*parameters)
+    assert float(controls.log_of_sum(near, *parameters)) == pytest.approx(float(law.log_prob(near)), abs=1e-5)
+    assert float(controls.log_of_sum(far, *parameters)) == -math.inf
+    assert float(law.log_prob(far)) == pytest.approx(-682.0889611281, rel=1e-5)

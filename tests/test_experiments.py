@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import data_fakes
 import numpy as np
 import pytest
 import torch
@@ -23,7 +24,7 @@ from guides.initial import kaiming
 from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
 from pyrobbb import arviz_io, history, likelihoods, priors
-from pyrobbb.data import Blobs
+from pyrobbb.data import MNIST, Blobs
 from pyrobbb.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,6 +110,20 @@ def test_every_experiment_composes_and_says_how_it_is_run(name):
     assert f"experiment={name}" in comments
     assert "Expect" in comments
     assert "Time" in comments
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_trains_and_predicts_as_declared(name, tmp_path, monkeypatch):
+    """On thirty images in place of MNIST's, with the declared prior, shares, samples and schedule."""
+    monkeypatch.setattr(MNIST, "files", data_fakes.TINY)
+    declared = config(f"experiment={name}")
+    small = ["epochs=1", "draws=2", "observations=5", "export_weights=5"]
+    if "MNIST" in declared.data._target_:
+        small += ["model.hidden=[4,4]", f"data.root={data_fakes.put(tmp_path / 'data')}"]
+        small += ["data.validation=5"] if declared.data.validation else []
+    result = build(config(f"experiment={name}", *small)).execute(tmp_path / "run")
+    assert all(np.isfinite(v) for v in result.metrics["test"].values())
+    assert (tmp_path / "run" / "posterior.nc").exists()
 
 
 WRONG = [

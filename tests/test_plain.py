@@ -6,12 +6,13 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import softplus
 
 from models.mlp import perceptron
 from pyrobbb import history
 from pyrobbb.data import Blobs, NoisySine
 from pyrobbb.inference import NonFiniteLossError
-from pyrobbb.plain import fit_plain
+from pyrobbb.plain import fit_plain, gaussian_loss, gaussian_parameters
 
 
 def dropout_net(features=2, classes=3):
@@ -68,6 +69,22 @@ def test_full_batch_descent_is_the_textbook_loop():
     assert fit.history.rows[-1].nll == pytest.approx(float(loss.detach()))
 
 
+def test_a_conditional_gaussian_loss_finds_the_noise():
+    output, y = torch.tensor([[0.3, -1.0, 0.2, 2.0]]), torch.tensor([[0.5, 0.1]])
+    law = torch.distributions.Normal(output[:, :2], softplus(output[:, 2:]) + 1e-3)
+    assert float(gaussian_loss(output, y)) == pytest.approx(-float(law.log_prob(y).sum()), rel=1e-6)
+    data = NoisySine(noise=0.3, N=2000).load()
+    adam = partial(torch.optim.Adam, lr=0.01)
+    start = net(partial(perceptron, 1, [32], 2))
+    fit = fit_plain(start, data, epochs=60, optim=adam, batch_size=200, loss="gaussian")
+    loc, scale = gaussian_parameters(fit.predict(data.train.x))
+    assert float(scale.mean()) == pytest.approx(0.3, rel=0.15)
+    assert float((loc - data.train.y).square().mean().sqrt()) == pytest.approx(0.3, rel=0.15)
+    last = fit.history.rows[-1]
+    assert last.validation_error == pytest.approx(0.3, rel=0.3)  # of the means, in units of y
+    assert last.validation_nll == pytest.approx(math.log(0.3) + 0.5 * math.log(2 * math.pi * math.e), abs=0.3)
+
+
 def test_interrupted_and_uninterrupted_runs_end_in_the_same_weights(tmp_path):
     data = Blobs().load()
     options = {
@@ -88,7 +105,7 @@ def test_what_cannot_work_is_refused_by_name():
     data = Blobs().load()
     with pytest.raises(ValueError, match="loss 'mse' does not fit Blobs, a classification"):
         fit_plain(net(dropout_net), data, epochs=1, loss="mse")
-    with pytest.raises(ValueError, match="loss must be one of nll, mse"):
+    with pytest.raises(ValueError, match="loss must be one of nll, mse, gaussian"):
         fit_plain(net(dropout_net), data, epochs=1, loss="l1")
     with pytest.raises(ValueError, match="nothing to train"):
         fit_plain(nn.ReLU(), data, epochs=1)

@@ -4,6 +4,7 @@ import csv
 import inspect
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from experiments import (
     tutorial_mnist,
 )
 from experiments.build import ConfigError, build
-from experiments.command import command
+from experiments.command import command, place
 from experiments.compose import compose
 from experiments.controls import DoubleSoftmax, LogSizeNormal
 from experiments.tables import table
@@ -151,7 +152,7 @@ def test_an_interrupted_point_goes_on_from_its_checkpoint(tmp_path, monkeypatch)
 
 def test_presets_hold_the_points_of_the_reports():
     sizes = {name: len(grid.points(name)[0]) for name in ("reduced", "ghia", "rahmanto")}
-    assert sizes == {"reduced": 27 + 11, "ghia": 324, "rahmanto": 27}
+    assert sizes == {"reduced": 27 + 14, "ghia": 324, "rahmanto": 27}
     assert all(len(set(grid.points(name)[0])) == size for name, size in sizes.items())
     with pytest.raises(ConfigError, match="preset must be one of"):
         grid.points("all")
@@ -377,6 +378,18 @@ def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys,
     monkeypatch.setattr("sys.argv", [name, "--help"])
     command(module.main, module.__doc__)
     assert capsys.readouterr().out.startswith(inspect.getdoc(module))
+
+
+def test_results_go_to_a_folder_named_after_what_is_changed():
+    assert place(["folder=a", "folder=b", "seed=2"], "runs/x") == (Path("b"), ["seed=2"])
+    assert place([], "runs/x") == (Path("runs/x"), [])
+    assert place(["optim.lr=1", "device=cpu", "+data.noise=0.1"], "runs/x") == (
+        Path("runs/x/data.noise=0.1,optim.lr=1"), ["optim.lr=1", "device=cpu", "+data.noise=0.1"]
+    )  # fmt: skip
+    assert place(["rows=[sgd]", "epochs=3"], "runs/x", shared=("rows",))[0] == Path("runs/x/epochs=3")
+    assert bandit.configuration(["arms=[greedy]"]).folder == "runs/bandit"
+    assert bandit.configuration(["steps=20", "setting=showdown"]).folder == "runs/bandit_showdown/steps=20"
+    assert bandit.configuration(["steps=20", "folder=f"]).folder == "f"
 
 
 @pytest.mark.parametrize(

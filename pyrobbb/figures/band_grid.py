@@ -14,12 +14,14 @@ from numpy.typing import ArrayLike
 from pyrobbb.figures.style import BLACK, BLUE, ORANGE, caption, column, label, new_figure, styled
 
 QUANTILES = {"mean": (0.025, 0.975), "median": (0.25, 0.75)}
-WORDS = {"mean": "2.5-97.5 % of the draws", "median": "interquartile range of the draws"}
+WORDS = {"mean": "2.5-97.5 %", "median": "interquartile range"}
 
 
 @dataclass(frozen=True)
 class Curves:
     """Functions that one model draws: at `x` `(G,)`, one row of `draws` `(S, G)` for each; S = 1 is a point.
+
+    `of` says what the rows are, in the legend.
 
     Raises:
         ValueError: Shapes that do not fit.
@@ -27,6 +29,7 @@ class Curves:
 
     x: ArrayLike
     draws: ArrayLike
+    of: str = "the draws"
 
     def __post_init__(self) -> None:
         x, draws = column("x", self.x), column("draws", self.draws, ndim=2)
@@ -97,7 +100,7 @@ def _draw(axes: Axes, curves: Curves, centre: Literal["mean", "median"], truth: 
         axes.plot(x, draws[0], color=BLUE, label="prediction")
         return
     low, high = np.quantile(draws, QUANTILES[centre], axis=0)
-    axes.fill_between(x, low, high, color=BLUE, alpha=0.28, lw=0, label=WORDS[centre])
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.28, lw=0, label=f"{WORDS[centre]} of {curves.of}")
     middle = draws.mean(0) if centre == "mean" else np.median(draws, axis=0)
     axes.plot(x, middle, color=BLUE, label=centre)
 
