@@ -135,7 +135,7 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
         setting = value if key == "setting" else setting
     if setting not in CONFIGS:
         raise ConfigError(f"setting must be one of {', '.join(CONFIGS)}, got {setting!r}")
-    config = declared(CONFIGS[setting], arguments)
+    config = declared(CONFIGS[setting], [a for a in arguments if not a.startswith("folder=")])
     config.folder = str(place(arguments, config.folder, shared=("setting", "arms", "threads"))[0])
     for key in ("seeds", "arms", "epsilons"):
         some(key, config[key])

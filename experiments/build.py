@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pyrobbb.run import Run
 
 NOT_OF_THE_RUN = ("experiment", "name", "folder")
-NOT_IN_FOLDER_NAME = (*NOT_OF_THE_RUN, "device", "data.root", "checkpoint_seconds")
+NOT_IN_FOLDER_NAME = (*NOT_OF_THE_RUN, "device", "data.root", "checkpoint_seconds", "together")
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
 

@@ -16,6 +16,7 @@ from experiments.build import ConfigError, changes
 from pyrobbb.inference import NonFiniteLossError
 
 T = TypeVar("T")
+LONGEST = 200  # bytes of a folder's name; most file systems take 255
 FOLDER = """\
 folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
 change; the same command again goes on where it stopped."""
@@ -54,13 +55,16 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
 def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) -> tuple[Path, list[str]]:
     """The folder for an experiment's results, and the arguments that do not say it.
 
-    It is the last `folder=F`; else `default`, and in it a folder named after what the other arguments
-    change, those with the keys `shared` apart.
+    It is the last `folder=F`; else `default`, followed by what the other arguments change, those with the
+    keys `shared` apart.
     """
     words = [a for a in arguments if a.startswith("folder=")]
     rest = [a for a in arguments if a not in words]
     if not words:
-        return Path(default) / changes(a for a in rest if key_of(a) not in shared), rest
+        name = changes(a for a in rest if key_of(a) not in shared)
+        if len(name.encode()) > LONGEST:
+            raise ConfigError("folder: so many changes make no folder's name; say folder=runs/mine")
+        return Path(f"{default},{name}" if name else default), rest  # no folder of `experiments.run`'s
     folder = words[-1].partition("=")[2]
     if not folder:
         raise ConfigError("folder: it has no name; write folder=runs/mine")

@@ -5,7 +5,7 @@ with the prior that it claims: `pi_used`, `sigma1_used` and `sigma2_used` are re
 and a point that differs is an error. Writes `grid.csv`, the best points and heat maps. Points that are
 finished are not run again. Validation accuracy decides; the test set is not looked at.
 
-preset=reduced    27 priors at 2x400 (lr 1e-3, 1 sample), and 3 rates x 4 sample counts under one prior
+preset=reduced    27 priors at 2x400 (lr 1e-3, 1 sample), and 3 rates x 5 sample counts under one prior
 preset=ghia       its 324 points at 2x1200, 10 epochs each, from its starting means and rho (a GPU, or days)
 preset=rahmanto   its 27 points at 2x800, 5 samples, 300 epochs, rate x 0.95 per epoch; our start each time,
                   and two hidden layers, where its code has one and goes on from point to point
@@ -191,10 +191,12 @@ def report(results: dict[Point, Result], top: int) -> str:
         )
         blocks.append(table(head, (line(point) for point in winners)))
     found = [r["accuracy"] for r in results.values() if "accuracy" in r]
-    plain = [r["accuracy"] for p, r in results.items() if (p.lr, p.samples) == (1e-3, 1) and "accuracy" in r]
-    if plain:
+    of_priors = [
+        r["accuracy"] for p, r in results.items() if (p.lr, p.samples) == (1e-3, 1) and "accuracy" in r
+    ]
+    if of_priors:
         blocks.append(
-            f"{len(plain)} priors at rate 1e-3 with one sample: {min(plain):.2f} to {max(plain):.2f} %"
+            f"{len(of_priors)} priors, rate 1e-3, one sample: {min(of_priors):.2f} to {max(of_priors):.2f} %"
         )
     if found:
         error = math.sqrt(max(found) * (100 - max(found)) / 10_000)

@@ -26,7 +26,7 @@ from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.files import write_text
 from pyrobbb.isolation import isolated
 from pyrobbb.likelihoods import HeteroscedasticNormal
-from pyrobbb.plain import PlainFit, fit_plain, gaussian_parameters
+from pyrobbb.plain import PlainFit, fit_plain
 from pyrobbb.posterior import Posterior
 from pyrobbb.prediction import ValuePrediction
 from pyrobbb.run import Result
@@ -59,10 +59,10 @@ def plain(result: Result, seed: int = 0, folder: Path | None = None) -> PlainFit
     )
 
 
-def says(fit: PlainFit, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation that a plain network says at `x` `(G, 1)`, both `(G,)`."""
-    loc, scale = gaussian_parameters(fit.predict(x))
-    return loc[:, 0], scale[:, 0]
+def mean_and_noise(fit: PlainFit, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of y that a plain network says at `x` `(G, 1)`, both `(G,)`."""
+    law: Any = HeteroscedasticNormal()(fit.predict(x))
+    return law.mean[:, 0], law.variance[:, 0].sqrt()
 
 
 def curve_of(result: Result) -> PaperCurve:
@@ -115,7 +115,7 @@ def figure(result: Result, fit: PlainFit, path: Path, draws: int = 1000) -> None
     prediction = result.posterior.predict(GRID.to(result.data.train.x.device), draws=draws, seed=1)
     assert isinstance(prediction, ValuePrediction)
     x, train = GRID[:, 0].numpy(), result.data.train.to("cpu")
-    loc, scale = says(fit, GRID)
+    loc, scale = mean_and_noise(fit, GRID)
     normal = torch.special.ndtri(torch.linspace(0, 1, 202)[1:-1])[:, None]  # standing for draws of y
     drawn = band_grid(
         {
@@ -132,7 +132,7 @@ def figure(result: Result, fit: PlainFit, path: Path, draws: int = 1000) -> None
     save(drawn, path)
 
 
-def of_plain(found: dict[str, Any]) -> list[str]:
+def plain_lines(found: dict[str, Any]) -> list[str]:
     """What the plain networks say on the data and off them."""
     lines = [
         "plain networks, weights of three seeds; IQR is that of the Gaussian they say, noise and nothing else"
@@ -153,10 +153,10 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(f"data: this experiment is about paper_curve, got {config.data._target_}")
     result = fitted(config)
     found = numbers(result)
-    fits = [plain(result, seed, folder / f"plain-{seed}") for seed in range(3)]
+    fits = [plain(result, seed, folder / f"gaussian-{seed}") for seed in range(3)]
     truth = curve_of(result).truth(INSIDE)
-    inside = [says(fit, INSIDE) for fit in fits]
-    far = [says(fit, torch.tensor(AT)[:, None]) for fit in fits]
+    inside = [mean_and_noise(fit, INSIDE) for fit in fits]
+    far = [mean_and_noise(fit, torch.tensor(AT)[:, None]) for fit in fits]
     found["plain"] = {
         "rmse inside": [float((loc - truth[:, 0]).square().mean().sqrt()) for loc, _ in inside],
         "IQR inside": [NORMAL_IQR * float(scale.mean()) for _, scale in inside],
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{at}   median {median:.2f}, truth {truth:.2f}")
     print(f"IQR at 1.2 / mean IQR inside               {found['IQR(1.2) / IQR inside']:.2f}    (4.2, 4.4)")
     print("\n".join(targets(found)))
-    print("\n".join(of_plain(found["plain"])))
+    print("\n".join(plain_lines(found["plain"])))
     figure(result, fits[0], folder / "figure.png")
     write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
     print(f"{folder}: metrics.json, figure.png; the Bayesian run is in {folder / 'bayesian'}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,10 @@ def _pooled(values: np.ndarray) -> np.ndarray:
 
 def main(arguments: Sequence[str]) -> None:
     """All three checks, printed and kept in `metrics.json`."""
-    folder, rest = place(arguments, "runs/posterior_checks")
+    of_nuts = [
+        field.name for field in fields(Settings) if field.name.startswith("nuts")
+    ]  # kept beside its draws
+    folder, rest = place(arguments, "runs/posterior_checks", shared=of_nuts)
     chosen, strange = settings(Settings, rest)
     if strange:
         keys = ", ".join(sorted(asdict(chosen)))

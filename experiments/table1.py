@@ -101,7 +101,8 @@ def of_every_row(overrides: Sequence[str]) -> list[str]:
 
 def of_row(name: str, overrides: Sequence[str]) -> list[str]:
     """The overrides of this row alone, without its name."""
-    return [word.removeprefix(f"{name}.") for word in overrides if word.startswith(f"{name}.")]
+    own = [word for word in overrides if key_of(word).startswith(f"{name}.")]
+    return [word.replace(f"{name}.", "", 1) for word in own]
 
 
 def named(part: Part) -> str:

@@ -262,7 +262,7 @@ def _by_epoch(results: dict[int, Result]) -> str:
     head = ("after epoch", "accuracy (%), tutorial", "ours", "loss, tutorial", "ours")
     return (
         table(head, lines)
-        + "\nThe BNN's KL is that of the epoch's draws, their mean; its accuracy is of 5 draws."
+        + "\nOf the BNN: the mean KL of the epoch's draws, and accuracy and NLL of the averaged prediction."
     )
 
 
@@ -333,8 +333,10 @@ def figures(folder: Path, target: Path) -> None:
 
 def main(arguments: Sequence[str]) -> dict[int, Result]:
     """Train and ask what is missing, and report."""
-    chosen, rest = settings(Settings, arguments)
-    folder, overrides = place(rest, "runs/tutorial_mnist" + ("/quick" if chosen.quick else ""))
+    chosen, _ = settings(Settings, arguments)
+    name = "runs/tutorial_mnist" + ("/quick" if chosen.quick else "")
+    folder, rest = place(arguments, name, shared=("seeds", "quick"))
+    _, overrides = settings(Settings, rest)
     refuse(overrides, ("seed",), "say seeds=[...]")
     if chosen.quick:
         overrides = [*QUICK, *overrides]

@@ -23,22 +23,18 @@ from pyrobbb.device import best_device
 from pyrobbb.history import Epoch, History
 from pyrobbb.inference import NonFiniteLossError
 from pyrobbb.isolation import isolated, random_state, set_random_state
+from pyrobbb.likelihoods import HeteroscedasticNormal
 from pyrobbb.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.progress import Progress, Silent
 
 LossName = Literal["nll", "mse", "gaussian"]
 
 
-def gaussian_parameters(output: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation that a network of width 2K says, both `(M, K)`: f and softplus(g)."""
-    loc, raw = output.chunk(2, dim=-1)
-    return loc, F.softplus(raw) + 1e-3
-
-
 def gaussian_loss(output: Tensor, y: Tensor) -> Tensor:
     """Mean over the rows of -log N(y | f(x), s(x)^2), in nats: the conditional Gaussian loss."""
-    loc, scale = gaussian_parameters(output)
-    return F.gaussian_nll_loss(loc, y, scale.square(), full=True, reduction="none").sum(-1).mean()
+    likelihood = HeteroscedasticNormal()
+    likelihood.check(output, y)
+    return -likelihood(output).log_prob(y).mean()
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -86,14 +82,15 @@ def fit_plain(
     sums over B rows, multiply by B. Dropout layers act in training and not in prediction.
 
     Args:
-        network: Maps `(B, *features)` to logits `(B, classes)` or values `(B, outputs)`.
+        network: Maps `(B, *features)` to logits `(B, classes)` or values `(B, outputs)`, for `gaussian` to
+            `(B, 2 outputs)`.
         data: Training data, and validation data if there are any.
         epochs: Passes over the training data.
         optim: Makes a torch optimiser from parameter groups (momentum and weight decay are its own).
         schedule: Makes a learning-rate schedule, stepped once per epoch.
         batch_size: Rows of a minibatch; N or more is full-batch descent.
         loss: `nll` (cross-entropy with integer labels), `mse` (mean squared error) or `gaussian` (the network
-            gives the noise as well, in outputs K+1..2K).
+            gives the noise as well, as `HeteroscedasticNormal` has it).
         seed: Decides the order of the data and the dropout masks, not the initial weights.
         device: Where to train; by default CUDA if there is one.
         record_every: Epochs between two rows of the history, each with a validation; the last counts.
@@ -237,7 +234,7 @@ class _PlainTraining:
         output, y = _output(self.network.eval(), self.validation.x), self.validation.y
         loss = float(self.loss(output, y))
         if self.loss is not F.cross_entropy:
-            values = gaussian_parameters(output)[0] if self.loss is gaussian_loss else output
+            values = HeteroscedasticNormal()(output).mean if self.loss is gaussian_loss else output
             return float((values - y).square().mean().sqrt()), loss
         return 100 * float((output.argmax(-1) != y).double().mean()), loss
 

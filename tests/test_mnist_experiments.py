@@ -161,6 +161,7 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
 
 def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
     words = ["sgd.optim.lr=0.01", "mixture.optim.lr=0.002", "dropout.network.dropout=0.3"]
+    words.append("+mixture.rates.rho=2")
     part = ["rows=[sgd,dropout,mixture]", "widths=[6]", "epochs=1", "draws=1", "validation_draws=0", *TINY]
     table1.main([*part, *words, f"folder={tmp_path}"])
     configs = {
@@ -170,6 +171,7 @@ def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
     assert [configs[name]["optim"]["lr"] for name in configs] == [0.01, 0.03, 0.002]
     assert configs["dropout"]["network"]["dropout"] == 0.3
     assert configs["mixture"]["validation_draws"] == 0
+    assert configs["mixture"]["rates"] == {"rho": 2.0}
     whole = ["sgd", "dropout", "gaussian", "mixture"]
     assert table1.named(table1.Part(rows=whole, widths=[400, 800, 1200], seeds=[1])) == ""
     assert table1.named(table1.Part(rows=whole, widths=[400], seeds=[1, 2])) == "widths=400,seeds=1+2"

@@ -12,7 +12,8 @@ from models.mlp import perceptron
 from pyrobbb import history
 from pyrobbb.data import Blobs, NoisySine
 from pyrobbb.inference import NonFiniteLossError
-from pyrobbb.plain import fit_plain, gaussian_loss, gaussian_parameters
+from pyrobbb.likelihoods import HeteroscedasticNormal
+from pyrobbb.plain import fit_plain, gaussian_loss
 
 
 def dropout_net(features=2, classes=3):
@@ -77,7 +78,8 @@ def test_a_conditional_gaussian_loss_finds_the_noise():
     adam = partial(torch.optim.Adam, lr=0.01)
     start = net(partial(perceptron, 1, [32], 2))
     fit = fit_plain(start, data, epochs=60, optim=adam, batch_size=200, loss="gaussian")
-    loc, scale = gaussian_parameters(fit.predict(data.train.x))
+    law = HeteroscedasticNormal()(fit.predict(data.train.x))
+    loc, scale = law.mean, law.variance.sqrt()
     assert float(scale.mean()) == pytest.approx(0.3, rel=0.15)
     assert float((loc - data.train.y).square().mean().sqrt()) == pytest.approx(0.3, rel=0.15)
     last = fit.history.rows[-1]
@@ -107,6 +109,8 @@ def test_what_cannot_work_is_refused_by_name():
         fit_plain(net(dropout_net), data, epochs=1, loss="mse")
     with pytest.raises(ValueError, match="loss must be one of nll, mse, gaussian"):
         fit_plain(net(dropout_net), data, epochs=1, loss="l1")
+    with pytest.raises(ValueError, match=r"output of width 4 fits y of shape \(128, 2\), got \(128, 1\)"):
+        fit_plain(net(perceptron, 1, [8], 4), NoisySine().load(), epochs=1, loss="gaussian")
     with pytest.raises(ValueError, match="nothing to train"):
         fit_plain(nn.ReLU(), data, epochs=1)
     with pytest.raises(ValueError, match="epochs must be a whole number"):
