@@ -109,7 +109,7 @@ def test_what_cannot_work_is_refused_by_name():
         fit_plain(net(dropout_net), data, epochs=1, loss="mse")
     with pytest.raises(ValueError, match="loss must be one of nll, mse, gaussian"):
         fit_plain(net(dropout_net), data, epochs=1, loss="l1")
-    with pytest.raises(ValueError, match=r"output of width 4 fits y of shape \(128, 2\), got \(128, 1\)"):
+    with pytest.raises(ValueError, match=r"output of width 4 fits y of shape \(100, 2\), got \(100, 1\)"):
         fit_plain(net(perceptron, 1, [8], 4), NoisySine().load(), epochs=1, loss="gaussian")
     with pytest.raises(ValueError, match="nothing to train"):
         fit_plain(nn.ReLU(), data, epochs=1)
