@@ -18,7 +18,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from experiments.build import ConfigError, component
+from experiments.build import ConfigError, component, key_of
 from experiments.command import command, place, some
 from experiments.compose import declared
 from experiments.folder import claim, claimed
@@ -129,14 +129,11 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
     Raises:
         ConfigError: A setting or key that is not there.
     """
-    setting = "paper"
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        setting = value if key == "setting" else setting
+    setting = ["paper", *(a.partition("=")[2] for a in arguments if key_of(a) == "setting")][-1]
     if setting not in CONFIGS:
         raise ConfigError(f"setting must be one of {', '.join(CONFIGS)}, got {setting!r}")
     config = declared(CONFIGS[setting], [a for a in arguments if not a.startswith("folder=")])
-    config.folder = str(place(arguments, config.folder, shared=("setting", "arms", "threads"))[0])
+    config.folder = str(place(arguments, config.folder, shared=("setting",))[0])
     for key in ("seeds", "arms", "epsilons"):
         some(key, config[key])
     strange = [arm for arm in config.arms if arm not in ARMS]

@@ -17,7 +17,8 @@ from omegaconf.errors import OmegaConfBaseException
 from pyrobbb.run import Run
 
 NOT_OF_THE_RUN = ("experiment", "name", "folder")
-NOT_IN_FOLDER_NAME = (*NOT_OF_THE_RUN, "device", "data.root", "checkpoint_seconds", "together")
+# where and how fast a run is computed, and which of a bandit's arms, each of which has files of its own
+FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together", "threads", "arms")
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
 
@@ -51,9 +52,14 @@ def _changes() -> str:
     return changes(str(o) for o in HydraConfig.get().overrides.task) or "default"
 
 
+def key_of(override: str) -> str:
+    """`optim.lr` of `optim.lr=0.1`, with or without Hydra's `+` or `~`."""
+    return override.lstrip("+~").partition("=")[0]
+
+
 def changes(overrides: Iterable[str]) -> str:
     """What `key=value` words change, as the name of a folder; nothing where they change no result."""
-    kept = [o.lstrip("+") for o in overrides if o.lstrip("+~").split("=")[0] not in NOT_IN_FOLDER_NAME]
+    kept = [o.lstrip("+") for o in overrides if key_of(o) not in (*NOT_OF_THE_RUN, *FREE_TO_CHANGE)]
     return ",".join(sorted(kept)).replace("/", "_").replace(" ", "")
 
 

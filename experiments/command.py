@@ -12,7 +12,7 @@ from typing import TypeVar
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.build import ConfigError, changes
+from experiments.build import ConfigError, changes, key_of
 from pyrobbb.inference import NonFiniteLossError
 
 T = TypeVar("T")
@@ -20,11 +20,6 @@ LONGEST = 200  # bytes of a folder's name; most file systems take 255
 FOLDER = """\
 folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
 change; the same command again goes on where it stopped."""
-
-
-def key_of(argument: str) -> str:
-    """`optim.lr` of `optim.lr=0.1`, with or without Hydra's `+` or `~`."""
-    return argument.lstrip("+~").partition("=")[0]
 
 
 def some(key: str, values: Sequence[object]) -> None:

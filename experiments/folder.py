@@ -11,11 +11,9 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.build import ConfigError
+from experiments.build import FREE_TO_CHANGE, ConfigError
 from pyrobbb.files import make_folder, write_text
 
-# where and how fast a run is computed, and which of a bandit's arms, each of which has files of its own
-FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together", "threads", "arms")
 AGAIN = "remove it, and the same command makes it again"
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 

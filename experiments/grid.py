@@ -37,7 +37,8 @@ from pyrobbb.metrics import classification_metrics
 from pyrobbb.prediction import ClassPrediction
 
 PI, WIDE, NARROW = (0.25, 0.5, 0.75), (0, 1, 2), (6, 7, 8)  # -log sigma1, -log sigma2: the paper's grid
-RATES, SAMPLES = (1e-3, 1e-4, 1e-5), (1, 2, 3, 5)  # Ghia's; the paper has 10, too
+RATES, SAMPLES = (1e-3, 1e-4, 1e-5), (1, 2, 3, 5)  # Ghia's
+PAPERS_SAMPLES = (1, 2, 5, 10)
 DRAWS = 10
 
 # Rahmanto's repository: validation accuracy, %, rows -log sigma1 = 0, 1, 2, columns -log sigma2 = 6, 7, 8.
@@ -98,7 +99,10 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
     if quick:
         return [Point(*values) for values in product((0.25, 0.75), (0,), (6, 8))], QUICK
     if preset == "reduced":
-        others = [Point(0.5, 0, 6, lr, samples) for lr, samples in product(RATES, (*SAMPLES, 10))]
+        others = [
+            Point(0.5, 0, 6, lr, samples)
+            for lr, samples in product(RATES, sorted({*SAMPLES, *PAPERS_SAMPLES}))
+        ]
         return list(dict.fromkeys([*priors, *others])), []
     if preset == "ghia":
         every = [Point(*values) for values in product(PI, WIDE, NARROW, RATES, SAMPLES)]

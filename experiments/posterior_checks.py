@@ -54,6 +54,9 @@ class Settings:
             checks.count(name, value)
 
 
+OF_NUTS = [field.name for field in fields(Settings) if field.name.startswith("nuts")]  # with its draws
+
+
 def restarts(folder: Path, chosen: Settings) -> dict[str, Result]:
     """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
     few = [f"data.N={chosen.points}", f"batch_size={min(50, chosen.points)}", f"epochs={chosen.epochs}"]
@@ -154,10 +157,7 @@ def _pooled(values: np.ndarray) -> np.ndarray:
 
 def main(arguments: Sequence[str]) -> None:
     """All three checks, printed and kept in `metrics.json`."""
-    of_nuts = [
-        field.name for field in fields(Settings) if field.name.startswith("nuts")
-    ]  # kept beside its draws
-    folder, rest = place(arguments, "runs/posterior_checks", shared=of_nuts)
+    folder, rest = place(arguments, "runs/posterior_checks", shared=OF_NUTS)
     chosen, strange = settings(Settings, rest)
     if strange:
         keys = ", ".join(sorted(asdict(chosen)))

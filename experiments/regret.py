@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from experiments.controls import clamped
-from experiments.targets import verdict
+from experiments.targets import judged, verdict
 from pyrobbb import checkpoint
 from pyrobbb.bandits import Games
 from pyrobbb.figures.cumulative_regret import cumulative_regret
@@ -94,9 +94,9 @@ def targets(results: dict[str, Any]) -> list[str]:
         greedy = [results[name] for name in ("1 % greedy", "5 % greedy") if name in results]
         if len(greedy) == 2:
             means = [mean(f["expected"][f["steps"]]) for f in (found, *greedy)]
-            holds = "holds" if means == sorted(means) else "missed"
+            found_order = ", ".join(f"{m:.0f}" for m in means)
             lines.append(
-                f"B8, BbB, 1 %, 5 % greedy in this order: {', '.join(f'{m:.0f}' for m in means)}: {holds}"
+                judged(f"B8, BbB, 1 %, 5 % greedy in this order: {found_order}", means == sorted(means))
             )
     return lines
 

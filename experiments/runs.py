@@ -9,7 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import FREE_TO_CHANGE, flat, read_config, read_json
+from experiments.build import FREE_TO_CHANGE
+from experiments.folder import flat, read_config, read_json
 from experiments.sweep import ERROR, objective
 from pyrobbb import history
 

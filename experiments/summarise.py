@@ -16,7 +16,8 @@ from statistics import mean, stdev
 from textwrap import shorten
 from typing import Any
 
-from experiments.folder import FREE_TO_CHANGE, flat
+from experiments.build import FREE_TO_CHANGE
+from experiments.folder import flat
 from experiments.runs import RunFolder, find, label, varied
 from experiments.sweep import WORDS
 from experiments.tables import table

@@ -21,8 +21,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments import plain
-from experiments.build import ConfigError, build
-from experiments.command import command, key_of, place, refuse, settings
+from experiments.build import ConfigError, build, key_of
+from experiments.command import command, place, refuse, settings
 from experiments.compose import compose
 from experiments.folder import claimed, read_metrics
 from experiments.mnist_figures import error_by_epoch, weights_by_method

@@ -11,5 +11,9 @@ def verdict(name: str, value: float, *, low: float = -math.inf, high: float = ma
         asked = f"{low:g} to {high:g}"
     else:
         asked = f"at most {high:g}" if high < math.inf else f"at least {low:g}"
-    holds = "holds" if low <= value <= high else "missed"
-    return f"{name}: {value:.4g}, {asked}: {holds}"
+    return judged(f"{name}: {value:.4g}, {asked}", low <= value <= high)
+
+
+def judged(what: str, holds: bool) -> str:
+    """What was asked and found, and whether that holds."""
+    return f"{what}: {'holds' if holds else 'missed'}"

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pyrobbb import checkpoint as checkpoints
 from pyrobbb import checks, history
 from pyrobbb.admission import made_optimizer, made_schedule
-from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.dataset import Dataset, Split, Task
 from pyrobbb.device import best_device
 from pyrobbb.history import Epoch, History
 from pyrobbb.inference import NonFiniteLossError
@@ -30,17 +30,35 @@ from pyrobbb.progress import Progress, Silent
 LossName = Literal["nll", "mse", "gaussian"]
 
 
+GAUSSIAN = HeteroscedasticNormal()
+
+
 def gaussian_loss(output: Tensor, y: Tensor) -> Tensor:
     """Mean over the rows of -log N(y | f(x), s(x)^2), in nats: the conditional Gaussian loss."""
-    likelihood = HeteroscedasticNormal()
-    likelihood.check(output, y)
-    return -likelihood(output).log_prob(y).mean()
+    GAUSSIAN.check(output, y)
+    return -GAUSSIAN(output).log_prob(y).mean()
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "nll": F.cross_entropy,
-    "mse": F.mse_loss,
-    "gaussian": gaussian_loss,
+def _percent_wrong(logits: Tensor, y: Tensor) -> Tensor:
+    return 100 * (logits.argmax(-1) != y).double().mean()
+
+
+def _rmse(values: Tensor, y: Tensor) -> Tensor:
+    return (values - y).square().mean().sqrt()
+
+
+class _Loss(NamedTuple):
+    """What is minimised, and the error that is shown beside it, both of `(output, y)`."""
+
+    task: Task
+    mean: Callable[[Tensor, Tensor], Tensor]
+    error: Callable[[Tensor, Tensor], Tensor]
+
+
+LOSSES = {
+    "nll": _Loss("classification", F.cross_entropy, _percent_wrong),
+    "mse": _Loss("regression", F.mse_loss, _rmse),
+    "gaussian": _Loss("regression", gaussian_loss, lambda output, y: _rmse(GAUSSIAN(output).mean, y)),
 }
 
 
@@ -120,9 +138,9 @@ def fit_plain(
     return training.run()
 
 
-def _loss(name: str, data: Dataset) -> Callable[[Tensor, Tensor], Tensor]:
+def _loss(name: str, data: Dataset) -> _Loss:
     checks.one_of("loss", name, tuple(LOSSES))
-    fitting = ("nll",) if data.spec.task == "classification" else ("mse", "gaussian")
+    fitting = [known for known, loss in LOSSES.items() if loss.task == data.spec.task]
     if name not in fitting:
         raise ValueError(
             f"loss {name!r} does not fit {data.name}, a {data.spec.task} data set; use {' or '.join(fitting)}"
@@ -141,7 +159,7 @@ class _PlainTraining:
         optim: MakeOptimizer,
         schedule: MakeSchedule | None,
         batch_size: int,
-        loss: Callable[[Tensor, Tensor], Tensor],
+        loss: _Loss,
         seed: int,
         device: torch.device,
         record_every: int,
@@ -198,7 +216,7 @@ class _PlainTraining:
         total = torch.zeros((), device=self.device)
         for i in range(self.M):
             part = self.train if self.M == 1 else Split(self.train.x[batches[i]], self.train.y[batches[i]])
-            loss = self.loss(self.network(part.x), part.y)
+            loss = self.loss.mean(self.network(part.x), part.y)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.optimizer.step()
@@ -232,11 +250,7 @@ class _PlainTraining:
         if self.validation is None:
             return math.nan, math.nan
         output, y = _output(self.network.eval(), self.validation.x), self.validation.y
-        loss = float(self.loss(output, y))
-        if self.loss is not F.cross_entropy:
-            values = HeteroscedasticNormal()(output).mean if self.loss is gaussian_loss else output
-            return float((values - y).square().mean().sqrt()), loss
-        return 100 * float((output.argmax(-1) != y).double().mean()), loss
+        return float(self.loss.error(output, y)), float(self.loss.mean(output, y))
 
     def _state(self) -> dict[str, object]:
         return {
