@@ -2,15 +2,18 @@
 
 `python -m experiments.posterior_checks [key=value ...]` in three parts, each left in the folder and found
 again: four restarts of the paper's regression under two priors (R-hat of weights and of functions, PSIS-LOO
-by `az.compare`); and the tutorial's six points by NUTS and by the mean-field guide. Its own keys:
-chains, points (training data), epochs, draws, nuts_chains, nuts_warmup, nuts_draws, nuts_depth.
+by `az.compare`); and the tutorial's six points by NUTS and by the mean-field guide.
+
+nuts_chains=4 nuts_warmup=150 nuts_draws=150 nuts_depth=6    how much work NUTS does
+Other arguments are for the restarts, as in `experiments.run`: data.N=100 chains=2 epochs=50. Of these the
+six points take the number of chains, their draws and the seed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.build import ConfigError
-from experiments.command import command, place, settings
+from experiments.command import command, place, refuse, settings
 from experiments.compose import compose, fitted
 from pyrobbb import arviz_io, checks
 from pyrobbb.data import ToyPoints
@@ -28,7 +30,7 @@ from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.files import replacing, write_text
 from pyrobbb.function_space import compare, function_draws, r_hat
 from pyrobbb.mcmc import sample_nuts
-from pyrobbb.run import Result
+from pyrobbb.run import Result, Run
 
 PRIORS = {"mixture": ["prior=scale_mixture"], "Gaussian": ["prior=normal"]}
 INSIDE, OUTSIDE = torch.linspace(0.0, 0.5, 11)[:, None], torch.tensor([[-0.3], [0.8], [1.2]])
@@ -38,12 +40,8 @@ REACH = torch.linspace(-5.25, 5.25, 211)[:, None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How much work the checks are."""
+    """How much work NUTS does."""
 
-    chains: int = 4
-    points: int = 200
-    epochs: int = 300
-    draws: int = 500
     nuts_chains: int = 4
     nuts_warmup: int = 150
     nuts_draws: int = 150
@@ -54,30 +52,21 @@ class Settings:
             checks.count(name, value)
 
 
-OF_NUTS = [field.name for field in fields(Settings) if field.name.startswith("nuts")]  # with its draws
-
-
-def restarts(folder: Path, chosen: Settings) -> dict[str, Result]:
+def restarts(folder: Path, overrides: Sequence[str]) -> dict[str, Result]:
     """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
-    few = [f"data.N={chosen.points}", f"batch_size={min(50, chosen.points)}", f"epochs={chosen.epochs}"]
-    few += [
-        f"chains={chosen.chains}",
-        "together=true",
-        f"observations={chosen.points}",
-        f"draws={chosen.draws}",
-    ]
-    results = {}
-    for name, prior in PRIORS.items():
-        results[name] = fitted(compose("paper_regression", [*few, *prior], folder=folder / name))
-    return results
+    return {
+        name: fitted(compose("posterior_checks", [*overrides, *prior], folder=folder / name))
+        for name, prior in PRIORS.items()
+    }
 
 
-def agreement(result: Result, folder: Path, draws: int) -> dict[str, float]:
+def agreement(result: Result, folder: Path) -> dict[str, float]:
     """R-hat between restarts: of single weights, and of the functions on and off the data."""
     table = arviz_io.summary(arviz_io.load(folder / "posterior.nc"), ["weight"])
     device = result.data.train.x.device
     inside, outside = (
-        r_hat(function_draws(result.posterior, x.to(device), draws=draws)) for x in (INSIDE, OUTSIDE)
+        r_hat(function_draws(result.posterior, x.to(device), draws=result.run.draws))
+        for x in (INSIDE, OUTSIDE)
     )
     return {
         f"{len(table)} of the weights, median": float(table["r_hat"].median()),
@@ -88,11 +77,10 @@ def agreement(result: Result, folder: Path, draws: int) -> dict[str, float]:
     }
 
 
-def toy_mean_field(folder: Path, chosen: Settings) -> Result:
-    """Mean-field restarts of the six points."""
-    return fitted(
-        compose("toy_regression", [f"chains={chosen.chains}", "together=true"], folder=folder / "toy")
-    )
+def toy_mean_field(folder: Path, run: Run) -> Result:
+    """As many mean-field restarts of the six points."""
+    changes = [f"chains={run.chains}", "together=true", f"draws={run.draws}", f"seed={run.seed}"]
+    return fitted(compose("toy_regression", changes, folder=folder / "toy"))
 
 
 def toy_nuts(result: Result, folder: Path, chosen: Settings, x: Tensor) -> tuple[np.ndarray, int]:
@@ -123,7 +111,8 @@ def toy_comparison(result: Result, folder: Path, chosen: Settings) -> dict[str, 
     points = torch.tensor(AT)[:, None]
     x = torch.cat([points, REACH])
     exact, divergences = toy_nuts(result, folder, chosen, x)
-    guide = function_draws(result.posterior, x.to(result.data.train.x.device), draws=chosen.draws)[..., 0]
+    x_device = x.to(result.data.train.x.device)
+    guide = function_draws(result.posterior, x_device, draws=result.run.draws)[..., 0]
     k = len(AT)
     drawn = band_grid(
         {
@@ -157,24 +146,24 @@ def _pooled(values: np.ndarray) -> np.ndarray:
 
 def main(arguments: Sequence[str]) -> None:
     """All three checks, printed and kept in `metrics.json`."""
-    folder, rest = place(arguments, "runs/posterior_checks", shared=OF_NUTS)
-    chosen, strange = settings(Settings, rest)
-    if strange:
-        keys = ", ".join(sorted(asdict(chosen)))
-        raise ConfigError(f"{strange[0]!r}: the checks have no such key; they have folder, {keys}")
-    results = restarts(folder, chosen)
+    chosen, rest = settings(Settings, arguments)
+    folder, overrides = place(rest, "runs/posterior_checks")
+    refuse(overrides, ("prior",), "it compares " + " with ".join(word for (word,) in PRIORS.values()))
+    results = restarts(folder, overrides)
+    run = results["mixture"].run
     found: dict[str, Any] = {"settings": asdict(chosen)}
-    print(f"{chosen.points} points of the paper's curve, {chosen.chains} restarts under each prior")
+    points = len(results["mixture"].data.train)
+    print(f"{points} points of the paper's curve, {run.chains} restarts under each prior")
     print("rank-normalised R-hat between restarts (1 is agreement)")
     for name, result in results.items():
-        found[name] = agreement(result, folder / name, chosen.draws)
+        found[name] = agreement(result, folder / name)
         for what, value in found[name].items():
             print(f"  {name:9} prior   {what:32} {value:.3f}")
     table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
     found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
     print("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
     print("  " + table.round(2).to_string().replace("\n", "\n  "))
-    toy = toy_comparison(toy_mean_field(folder, chosen), folder, chosen)
+    toy = toy_comparison(toy_mean_field(folder, run), folder, chosen)
     found["toy"] = toy
     print(f"six points, sd of f(x) under the posterior; NUTS had {toy['divergences']} divergences")
     print(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))

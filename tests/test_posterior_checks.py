@@ -8,7 +8,7 @@ import pytest
 import torch
 from pyro import poutine
 
-from experiments import command, posterior_checks
+from experiments import posterior_checks
 from guides.mean_field import MeanFieldNormal
 from models.linear import linear
 from models.mlp import mlp
@@ -73,19 +73,9 @@ def test_r_hat_of_functions_tells_agreement_from_disagreement(data):
 
 
 def test_the_whole_check_in_small(tmp_path, capsys):
-    small = [
-        "chains=2",
-        "points=20",
-        "epochs=2",
-        "draws=20",
-        "nuts_chains=2",
-        "nuts_warmup=4",
-        "nuts_draws=4",
-        "nuts_depth=2",
-    ]
-    settings, _ = command.settings(posterior_checks.Settings, small)
-    results = posterior_checks.restarts(tmp_path, settings)
-    found = posterior_checks.agreement(results["mixture"], tmp_path / "mixture", draws=20)
+    few = posterior_checks.Settings(nuts_chains=2, nuts_warmup=4, nuts_draws=4, nuts_depth=2)
+    results = posterior_checks.restarts(tmp_path, ["chains=2", "data.N=20", "epochs=2", "draws=20"])
+    found = posterior_checks.agreement(results["mixture"], tmp_path / "mixture")
     (largest,) = (value for name, value in found.items() if name.endswith("of the weights, largest"))
     assert largest > 1
     trees = {n: posterior_checks.arviz_io.load(tmp_path / n / "posterior.nc") for n in results}
@@ -99,13 +89,13 @@ def test_the_whole_check_in_small(tmp_path, capsys):
             "toy_regression", ["chains=2", "epochs=3", "draws=20"], folder=tmp_path / "toy"
         )
     )
-    numbers = posterior_checks.toy_comparison(toy, tmp_path, settings)
+    numbers = posterior_checks.toy_comparison(toy, tmp_path, few)
     assert len(numbers["sd, NUTS"]) == len(posterior_checks.AT)
     json.dumps(numbers)
     again, _ = posterior_checks.toy_nuts(
         toy,
         tmp_path,
-        settings,
+        few,
         torch.cat([torch.tensor(posterior_checks.AT)[:, None], posterior_checks.REACH]),
     )
     assert np.isfinite(again).all()
@@ -114,9 +104,11 @@ def test_the_whole_check_in_small(tmp_path, capsys):
 
 def test_a_wrong_setting_is_named():
     for words, message in (
-        ("nuts_drws=3", "'nuts_drws=3': the checks have no such key; they have folder, chains"),
+        ("nuts_drws=3", "nuts_drws"),
         ("chains=two", "Value 'two' of type 'str' could not be converted to Integer full_key: chains"),
         ("chains=0", "chains must be a whole number of at least 1, got 0"),
+        ("nuts_draws=0", "nuts_draws must be a whole number of at least 1, got 0"),
+        ("prior=normal", "prior: this experiment sets it itself; it compares prior=scale_mixture with"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             posterior_checks.main([words])
