@@ -46,3 +46,9 @@ def cat() -> np.ndarray:
 def rotated(image: np.ndarray, quarter_turns: int = 1) -> np.ndarray:
     """An image turned by 90 degrees."""
     return np.rot90(image, quarter_turns).copy()
+
+
+def pictures(digit: np.ndarray) -> dict[str, np.ndarray]:
+    """Pictures that are no upright digit, and the digit that one of them was made of."""
+    turned = {"a digit": digit, "turned by 90 degrees": rotated(digit), "its negative": 1 - digit}
+    return {"a letter": letter(), "a cat": cat(), **turned}

@@ -16,6 +16,7 @@ from experiments import (
     free_energy,
     gluon,
     grid,
+    grid_points,
     odd_images,
     paper_regression,
     points,
@@ -24,6 +25,7 @@ from experiments import (
     toy_regression,
     training_choices,
     tutorial_mnist,
+    tutorial_uncertainty,
 )
 from experiments.build import ConfigError, build
 from experiments.command import command, place
@@ -76,7 +78,7 @@ def log_probs(draws=30, rows=40, classes=10, scale=4.0):
 
 @pytest.mark.parametrize("scale", [0.1, 4.0, 30.0])
 def test_a11_the_posterior_predictive_is_a_probability_and_its_entropies_are_ordered(scale):
-    found = tutorial_mnist.uncertainty(log_probs(scale=scale))
+    found = tutorial_uncertainty.uncertainty(log_probs(scale=scale))
     np.testing.assert_allclose(found["probs"].sum(-1), 1, atol=1e-6)
     assert (found["entropy"] >= found["expected"] - 1e-6).all()
     assert found["entropy"].max() <= math.log2(10) + 1e-6
@@ -85,7 +87,7 @@ def test_a11_the_posterior_predictive_is_a_probability_and_its_entropies_are_ord
 
 def test_a11_the_geometric_mean_is_no_probability_and_its_entropy_no_entropy():
     given = log_probs()
-    found = tutorial_mnist.uncertainty(given)
+    found = tutorial_uncertainty.uncertainty(given)
     mean = given.mean(0).exp()
     with pytest.raises(ValueError, match="sum to 1"):
         classification_metrics(mean, torch.zeros(len(mean), dtype=torch.long))
@@ -98,7 +100,7 @@ def test_a11_the_geometric_mean_is_no_probability_and_its_entropy_no_entropy():
 
 
 def test_agreeing_draws_make_all_three_entropies_one():
-    found = tutorial_mnist.uncertainty(log_probs(draws=1).expand(7, -1, -1))
+    found = tutorial_uncertainty.uncertainty(log_probs(draws=1).expand(7, -1, -1))
     for name in ("expected", "geometric", "printed"):
         np.testing.assert_allclose(found[name], found["entropy"], atol=1e-6)
 
@@ -151,18 +153,20 @@ def test_an_interrupted_point_goes_on_from_its_checkpoint(tmp_path, monkeypatch)
 
 
 def test_presets_hold_the_points_of_the_reports():
-    sizes = {name: len(grid.points(name)[0]) for name in ("reduced", "ghia", "rahmanto")}
+    sizes = {name: len(grid_points.points(name)[0]) for name in ("reduced", "ghia", "rahmanto")}
     assert sizes == {"reduced": 27 + 14, "ghia": 324, "rahmanto": 27}
-    assert all(len(set(grid.points(name)[0])) == size for name, size in sizes.items())
+    assert all(len(set(grid_points.points(name)[0])) == size for name, size in sizes.items())
     with pytest.raises(ConfigError, match="preset must be one of"):
-        grid.points("all")
+        grid_points.points("all")
 
 
-@pytest.mark.parametrize("point", grid.points("reduced")[0][:27:5], ids=str)
+@pytest.mark.parametrize("point", grid_points.points("reduced")[0][:27:5], ids=str)
 def test_the_prior_that_a_point_claims_is_the_prior_that_it_uses(point, tmp_path):
     """Read from the trained network's trace, and recomputed from the paper's formula."""
     run = build(
-        points.changed(compose("grid", [*grid.QUICK, "epochs=1"], folder=tmp_path), tmp_path, point.values())
+        points.changed(
+            compose("grid", [*grid_points.QUICK, "epochs=1"], folder=tmp_path), tmp_path, point.values()
+        )
     )
     result = run.execute()
     fit = points.Fitted(run, result.data, result.posterior, [])
@@ -180,10 +184,10 @@ def test_the_prior_that_a_point_claims_is_the_prior_that_it_uses(point, tmp_path
 
 
 def test_a_point_under_another_prior_than_it_claims_is_refused(tmp_path):
-    base = compose("grid", [*grid.QUICK, "epochs=1"], folder=tmp_path)
+    base = compose("grid", [*grid_points.QUICK, "epochs=1"], folder=tmp_path)
     one, other = (
         build(points.changed(base, tmp_path, p.values()))
-        for p in (grid.Point(0.25, 0, 8), grid.Point(0.5, 0, 8))
+        for p in (grid_points.Point(0.25, 0, 8), grid_points.Point(0.5, 0, 8))
     )
     result = one.execute()
     with pytest.raises(ConfigError, match="was trained under the prior"):
@@ -294,7 +298,7 @@ def test_the_tutorials_network_has_its_number_of_weights():
 
 
 def test_odd_pictures_are_images_in_the_range_of_pixels():
-    drawn = tutorial_mnist.odd_pictures(odd_images.letter())
+    drawn = odd_images.pictures(odd_images.letter())
     for picture in drawn.values():
         assert picture.shape == (28, 28)
         assert picture.min() >= 0
