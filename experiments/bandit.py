@@ -22,7 +22,7 @@ from experiments.build import ConfigError, component, key_of
 from experiments.command import command, place, some
 from experiments.compose import declared
 from experiments.folder import claim, claimed
-from experiments.regret import write
+from experiments.regret import ARMS, write
 from models.mlp import perceptron
 from pyrobbb import checks
 from pyrobbb.bandits import (
@@ -40,7 +40,6 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.files import locked
 from pyrobbb.isolation import isolated
 
-ARMS = ("thompson", "greedy")
 CONFIGS = {"paper": "bandit", "showdown": "bandit_showdown"}
 
 

@@ -58,7 +58,9 @@ class MeanLogits(Categorical):
     """
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        together = output.mean(0, keepdim=True).expand_as(output) if output.dim() > 2 else output
+        together = output
+        if self.training and output.dim() > 2:  # what is fitted; a prediction averages probabilities
+            together = output.mean(0, keepdim=True).expand_as(output)
         return super().forward(together)
 
 

@@ -30,8 +30,6 @@ from experiments.points import Fitted, Result, changed, fit_points
 from pyrobbb.metrics import classification_metrics
 from pyrobbb.prediction import ClassPrediction
 
-DRAWS = 10
-
 
 @dataclass
 class Settings:
@@ -43,7 +41,7 @@ class Settings:
 
 
 def measure(fitted: Fitted) -> Result:
-    """Validation accuracy of 10 averaged draws, and the prior that the trained model has.
+    """Validation accuracy of the averaged draws, and the prior that the trained model has.
 
     Raises:
         ConfigError: If that prior is not the one of the configuration.
@@ -51,11 +49,12 @@ def measure(fitted: Fitted) -> Result:
     part = fitted.data.validation
     if part is None:
         raise ConfigError("the grid needs validation data; set data.validation")
-    prediction = fitted.posterior.predict(part.x, part.y, draws=DRAWS, seed=fitted.run.seed)
+    prediction = fitted.posterior.predict(part.x, part.y, draws=fitted.run.draws, seed=fitted.run.seed)
     assert isinstance(prediction, ClassPrediction)
     metrics = classification_metrics(prediction.probs, part.y)
     return {
         "accuracy": 100 - metrics["error"],
+        "rows": len(part),
         "nll": metrics["nll"],
         "free_energy": fitted.history[-1].free_energy,
         **used_prior(fitted),

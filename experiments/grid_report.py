@@ -23,6 +23,7 @@ RAHMANTO = {
     0.5: ((95.55, 95.49, 95.82), (94.93, 94.29, 94.31), (94.26, 94.45, 94.00)),
     0.75: ((94.81, 94.18, 93.78), (94.24, 93.42, 93.63), (93.81, 93.48, 93.63)),
 }
+RAHMANTOS = ((1e-3, 1), (1e-3, 5))  # rate and samples: as the reduced grid has its priors, and as it had
 GHIA_BEST = (0.5, 0, 6, 1e-3, 3)
 
 
@@ -77,16 +78,17 @@ def report(results: dict[Point, Result], top: int) -> str:
             f"{len(of_priors)} priors, rate 1e-3, one sample: {min(of_priors):.2f} to {max(of_priors):.2f} %"
         )
     if found:
-        error = math.sqrt(max(found) * (100 - max(found)) / 10_000)
+        rows = min(r["rows"] for r in results.values() if "accuracy" in r)
+        error = math.sqrt(max(found) * (100 - max(found)) / rows)
         blocks.append(
             f"{len(results)} points, {len(results) - len(found)} not finite; accuracies {min(found):.2f} to "
-            f"{max(found):.2f} %; one standard error of 10,000 images is {error:.2f} points"
+            f"{max(found):.2f} %; one standard error of {rows:,} images is {error:.2f} points"
         )
     return "\n".join(blocks)
 
 
 def _rahmanto(point: Point) -> str:
-    rows = RAHMANTO.get(point.pi)
+    rows = RAHMANTO.get(point.pi) if (point.lr, point.samples) in RAHMANTOS else None
     if rows is None or point.log_sigma1 not in WIDE or point.log_sigma2 not in NARROW:
         return "-"
     return f"{rows[WIDE.index(int(point.log_sigma1))][NARROW.index(int(point.log_sigma2))]:.2f}"

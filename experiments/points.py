@@ -81,6 +81,8 @@ def fit_point(
         prepare: Changes the training before it begins, or goes on.
     """
     run = build(config)
+    if run.chains > 1:
+        raise ConfigError(f"chains: each point of this experiment is one training, got {run.chains}")
     with claimed(config) as folder:
         found = read_json(folder / "result.json")
         return found or _fit(run, config, measure, progress, keep, prepare)

@@ -21,6 +21,7 @@ from pyrobbb.figures.cumulative_regret import cumulative_regret
 from pyrobbb.figures.style import save
 from pyrobbb.files import replacing, write_text
 
+ARMS = ("thompson", "greedy")
 UNIFORM, NEVER, ALWAYS = 4.910143, 2.589857, 7.230428  # expected regret per step, from the table's counts
 MARKS = (100, 500, 1000, 2000, 5000, 20_000, 40_000, 49_800, 50_000)
 SHOWDOWN_README = {"BBB": 26.9, "NeuralLinear": 11.1, "LinFullPost": 8.6}  # % of uniform's regret, one run
@@ -38,7 +39,7 @@ def agents(config: DictConfig, folder: Path) -> tuple[dict[str, Games], dict[str
     """What has been played so far, one entry per agent; and interactions per second of each arm."""
     found, rates = {}, {}
     count = len(config.seeds)
-    for arm in config.arms:
+    for arm in ARMS:  # those that were played before count too
         path = folder / f"{arm}.pt"
         newest = checkpoint.load_newest(path)
         if newest is None:

@@ -34,7 +34,9 @@ from pyrobbb.progress import Printed
 
 Cell = dict[str, Any]
 NEAR_ZERO = 0.01
+OF_BAYES = ("prior", "likelihood", "guide", "kl", "samples", "vectorize", "fast", "chains", "rates")
 OF_PLAIN = ("data", "batch_size", "device", "checkpoint_seconds")  # what plain networks are told as well
+LAST = 20  # epochs
 
 
 @lru_cache
@@ -86,6 +88,10 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
         raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
     plain = [name for name in part.rows if "plain" in declared.rows[name]]
     unclear = [key for key in map(key_of, rest) if key.partition(".")[0] in ("optim", "schedule")]
+    if plain == part.rows:
+        refuse(of_every_row(rest), OF_BAYES, f"row {plain[0]} is no Bayesian network")
+    for name in part.rows:
+        refuse(of_row(name, rest), ("network.hidden", "model", "seed"), "say widths=[...] or seeds=[...]")
     if plain and unclear:
         raise ConfigError(
             f"{unclear[0]}: the plain networks of row {plain[0]} have their own; leave out such rows, or say "
@@ -170,7 +176,8 @@ def report(cells: list[Cell], part: Part) -> str:
             ours = (mean_sd([c["metrics"][p]["error"] for c in own], 2) for p in ("test", "validation"))
             of_mean = [c["metrics"]["test"].get("error_mean_weights") for c in own]
             means = "-" if None in of_mean else mean_sd(of_mean, 2)
-            tail = mean_sd([mean(c["validation_errors"][-20:]) for c in own], 2)
+            settled = (part.epochs or 0) > 2 * LAST  # before, it would be a mean over the whole course
+            tail = mean_sd([mean(c["validation_errors"][-LAST:]) for c in own], 2) if settled else "-"
             minutes = mean(c["metrics"]["train_seconds"] for c in own) / 60
             test, validation = ours
             cells_ = [rows[name].title, width, *given, test, means, validation, tail, f"{minutes:.1f}"]
@@ -178,13 +185,22 @@ def report(cells: list[Cell], part: Part) -> str:
     for other in declaration().published:
         quoted = [str(other.reported.get(s, "-")) for s in sources]
         lines.append([other.title, str(other.width), *quoted, *["-"] * 5])
-    head = ["method", "units", *sources, "ours: test", "mean weights", "validation", "last 20 epochs", "min"]
+    head = [
+        "method",
+        "units",
+        *sources,
+        "ours: test",
+        "mean weights",
+        "validation",
+        f"last {LAST} epochs",
+        "min",
+    ]
     seeds = f"{len(part.seeds)} seed{'s' if len(part.seeds) > 1 else ''}"
     middle = mean(c["metrics"]["test"]["error"] for c in cells)
     title = (
         f"Test error (%) on MNIST after {part.epochs} epochs, {seeds}, {part.draws} draws. The binomial "
         f"standard error of one test of 10,000 images is {math.sqrt(middle * (100 - middle) / 1e4):.2f}.\n"
-        f'"last 20 epochs" is the mean validation error over them, of {part.validation_draws} draws each.'
+        f'"last {LAST} epochs" is the mean validation error over them, of {part.validation_draws} draws each.'
     )
     return f"{title}\n{table(head, lines)}"
 

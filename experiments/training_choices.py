@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments.build import ConfigError
-from experiments.command import command, place, settings
+from experiments.command import command, place, refuse, settings
 from experiments.compose import compose
 from experiments.points import Fitted, Result, fit_points
 from experiments.tables import table
@@ -101,6 +101,18 @@ ELSEWHERE = {
     "2^-i, SGD 1e-3, sigma2 = e^-8": "NaN in epoch 1 (our prototype); sometimes NaN (Ghia)",
     "2^-i, Adam 1e-3, sigma2 = e^-8": "2.61 at epoch 3 (our prototype)",
 }
+OF_LINES = (
+    "kl",
+    "optim",
+    "prior",
+    "likelihood",
+    "guide",
+    "samples",
+    "vectorize",
+    "fast",
+    "draws",
+    "data.scale",
+)
 QUICK = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100"]
 
 
@@ -180,6 +192,7 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
     if unknown:
         raise ConfigError(f"groups must be some of {', '.join(GROUPS)}, got {chosen.groups}")
     lines = {name: changes for group in chosen.groups for name, changes in GROUPS[group].items()}
+    refuse(overrides, OF_LINES, "its lines are made of these; python -m experiments.run takes any")
     common = [*(QUICK if chosen.quick else []), *overrides]
     configs = {
         name: compose("training_choices", [*common, *changes], folder=folder / folder_name(name))

@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro import poutine
+from pyro.distributions import constraints
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
@@ -32,6 +33,10 @@ class MeanFieldNormal(PyroModule):
         model: A Pyro model; the guide sees it only through its trace, at the first call.
         init_loc: Where each :math:`\mu` starts (`guides.initial`); by default the network's own values.
         init_rho: Where each :math:`\rho` starts: a number or an initialiser. -5 is sigma = 0.0067.
+
+    Raises:
+        ValueError: At the first call, if a prior does not live on the whole real line, or an initial value
+            has another shape than its site.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class MeanFieldNormal(PyroModule):
                 for site in trace.nodes.values()
                 if site["type"] == "sample" and not site["is_observed"] and not _is_plate(site)
             ]
+            for site in sites:
+                _check_real(site)
             locs = [self.init_loc(site) for site in sites]
             rhos = [self.init_rho(site) for site in sites]
         for site, loc, rho in zip(sites, locs, rhos, strict=True):
@@ -95,6 +102,18 @@ class MeanFieldNormal(PyroModule):
         if not self.shapes:
             raise ValueError("the guide has no parameters yet: fit it, or call it once with x and y")
         return self.split(self.loc.detach()), self.split(F.softplus(self.rho.detach()))
+
+
+def _check_real(site: dict[str, Any]) -> None:
+    """ValueError if a normal would put weights where their prior has no density."""
+    support = site["fn"].support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    if support is not constraints.real:
+        raise ValueError(
+            f"the prior of {site['name']!r} lives on {support}, a normal on the whole real line; take a "
+            f"guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
+        )
 
 
 def _is_plate(site: dict[str, Any]) -> bool:

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pyrobbb import checks
-from pyrobbb.bnn import BayesianNetwork, evaluating
+from pyrobbb.bnn import BayesianNetwork, check_rows_stay_apart, evaluating
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
+from pyrobbb.isolation import isolated
 from pyrobbb.memory import out_of_memory
 
 VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
@@ -102,7 +103,7 @@ def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, ep
 
 def check_tensors(data: Dataset) -> None:
     """Raise ValueError unless every part of the data is made of tensors."""
-    for part, split in (("", data.train), ("validation ", data.validation)):
+    for part, split in (("", data.train), ("validation ", data.validation), ("test ", data.test)):
         for name in ("x", "y") if split is not None else ():
             value = getattr(split, name)
             if not isinstance(value, Tensor | Mapped):
@@ -111,10 +112,13 @@ def check_tensors(data: Dataset) -> None:
                 )
             if isinstance(value, Tensor):
                 checks.dense(f"{part}{name}", value)
+            if len(value) == 0:
+                raise ValueError(f"{part}{name} is empty: its shape is {tuple(value.shape)}")
 
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
     """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values."""
+    check_rows_stay_apart(model.network)
     for part, split in (("", train), ("validation ", validation)):
         if split is None:
             continue
@@ -125,11 +129,25 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
         check_finite(f"{part}x", split.x)
         output = first_output(model, f"{part}x", split.x)
         model.likelihood.check(output, split.y[:1])
+        _check_rows_alone(model, split.x[:4])
         try:
             for begin, end in blocks(split.y):
                 model.likelihood.check_domain(output.shape[-1], split.y[begin:end])
         except ValueError as error:
             raise ValueError(f"{part}y: {error}") from error
+
+
+def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:
+    """ValueError if a row's output changes with the rows before it: no likelihood per datum then."""
+    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+        alone, again = (model.apply_network(model.initial(), x[-1:])[0] for _ in range(2))
+        beside = model.apply_network(model.initial(), x)[-1]
+    random = not torch.equal(alone, again)  # a network that draws by itself cannot be asked
+    if not random and not torch.allclose(alone, beside, rtol=1e-2, atol=1e-3 * float(alone.abs().max())):
+        raise ValueError(
+            "the network's output for a row depends on the other rows of the batch, so there is no "
+            "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
+        )
 
 
 def blocks(rows: Tensor) -> Iterator[tuple[int, int]]:

@@ -71,8 +71,7 @@ class BayesianNetwork(PyroModule):
             frozen = any(True for _ in network.parameters())
             why = "every parameter of the network is frozen (requires_grad=False)"
             raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
-        for name, module in network.named_modules():
-            _check_rows_stay_apart(name, module)
+        check_rows_stay_apart(network)
         self._check_prior(network, names)
         trained = {name: network.get_parameter(name).detach() for name in names}
         sites = [name for name, value in trained.items() if self.prior.distribution(name, value) is not None]
@@ -189,17 +188,21 @@ def _check_values(name: str, parameter: Tensor) -> None:
         raise ValueError(f"parameter {name!r} holds values that are not finite")
 
 
-def _check_rows_stay_apart(name: str, module: nn.Module) -> None:
-    tracks = getattr(module, "track_running_stats", False)
-    batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
-    if (tracks and module.training) or (batch_norm and not tracks):
-        advice = (
-            "call network.eval() or use LayerNorm or GroupNorm" if tracks else "use LayerNorm or GroupNorm"
-        )
-        raise ValueError(
-            f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
-            f"so it has no likelihood per datum; {advice}"
-        )
+def check_rows_stay_apart(network: nn.Module) -> None:
+    """Raise ValueError if a layer is batch normalisation that looks at the other rows of the batch."""
+    for name, module in network.named_modules():
+        tracks = getattr(module, "track_running_stats", False)
+        batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if (tracks and module.training) or (batch_norm and not tracks):
+            advice = (
+                "call network.eval() or use LayerNorm or GroupNorm"
+                if tracks
+                else "use LayerNorm or GroupNorm"
+            )
+            raise ValueError(
+                f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
+                f"so it has no likelihood per datum; {advice}"
+            )
 
 
 @contextmanager

@@ -226,15 +226,19 @@ def _numpy(value: Tensor | None) -> np.ndarray:
 
 
 def _column(y: Tensor) -> np.ndarray:
-    """Targets as `(rows, targets)`; class numbers are one target, in a byte or two."""
-    array = _numpy(y)
-    if array.dtype.kind == "i":
-        array = array.astype(np.int16)
+    """Targets as `(rows, targets)`; class numbers are one target."""
+    array = _small(_numpy(y))
     return array.reshape(len(array), -1)
 
 
 def _columns(samples: Tensor | None) -> np.ndarray:
-    array = _numpy(samples)
-    if array.dtype.kind == "i":
-        array = array.astype(np.int16)
+    array = _small(_numpy(samples))
     return array.reshape(*array.shape[:2], -1)
+
+
+def _small(array: np.ndarray) -> np.ndarray:
+    """Class numbers in two bytes, if they fit."""
+    if array.dtype.kind not in "iub":
+        return array
+    fits = array.size == 0 or array.max() <= np.iinfo(np.int16).max
+    return array.astype(np.int16 if fits else np.int32)

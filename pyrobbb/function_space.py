@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb import arviz_io
+from pyrobbb.bnn import evaluating
 from pyrobbb.posterior import Posterior
 
 
@@ -19,12 +20,12 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
 
     All of them are held in memory at once, so `x` should be a few hundred chosen inputs.
     """
-    with torch.no_grad():
-        each = [
-            model.apply_network(posterior.draw(draws, chain=c, seed=seed), x)
-            for c, (model, _) in enumerate(posterior.chains)
-        ]
-    return torch.stack(each).cpu().numpy()
+    each = []
+    for c, (model, _) in enumerate(posterior.chains):
+        weights = posterior.draw(draws, chain=c, seed=seed)
+        with torch.no_grad(), evaluating(model):
+            each.append(model.apply_network(weights, x.to(weights[model.sites[0]].device)).cpu())
+    return torch.stack(each).numpy()
 
 
 def functions_to_arviz(values: np.ndarray) -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb import checkpoint as checkpoints
-from pyrobbb import checks, history, resumption
+from pyrobbb import checks, history, made_with, resumption
 from pyrobbb.admission import check_data, check_kinds, check_tensors, made_optimizer, made_schedule
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
@@ -38,7 +38,7 @@ from pyrobbb.optim import (
 from pyrobbb.parallel import ONE, LostProcessError, Ranks, noise_of
 from pyrobbb.posterior import Posterior
 from pyrobbb.progress import Progress, Silent
-from pyrobbb.sites import check_sites
+from pyrobbb.sites import check_sites, check_trainable
 from pyrobbb.validation import validate
 
 
@@ -156,6 +156,7 @@ class Training:
     ) -> None:
         check_data(self.model, self.train, self.validation)
         first = self.train.head(1)
+        check_trainable(self.model, self.guide)
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
@@ -168,6 +169,13 @@ class Training:
         self.optimizer = made_optimizer(fused(optim, self.device), groups)
         on_device(self.optimizer, self.device)
         self.schedule = made_schedule(schedule, self.optimizer, self.epochs) if schedule else None
+        self.made_with = {
+            "N": len(self.train), "batch_size": self.batch_size, "seed": self.seed, "samples": samples,
+            "prior": made_with.component(self.model.prior), "kl": made_with.component(self.kl),
+            "likelihood": made_with.likelihood(self.model.likelihood),
+            "optimizer": type(self.optimizer).__name__, "optim": made_with.optimizer(self.optimizer),
+            "schedule": made_with.schedule(self.schedule),
+        }  # fmt: skip
         self.step: Step = make_step(
             self.model,
             self.guide,
@@ -232,6 +240,7 @@ class Training:
                 while self.epoch < self.epochs:
                     self._run_epoch()
                     self._pause(last=self.epoch == self.epochs)
+                self._check_end()
             except KeyboardInterrupt:
                 if self.between_steps:  # a second signal does not wait for the end of a step
                     self._save()
@@ -333,15 +342,17 @@ class Training:
         self.progress.epoch(row)
 
     def _non_finite(self, terms: Terms, i: int) -> NonFiniteLossError:
-        kept = self.checkpoint_path
-        where = f"; the last good checkpoint is {kept}" if kept is not None and kept.exists() else ""
         return NonFiniteLossError(
             f"the free energy is not finite in epoch {self.epoch + 1}, step {i + 1} of {self.M}: "
             f"KL {float(terms.kl):g}, NLL {float(terms.nll):g}. Usual causes: a learning rate too large for "
             f"the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), inputs that "
             f"are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a "
-            f"wider sigma2{where}."
+            f"wider sigma2{self._last_good()}."
         )
+
+    def _last_good(self) -> str:
+        kept = self.checkpoint_path
+        return f"; the last good checkpoint is {kept}" if kept is not None and kept.exists() else ""
 
     def _kept(self) -> str:
         path = self.checkpoint_path
@@ -352,12 +363,23 @@ class Training:
     def _due(self) -> bool:
         return monotonic() - self.saved_at >= self.checkpoint_seconds
 
+    def _check_end(self) -> None:
+        """NonFiniteLossError if the last step, whose result no other step has seen, left NaN or infinity."""
+        if not self._finite():
+            raise NonFiniteLossError(
+                f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
+                f"learning rate that is too large. Try a lower one{self._last_good()}."
+            )
+
+    def _finite(self) -> bool:
+        return all(bool(p.isfinite().all()) for p in self.named.values())
+
     def _save(self) -> None:
         path = self.checkpoint_path
         if path is None:
             return
-        if not all(bool(p.isfinite().all()) for p in self.named.values()):
-            return  # the next step will say so; the last good checkpoint stays
+        if not self._finite():
+            return  # the next step will say so, or the end; the last good checkpoint stays
         self.noise = random_state(self.device)
         state = self.state()
         if self.ranks.first:

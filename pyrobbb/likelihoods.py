@@ -66,6 +66,8 @@ class Categorical(Likelihood):
 
     def check(self, output: Tensor, y: Tensor | None) -> None:
         super().check(output, y)
+        if output.shape[-1] < 2:
+            raise ValueError("Categorical needs at least 2 classes, got an output of width 1; see Bernoulli")
         if y is None:
             return
         if y.dim() != 1 or y.is_floating_point():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -29,8 +30,9 @@ class NutsSample:
 
     def functions(self, x: Tensor) -> Tensor:
         """Network outputs at `x` `(G, *features)`, shape `(chains, draws, G, width)`."""
+        model = _double(self.model)
         with torch.no_grad():
-            return self.model.apply_network(self.weights, x.double())
+            return model.apply_network(self.weights, _in_double(x))
 
 
 def sample_nuts(
@@ -96,9 +98,9 @@ def sample_nuts(
 
 def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights], Tensor]:
     """U(w) = -log P(w) - sum_i log p(y_i | x_i, w), in nats: minus the model's log-density, in double."""
-    x = data.x.cpu().double()
-    y = data.y.cpu().double() if data.y.is_floating_point() else data.y.cpu()
-    initial = {name: value.cpu().double() for name, value in model.initial().items()}
+    model = _double(model)
+    x, y = _in_double(data.x), _in_double(data.y)
+    initial = model.initial()
     laws = {name: model.prior.distribution(name, value) for name, value in initial.items()}
 
     def potential(weights: Weights) -> Tensor:
@@ -109,3 +111,13 @@ def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights],
         return energy
 
     return potential
+
+
+def _double(model: BayesianNetwork) -> BayesianNetwork:
+    """A copy on the CPU in double precision with dropout off: one energy for one w."""
+    return deepcopy(model).cpu().double().eval()
+
+
+def _in_double(values: Tensor) -> Tensor:
+    values = values.cpu()
+    return values.double() if values.is_floating_point() else values  # class numbers and tokens stay whole

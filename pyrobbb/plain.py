@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pyrobbb import checkpoint as checkpoints
-from pyrobbb import checks, history
+from pyrobbb import checks, history, made_with
 from pyrobbb.admission import made_optimizer, made_schedule
 from pyrobbb.data.dataset import Dataset, Split, Task
 from pyrobbb.device import best_device
@@ -119,6 +119,7 @@ def fit_plain(
     Raises:
         ValueError: An option outside its domain, or a loss that does not fit the data's task.
         NonFiniteLossError: The loss became infinite or NaN.
+        CheckpointError: The folder holds a training of another kind, or of other data.
     """
     training = _PlainTraining(
         network,
@@ -128,6 +129,7 @@ def fit_plain(
         schedule,
         checks.count("batch_size", batch_size),
         _loss(loss, data),
+        loss,
         checks.count("seed", seed, least=0),
         best_device(device),
         checks.count("record_every", record_every),
@@ -160,6 +162,7 @@ class _PlainTraining:
         schedule: MakeSchedule | None,
         batch_size: int,
         loss: _Loss,
+        name: str,
         seed: int,
         device: torch.device,
         record_every: int,
@@ -182,6 +185,11 @@ class _PlainTraining:
         with isolated(seed, device=device):
             self.noise = random_state(device)
         self.M = math.ceil(len(self.train) / batch_size)
+        self.made_with = {
+            "N": len(self.train), "batch_size": batch_size, "seed": seed, "loss": name,
+            "data": self.train.digest(), "optimizer": type(self.optimizer).__name__,
+            "optim": made_with.optimizer(self.optimizer), "schedule": made_with.schedule(self.schedule),
+        }  # fmt: skip
         self.epoch = 0
         self.history = History()
         self.saved_at = monotonic()
@@ -254,6 +262,7 @@ class _PlainTraining:
 
     def _state(self) -> dict[str, object]:
         return {
+            "made_with": self.made_with,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
@@ -268,6 +277,8 @@ class _PlainTraining:
         if found is None:
             return
         state, file = found
+        made_with.check_same(self.made_with, state.get("made_with", {}), file)
+        made_with.check_epochs(state["epoch"], self.epochs, file)
         checkpoints.load_module(self.network, state["network"], "network", file)
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None and state["schedule"] is not None:

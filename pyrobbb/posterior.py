@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
 from pyrobbb import checks
@@ -70,7 +71,7 @@ class Posterior:
         return network_with(self.chains[chain][0], weights)  # _draw has checked the chain
 
     def mean_weights(self, chain: int = 0) -> Weights:
-        """The posterior mean of every weight (the median, for guides that give no mean)."""
+        """The posterior mean of every weight, as `moments` finds it (the median of a normal is its mean)."""
         return moments(self._fitted(chain))[0]
 
     def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
@@ -93,8 +94,8 @@ class Posterior:
     ) -> ClassPrediction | ValuePrediction:
         """The posterior predictive of y at `x`, averaging probabilities over weight draws.
 
-        Draws are made and used a few at a time, and `x` in blocks of `rows`, so memory does not grow
-        with their number.
+        Draws are made and used a few at a time, and `x` in blocks of `rows`. What is returned for each
+        draw does grow with their number: `log_likelihood`, `samples`, and the `means` of a regression.
 
         Args:
             x: Inputs `(M, *features)`.
@@ -105,13 +106,14 @@ class Posterior:
             chains: Which chains to average over; by default all.
             seed: Which draws.
             rows: Rows of `x` at a time, at most; fewer where memory does not suffice, which the log tells.
-            megabytes: Room for the weights drawn at a time, and as much again for the activations.
+            megabytes: Room for the weights drawn at a time, as much again for the activations, and for
+                each of a few copies of the outputs.
 
         Raises:
             ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
         """
         device = self.model.initial()[self.model.sites[0]].device
-        x, y = self._checked(x, y, device)
+        x, y, width = self._checked(x, y, device)
         checks.count("rows", rows)
         checks.positive("megabytes", megabytes)
         chains = range(len(self.chains)) if chains is None else chains
@@ -123,7 +125,8 @@ class Posterior:
             if mean_weights:
                 groups.append(iter([(model, _stack([self.mean_weights(chain)]))]))
             else:
-                size = 1 if is_large(model) else max(1, int(megabytes * 2**20 / (4 * model.num_weights)))
+                room = 4 * max(model.num_weights, len(x) * width)  # bytes of a draw's weights, or its outputs
+                size = 1 if is_large(model) else max(1, int(megabytes * 2**20 / room))
                 groups.append(self._batches(draws, chain, seed, size))
         batches = (batch for group in groups for batch in group)
         mixed = _mix(checks.seed("seed", seed), -1, 0)
@@ -135,8 +138,10 @@ class Posterior:
                 return predict_classes(batches, x, y, block, sample)
             return predict_values(batches, x, y, block, sample)
 
-    def _checked(self, x: Tensor, y: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """Both on `device`, if the network takes `x` and the likelihood `y`."""
+    def _checked(
+        self, x: Tensor, y: Tensor | None, device: torch.device
+    ) -> tuple[Tensor, Tensor | None, int]:
+        """Both on `device`, if the network takes `x` and the likelihood `y`; and the width of its output."""
         check_kinds(x=(x, Tensor), y=(y, (Tensor, NoneType)))
         for name, value in (("x", x), ("y", y)):
             if value is not None:
@@ -147,7 +152,7 @@ class Posterior:
         if y is not None and len(x):
             self.model.likelihood.check(output.expand(len(x), -1), y)
             self.model.likelihood.check_domain(output.shape[-1], y)
-        return x, y
+        return x, y, output.shape[-1]
 
     def _batches(self, draws: int, chain: int, seed: int, size: int) -> Batches:
         waiting: list[Weights] = []
@@ -163,22 +168,36 @@ class Posterior:
 def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]:
     """Location and scale of q for each weight: exact where the guide knows them.
 
-    A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides),
-    else its median with scale 0 (Pyro's AutoDelta).
+    A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides);
+    a point (Pyro's AutoDelta) has scale 0; of other guides, mean and standard deviation of 200 draws.
     """
     model, guide = _fitted(chain)
     with torch.no_grad(), isolated():
         if hasattr(guide, "loc_and_scale"):
             return guide.loc_and_scale()  # type: ignore[operator]
-        if hasattr(guide, "quantiles"):
-            one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
+        if isinstance(guide, AutoDelta):
+            locs = {name: value for name, value in guide.median().items() if name in model.sites}
+            return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
+        one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
+        try:
             quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]
             both = quantiles([0.5, one_sd])
-            locs = {name: both[name][0] for name in model.sites}
-            return locs, {name: both[name][1] - both[name][0] for name in model.sites}
-        median: Callable[..., Any] = guide.median  # type: ignore[assignment]
-        locs = {name: value for name, value in median().items() if name in model.sites}
-        return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
+        except (AttributeError, NotImplementedError):
+            return _moments_of_draws(chain)
+        locs = {name: both[name][0] for name in model.sites}
+        return locs, {name: both[name][1] - both[name][0] for name in model.sites}
+
+
+def _moments_of_draws(chain: tuple[BayesianNetwork, nn.Module], draws: int = 200) -> tuple[Weights, Weights]:
+    """Mean and standard deviation of some draws, one after another (Welford)."""
+    means: Weights = {}
+    squares: Weights = {}
+    for s, weights in enumerate(Posterior([chain]).each_draw(draws), 1):
+        for name, w in weights.items():
+            before = means.setdefault(name, torch.zeros_like(w))
+            means[name] = before + (w - before) / s
+            squares[name] = squares.get(name, 0) + (w - before) * (w - means[name])
+    return means, {name: (square / (draws - 1)).sqrt() for name, square in squares.items()}
 
 
 def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, nn.Module]:

@@ -90,19 +90,20 @@ def predict_classes(
     block: Block,
     sample: bool,
 ) -> ClassPrediction:
-    """Class probabilities of `x`, averaged over the draws of `batches`."""
+    """Class probabilities of `x` under the likelihood, averaged over the draws of `batches`."""
     probs: Any = 0.0
     entropy: Any = 0.0
     log_likelihood, samples, total = [], [], 0
     for model, weights in batches:
         logits = outputs(model, weights, x, block)
-        log_probs = logits.log_softmax(-1)
+        law: Any = model.likelihood(logits)
+        log_probs = law.logits.log_softmax(-1)
         if y is not None:
             model.likelihood.check(logits, y)
-            index = y.expand(log_probs.shape[0], -1)[..., None]
+            index = y.long().expand(log_probs.shape[0], -1)[..., None]
             log_likelihood.append(log_probs.gather(-1, index)[..., 0])
         if sample:
-            samples.append(model.likelihood(logits).sample())
+            samples.append(law.sample())
         p = log_probs.exp()
         probs = probs + p.sum(0)
         entropy = entropy - (p * log_probs).sum((0, -1))

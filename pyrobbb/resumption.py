@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyrobbb.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb.fast import GraphStep
 from pyrobbb.history import Epoch
+from pyrobbb.made_with import check_epochs, check_same
 from pyrobbb.optim import load_state
 from pyrobbb.parallel import noise_of
 
@@ -45,7 +46,7 @@ def take_up(training: Training, found: dict[str, Any], path: Path | str) -> None
     if missing:
         raise CheckpointError(f"{path} is no checkpoint of a training: it has no {', '.join(missing)}")
     try:
-        _check(training, found["made_with"], path)
+        _check(training, found, path)
         _load(training, found, path)
     except CheckpointError:
         raise
@@ -56,22 +57,17 @@ def take_up(training: Training, found: dict[str, Any], path: Path | str) -> None
 def _made_with(training: Training) -> dict[str, Any]:
     """What must be the same for a checkpoint to be gone on with, besides names and shapes."""
     return {
-        "N": len(training.train),
-        "batch_size": training.batch_size,
-        "optimizer": type(training.optimizer).__name__,
+        **training.made_with,
         "data": training.digest,
         "sites": {name: list(value.shape) for name, value in training.model.initial().items()},
     }
 
 
-def _check(training: Training, theirs: dict[str, Any], path: Path | str) -> None:
-    mine = _made_with(training)
-    check_shapes(mine["sites"], theirs["sites"], "network", path)
-    for name in ("N", "batch_size", "optimizer"):
-        if theirs.get(name, mine[name]) != mine[name]:  # version 0.1.0 did not name the optimiser
-            raise CheckpointError(f"{path} was made with {name} {theirs[name]}, this is {mine[name]}")
-    if theirs.get("data", mine["data"]) != mine["data"]:  # nor know the data
-        raise CheckpointError(f"{path} was made with other training data of the same shape")
+def _check(training: Training, found: dict[str, Any], path: Path | str) -> None:
+    theirs, mine = found["made_with"], _made_with(training)
+    check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
+    check_same(mine, theirs, path)
+    check_epochs(found["epoch"], training.epochs, path)
 
 
 def _load(training: Training, found: dict[str, Any], path: Path | str) -> None:

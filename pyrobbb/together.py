@@ -128,6 +128,8 @@ class _Together:
                 while first.epoch < first.epochs:
                     self._epoch(interrupt)
                     self._pause(interrupt, last=first.epoch == first.epochs)
+                for t in self.trainings:
+                    t._check_end()
             except KeyboardInterrupt:
                 if all(t.between_steps for t in self.trainings):
                     self._save()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +35,7 @@ def validate(
     error, nll = totals.tolist()
     if model.likelihood.task == "classification":
         return error, nll
-    return float(torch.tensor(error, dtype=x.dtype).sqrt()), nll
+    return math.sqrt(error), nll
 
 
 def _means(model: BayesianNetwork, guide: nn.Module, x: Tensor, y: Tensor, draws: int, seed: int) -> Tensor:

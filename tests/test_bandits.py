@@ -432,3 +432,12 @@ def test_declarations_say_how_they_are_run_and_the_table_says_whose_it_is():
     assert "CC BY 4.0" in licence
     assert "10.24432/C5959T" in licence
     assert "CC BY 4.0" in Mushroom.__doc__
+
+
+def test_plain_learners_refuse_what_they_would_not_train():
+    with pytest.raises(ValueError, match="Normal has parameters, which are not trained here"):
+        StackedNetworks([perceptron(3, [4], 1)], likelihoods.Normal(learn_scale=True))
+    net = perceptron(3, [4], 1)
+    next(net.parameters()).requires_grad_(False)
+    with pytest.raises(ValueError, match="is frozen, and all are trained here"):
+        StackedNetworks([net], likelihoods.Normal())

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ from pyrobbb import fit, likelihoods, priors
 from pyrobbb.bandits.stacked import prepared
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.arrays import from_arrays
+from pyrobbb.fast.kl import NotElementwiseError, laws
 from pyrobbb.isolation import isolated
 from pyrobbb.progress import Silent
 
@@ -130,3 +132,25 @@ def test_a_network_that_looks_at_its_data_trains_uncompiled() -> None:
 
 def test_a_short_training_is_not_compiled_and_says_nothing() -> None:
     assert trained(nn.Sequential(nn.Linear(3, 1))) == []
+
+
+class Own(torch.distributions.Normal, dist.TorchDistribution):
+    """A law of the user's own, whose constructor takes no `validate_args`."""
+
+    def __init__(self, loc: torch.Tensor, scale: torch.Tensor) -> None:
+        super().__init__(loc, scale)
+
+
+class OwnPrior(priors.Prior):
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        law = Own(torch.zeros_like(parameter), torch.ones_like(parameter))
+        return law.to_event(parameter.dim())
+
+
+def test_a_law_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
+    model = BayesianNetwork(nn.Linear(2, 1), OwnPrior(), likelihoods.Normal(), 8)
+    laws_of = {k: OwnPrior().distribution(k, v) for k, v in model.initial().items()}
+    with pytest.raises(NotElementwiseError, match="Own cannot be rebuilt from its parameters"):
+        laws(laws_of)
+    data = from_arrays(torch.ones(8, 2), torch.ones(8, 1), task="regression")
+    fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=8, device="cpu")

@@ -30,6 +30,8 @@ from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.device import best_device
 from pyrobbb.history import Epoch
 from pyrobbb.inference import NonFiniteLossError, Training, fit
+from pyrobbb.isolation import isolated
+from pyrobbb.posterior import Posterior
 from pyrobbb.progress import Silent
 
 EPOCHS, N, B = 3, 20, 6  # 4 steps an epoch, the last of 2 rows
@@ -726,3 +728,77 @@ def test_fit_goes_on_from_the_folder_and_refuses_other_data(tmp_path: Path) -> N
     assert torch.equal(fitted(4), long)  # nothing is trained again
     with pytest.raises(CheckpointError, match="was made with other training data of the same shape"):
         fitted(6, shift=0.5)
+
+
+# What only the end would show
+
+
+def test_a_last_step_to_infinity_is_no_success(tmp_path: Path) -> None:
+    data = values()
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(), 12)
+    far = partial(torch.optim.SGD, lr=1e38)
+    training = Training(
+        model, MeanFieldNormal(model), data, epochs=1, batch_size=12, optim=far, device="cpu", folder=tmp_path
+    )
+    with pytest.raises(NonFiniteLossError, match="not finite after the last step, in epoch 1"):
+        training.run()
+    assert not (tmp_path / "chain-0.pt").exists()
+
+
+class Sequences(nn.Module):
+    """An LSTM that takes the batch for time, as torch's default has it."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 2, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.lstm(x.reshape(len(x), 1, 3))[0]
+        return out[:, -1]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_network_that_mixes_rows_is_refused(batch_first: bool) -> None:
+    with isolated(0):
+        model = BayesianNetwork(Sequences(batch_first), priors.Normal(), likelihoods.Normal(), 12)
+
+    def make() -> Training:
+        return Training(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
+
+    if batch_first:
+        make()
+    else:
+        with pytest.raises(ValueError, match=r"depends on the other rows of the batch, .*batch_first=True"):
+            make()
+
+
+def test_batch_normalisation_that_was_put_back_into_training_mode() -> None:
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 12)
+    model.train()
+    with pytest.raises(ValueError, match=r"layer '1' \(BatchNorm1d\) mixes the rows"):
+        Training(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
+
+
+def test_one_class_and_no_test_rows_are_seen_before_training() -> None:
+    data = classes(outputs=1)
+    model = BayesianNetwork(network(width=1), priors.Normal(), likelihoods.Categorical(), 12)
+    with pytest.raises(ValueError, match="Categorical needs at least 2 classes"):
+        Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
+    model, guide = classifier(data := classes())
+    empty = replace(data, test=Split(data.train.x[:0], data.train.y[:0]))
+    with pytest.raises(ValueError, match=r"test x is empty: its shape is \(0, 3\)"):
+        Training(model, guide, empty, epochs=1, batch_size=6, device="cpu")
+
+
+def test_the_validation_error_of_token_inputs_is_no_whole_number() -> None:
+    tokens = torch.randint(4, (12, 3), generator=torch.Generator().manual_seed(0))
+    part = Split(tokens, normal(12, 1))
+    data = Dataset("tokens", part, Spec(12, (3,), 1, "regression"), validation=part)
+    net = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 1))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 12)
+    guide = MeanFieldNormal(model)
+    training = Training(model, guide, data, epochs=1, batch_size=12, validation_draws=0, device="cpu")
+    found = training.run().rows[0].validation_error
+    prediction: Any = Posterior([(model, guide)]).predict(tokens, mean_weights=True)
+    assert found == pytest.approx(float((prediction.mean - part.y).square().mean().sqrt()), rel=1e-6)

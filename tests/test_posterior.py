@@ -408,3 +408,27 @@ def test_predicting_with_the_papers_largest_network_stays_under_a_gigabyte() -> 
 def test_activations_have_no_more_room_than_they_are_given() -> None:
     """A convolutional network has few weights but large activations, 130 kB for each draw and image."""
     assert extra(kind="convnet", features=(1, 28, 28), options="", rows=100, draws=32, at_once=200) < 200
+
+
+def trained(make: Callable[[Any], nn.Module]) -> tuple[BayesianNetwork, nn.Module]:
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(scale=0.3), 12)
+    with isolated(0):
+        return set_up(model, make(model))
+
+
+@pytest.mark.parametrize("make", [autoguide.AutoStructured, partial(autoguide.AutoIAFNormal, hidden_dim=[8])])
+def test_guides_without_quantiles_have_the_moments_of_their_draws(make: Callable[[Any], nn.Module]) -> None:
+    chain = trained(make)
+    locs, scales = moments(chain)
+    draws = Posterior([chain]).draw(200)
+    for name in locs:
+        torch.testing.assert_close(locs[name], draws[name].mean(0), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(scales[name], draws[name].std(0), atol=1e-5, rtol=1e-4)
+        assert (scales[name] > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_labels_of_any_whole_number_type(dtype: torch.dtype) -> None:
+    posterior, x, y = class_posterior(), normal(5, 3), torch.tensor([0, 1, 2, 1, 0])
+    expected = classified(posterior, x, y, draws=4).log_predictive
+    torch.testing.assert_close(classified(posterior, x, y.to(dtype), draws=4).log_predictive, expected)

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 import torch
 from pyro import poutine
+from torch import nn
 
 from experiments import posterior_checks
 from guides.mean_field import MeanFieldNormal
 from models.linear import linear
 from models.mlp import mlp
 from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import NoisySine
+from pyrobbb.data.dataset import Split
 from pyrobbb.function_space import compare, function_draws, r_hat
 from pyrobbb.isolation import isolated
 from pyrobbb.mcmc import potential_energy, sample_nuts
@@ -112,3 +115,33 @@ def test_a_wrong_setting_is_named():
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             posterior_checks.main([words])
+
+
+def with_dropout(outputs=1):
+    return nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, outputs))
+
+
+def test_dropout_is_off_where_functions_and_energies_are_asked_for():
+    x, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(5, 1)
+    model = BayesianNetwork(with_dropout(), priors.Normal(), likelihoods.Normal(), 5)
+    guide = MeanFieldNormal(model)
+    with isolated(0):
+        guide(x, y)
+    before = torch.get_rng_state()
+    posterior = Posterior([(model, guide)])
+    np.testing.assert_array_equal(
+        function_draws(posterior, x, draws=3), function_draws(posterior, x, draws=3)
+    )
+    energy = potential_energy(model, Split(x, y))
+    weights = {name: value.double() for name, value in model.initial().items()}
+    assert energy(weights) == energy(weights)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(module.training for module in model.network.modules()), "left as it was"
+
+
+def test_nuts_energy_of_a_network_of_tokens():
+    net = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 1))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 5)
+    tokens = torch.randint(4, (5, 3), generator=torch.Generator().manual_seed(0))
+    energy = potential_energy(model, Split(tokens, torch.zeros(5, 1)))
+    assert torch.isfinite(energy({name: value.double() for name, value in model.initial().items()}))

@@ -34,7 +34,7 @@ class Plain(nn.Module):
             setattr(self, f"loc_{name}", nn.Parameter(torch.zeros(shape)))
         self.names = tuple(shapes)
 
-    def forward(self, x: Tensor, y: Tensor | None = None) -> None:
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> None:
         for name in self.names:
             loc = getattr(self, f"loc_{name}")
             pyro.sample(name, dist.Normal(loc, 0.1).to_event(loc.dim()))
@@ -81,3 +81,52 @@ def test_a_guide_whose_parameters_pyro_cannot_see() -> None:
     """Pyro would take no gradient and train nothing, without a word."""
     with pytest.raises(ValueError, match=r"Pyro does not see .* loc_weight, .*derive Plain from"):
         Training(MODEL, Plain(weight=(3, 3), bias=(3,)), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+class NeedsData(Handmade):
+    def forward(self, x: Tensor, y: Tensor | None = None) -> None:  # type: ignore[override]
+        super().forward(x, y)
+
+
+class Loose(Handmade):
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> None:
+        pyro.param("free_scale", torch.ones(1))
+        super().forward(x, y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (NeedsData, r"called without data, .* write NeedsData.forward\(self, x=None, y=None\)"),
+        (Loose, "the guide's parameter 'free_scale' is none of its module's"),
+    ],
+)
+def test_guides_that_would_fail_later(kind: type[Handmade], message: str) -> None:
+    with nothing_changes(), pytest.raises(ValueError, match=message):
+        Training(MODEL, kind(weight=(3, 3), bias=(3,)), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+def test_frozen_parameters_are_refused_for_pyro_would_train_them() -> None:
+    guide = Handmade(weight=(3, 3), bias=(3,))
+    guide.loc_bias.requires_grad_(False)
+    with pytest.raises(ValueError, match="'loc_bias' of the guide is frozen"):
+        Training(MODEL, guide, DATA, epochs=1, batch_size=6, device="cpu")
+    some = priors.PerParameter(where={"bias": priors.Deterministic()}, default=priors.Normal())
+    model = BayesianNetwork(nn.Linear(3, 3), some, likelihoods.Categorical(), 12)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"'network.bias' of the model is frozen; freeze it in the network"):
+        Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+class Positive(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return dist.HalfNormal(torch.ones_like(parameter)).to_event(parameter.dim())
+
+
+def test_a_normal_guide_needs_priors_on_the_real_line() -> None:
+    model = BayesianNetwork(nn.Linear(3, 3), Positive(), likelihoods.Categorical(), 12)
+    with pytest.raises(ValueError, match=r"prior of 'weight' lives on .*AutoNormal"):
+        Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
+    with isolated(0):
+        Training(model, autoguide.AutoNormal(model), DATA, epochs=1, batch_size=6, device="cpu").run()

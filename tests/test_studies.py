@@ -70,6 +70,16 @@ def test_double_softmax_is_what_it_says():
     torch.testing.assert_close(law.probs, output.softmax(-1).softmax(-1))
 
 
+def test_a_prediction_is_that_of_the_likelihood(tmp_path):
+    """No example's NLL under the double softmax is below 1.4612, trained or predicted."""
+    words = [*BLOBS, "data.N=100", "epochs=30", "optim.lr=0.05", "model.hidden=[50]", "+data.validation=0"]
+    config = compose("training_choices", [*words, "likelihood=double_softmax"], folder=tmp_path)
+    result = build(config).execute()
+    prediction = result.posterior.predict(result.data.train.x, result.data.train.y, draws=3)
+    assert float(-prediction.log_likelihood.max()) >= math.log(math.e + 9) - 1 - 1e-5
+    assert float(prediction.probs.max()) <= math.e / (math.e + 9) + 1e-5
+
+
 def log_probs(draws=30, rows=40, classes=10, scale=4.0):
     return (
         scale * torch.randn(draws, rows, classes, generator=torch.Generator().manual_seed(0))
@@ -425,6 +435,16 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
         (table1, ["data.validation=0"], "data.validation: Fig. 2 and the table need validation data"),
         (grid, ["prior.pi=0.3"], "prior.pi: this experiment sets it itself"),
         (grid, ["samples=2"], "samples: this experiment sets it itself"),
+        (grid, ["quick=true", "chains=3"], "chains: each point of this experiment is one training, got 3"),
+        (training_choices, ["kl=geometric"], "kl: this experiment sets it itself"),
+        (training_choices, ["optim.lr=1e-2"], "optim.lr: this experiment sets it itself"),
+        (gluon, ["model=mlp"], "model: this experiment sets it itself"),
+        (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is no Bayesian network"),
+        (
+            table1,
+            ["sgd.network.hidden=[50,50]"],
+            "network.hidden: this experiment sets it itself; say widths",
+        ),
         (free_energy, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
         (free_energy, ["seeds=[]"], "seeds: must name at least one"),
         (tutorial_mnist, ["seed=2"], "seed: this experiment sets it itself"),

@@ -80,6 +80,7 @@ class Play:
         self.environment, self.agent, self.steps = environment, agent, checks.count("steps", steps)
         self.path = None if path is None else Path(path)
         self.checkpoint_seconds = checkpoint_seconds
+        self.seeds = list(seeds)
         self.randoms = [torch.Generator().manual_seed(seed + 1_000_003) for seed in seeds]
         self.games = Games.empty(len(seeds), steps)
         if self.path is not None:
@@ -133,6 +134,7 @@ class Play:
                 "realised": games.realised[:, kept].clone(),
                 "actions": games.actions[:, kept].clone(),
                 "rounds": games.rounds,
+                "seeds": self.seeds,
                 "seconds": games.seconds,
                 "cpu_seconds": games.cpu_seconds,
             },
@@ -149,6 +151,8 @@ class Play:
                 f"{file} holds {runs} runs of {done} rounds; {len(self.randoms)} runs of {self.steps} "
                 f"were asked for"
             )
+        if state.get("seeds", self.seeds) != self.seeds:
+            raise checkpoint.CheckpointError(f"{file} holds runs of seeds {state['seeds']}, not {self.seeds}")
         self.agent.load_state_dict(state["agent"])
         for random, given in zip(self.randoms, state["environment"], strict=True):
             random.set_state(given)

@@ -32,6 +32,10 @@ class StackedNetworks(Learner):
         likelihood: What a reward is, given the network's output.
         lr: Adam's learning rate.
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
+
+    Raises:
+        ValueError: If the networks differ in shape, one of their parameters is frozen, or the likelihood
+            has parameters of its own.
     """
 
     def __init__(
@@ -44,7 +48,12 @@ class StackedNetworks(Learner):
     ) -> None:
         if not networks:
             raise ValueError("networks must hold at least one network")
+        if any(True for _ in likelihood.parameters()):
+            raise ValueError(f"{type(likelihood).__name__} has parameters, which are not trained here")
         parameters = [dict(network.named_parameters()) for network in networks]
+        frozen = [name for one in parameters for name, p in one.items() if not p.requires_grad]
+        if frozen:
+            raise ValueError(f"parameter {frozen[0]!r} is frozen, and all are trained here")
         self.shapes = {k: p.shape for k, p in parameters[0].items()}
         if any({k: p.shape for k, p in other.items()} != self.shapes for other in parameters):
             raise ValueError("networks must all have parameters of the same names and shapes")

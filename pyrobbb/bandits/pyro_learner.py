@@ -11,7 +11,7 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from pyrobbb.bandits.learner import Learner
-from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.elbo import ReferenceStep
 from pyrobbb.isolation import isolated, random_state, set_random_state
 from pyrobbb.optim import MakeOptimizer, named_parameters, parameter_groups
@@ -64,7 +64,7 @@ class PyroLearner(Learner):
     def _predict(self, r: int, rows: Tensor, draws: int) -> Tensor:
         model, guide = self.chains[r]
         total = torch.zeros(len(rows))
-        with isolated(), torch.no_grad():
+        with isolated(), torch.no_grad(), evaluating(model):
             set_random_state(self.noise[r], "cpu")
             for _ in range(draws):
                 nodes = poutine.trace(guide).get_trace(rows).nodes

@@ -35,9 +35,10 @@ class Split:
         return Split(self.x[rows], self.y[rows])
 
     def digest(self) -> str:
-        """A digest of up to 64 rows, which tells other data of the same shape from these."""
+        """A digest of up to 64 inputs and of all targets in memory, which tells other data from these."""
         rows = torch.arange(0, len(self), -(-len(self) // 64), device=self.x.device)
-        parts = (part[rows].detach().cpu().flatten().view(torch.uint8) for part in (self.x, self.y))
+        y = self.y if isinstance(self.y, Tensor) else self.y[rows]
+        parts = (part.detach().cpu().flatten().view(torch.uint8) for part in (self.x[rows], y))
         return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 
     def head(self, count: int) -> Split:

@@ -55,6 +55,10 @@ class GraphStep:
         self.calls = 0
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        with torch.cuda.device(x.device):  # streams and graphs belong to the current device
+            return self._step(x, y, share, data)
+
+    def _step(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         if x.shape != self.x.shape or y.shape != self.y.shape:
             return self.step(x, y, share, data)
         if self.calls < self.WARM_UP:

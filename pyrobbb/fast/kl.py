@@ -80,7 +80,17 @@ def laws(sites: Mapping[str, Any]) -> list[Law]:
         if not runs or runs[-1][0][0] is not type(base):
             runs.append([])
         runs[-1].append((type(base), parameters))
-    return [_merge(run) for run in runs]
+    return [_tried(_merge(run)) for run in runs]
+
+
+def _tried(law: Law) -> Law:
+    """The law, if it can be rebuilt from its parameters as `score` does it."""
+    try:
+        law.score(torch.zeros(1), [vector[:1].cpu() for vector in law.vectors.values()])
+    except (TypeError, ValueError, RuntimeError) as error:
+        name = law.family.__name__
+        raise NotElementwiseError(f"{name} cannot be rebuilt from its parameters: {error}") from error
+    return law
 
 
 def _merge(run: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> Law:

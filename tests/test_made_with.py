@@ -1,0 +1,104 @@
+"""A checkpoint of another training is refused, in one message that names what differs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from engine_fakes import classes, network, values
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from guides.mean_field import MeanFieldNormal
+from pyrobbb import kl, likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.checkpoint import CheckpointError
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.inference import Training
+from pyrobbb.plain import fit_plain
+
+DATA = values(N=200)
+
+
+def training(folder: Path, data: Dataset = DATA, **changes: Any) -> Training:
+    prior, scale = changes.pop("prior", priors.Normal()), changes.pop("scale", 0.1)
+    model = BayesianNetwork(network(width=2), prior, likelihoods.Normal(scale=scale), N=200)
+    options: dict[str, Any] = {"epochs": 2, "batch_size": 50, "device": "cpu", "fast": "eager"}
+    return Training(model, MeanFieldNormal(model), data, folder=folder, **{**options, **changes})
+
+
+COSINE = partial(CosineAnnealingLR, T_max=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prior": priors.Normal(sigma=2.0)}, "made with prior Normal(sigma=1.0), this is Normal(sigma=2.0)"),
+        ({"prior": priors.Laplace()}, "made with prior Normal(sigma=1.0), this is Laplace(scale=1.0)"),
+        ({"scale": 5.0}, "made with likelihood scale 0.1"),
+        ({"kl": kl.Geometric()}, "made with kl Uniform(), this is Geometric()"),
+        ({"seed": 7}, "made with seed 0, this is 7"),
+        ({"samples": 2}, "made with samples 1, this is 2"),
+        ({"batch_size": 40}, "made with batch_size 50, this is 40"),
+        ({"optim": partial(Adam, lr=0.5)}, "made with optim lr [0.001], this is [0.5]"),
+        ({"optim": partial(SGD, lr=1e-3)}, "made with optimizer Adam, this is SGD"),
+        ({"rates": {"rho": 2.0}}, "made with optim lr [0.001], this is [0.001, 0.002]"),
+        ({"schedule": COSINE}, "made with schedule T_max none, this is 4"),
+        ({"epochs": 1}, "has 2 epochs behind it, this training is to end after 1"),
+    ],
+)
+def test_what_differs_is_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    training(tmp_path).run()
+    other = training(tmp_path, **changes)
+    before = {k: v.clone() for k, v in other.guide.state_dict().items()}
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        other.resume()
+    assert all(torch.equal(v, before[k]) for k, v in other.guide.state_dict().items())
+
+
+def test_a_longer_schedule_is_another_one(tmp_path: Path) -> None:
+    training(tmp_path, schedule=COSINE, epochs=4).run()
+    with pytest.raises(CheckpointError, match="schedule T_max 4, this is 8"):
+        training(tmp_path, schedule=partial(CosineAnnealingLR, T_max=8), epochs=8).resume()
+    more = training(tmp_path, schedule=COSINE, epochs=5)
+    assert more.resume()
+    assert more.epoch == 4
+
+
+def test_one_other_target_is_other_data(tmp_path: Path) -> None:
+    training(tmp_path).run()
+    y = DATA.train.y.clone()
+    y[1] += 1.0  # no row of the 64 inputs that are looked at
+    with pytest.raises(CheckpointError, match="other training data"):
+        training(tmp_path, data=replace(DATA, train=Split(DATA.train.x, y))).resume()
+
+
+def test_the_same_goes_on(tmp_path: Path) -> None:
+    first = training(tmp_path)
+    first.run()
+    again = training(tmp_path, epochs=3)
+    assert again.resume()
+    assert len(again.run().rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 5}, "seed 0, this is 5"),
+        ({"batch_size": 5}, "batch_size 6, this is 5"),
+        ({"optim": partial(SGD, lr=0.1)}, "optimizer Adam, this is SGD"),
+        ({"epochs": 1}, "has 2 epochs behind it"),
+        ({"data": classes(seed=3)}, "other training data"),
+    ],
+)
+def test_plain_trainings_too(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"data": classes(), "epochs": 2, "batch_size": 6, "folder": tmp_path}
+    losses = [row.nll for row in fit_plain(network(), **options).history.rows]
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        fit_plain(network(), **{**options, **changes})
+    assert [row.nll for row in fit_plain(network(), **options).history.rows] == losses
