@@ -160,7 +160,8 @@ def analyse(
         "rows": rows,
     }
     write_text(target / "pruning.json", json.dumps(found, indent=1) + "\n")
-    title = "Signal-to-noise ratio of the weights, and the cut that removes 75 % of them"
+    network = f"{len(mu):,} weights after {run.epoch} epochs"
+    title = f"Signal-to-noise ratio of {network}, and the cut that removes 75 %"
     figures.save(
         figures.signal_to_noise(mu.numpy(), sigma.numpy(), title=title), target / "signal_to_noise.png"
     )
@@ -172,7 +173,7 @@ def analyse(
         if key in rows[0][by]
     }
     curves["paper, 2x1200, 600 epochs"] = (list(PAPER), list(PAPER.values()))
-    title = "MNIST test error after removing weights, by signal-to-noise and by magnitude"
+    title = f"Test error after removing weights, by signal-to-noise and by magnitude: {network}"
     figures.save(error_by_removed(curves, title=title), target / "error.png")
     return found
 

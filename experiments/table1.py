@@ -200,7 +200,8 @@ def report(cells: list[Cell], part: Part) -> str:
     title = (
         f"Test error (%) on MNIST after {part.epochs} epochs, {seeds}, {part.draws} draws. The binomial "
         f"standard error of one test of 10,000 images is {math.sqrt(middle * (100 - middle) / 1e4):.2f}.\n"
-        f'"last {LAST} epochs" is the mean validation error over them, of {part.validation_draws} draws each.'
+        f'"last {LAST} epochs" is the mean validation error over them, of {part.validation_draws} draws each; '
+        f"given for more than {2 * LAST} epochs."
     )
     return f"{title}\n{table(head, lines)}"
 
@@ -243,7 +244,8 @@ def draw(cells: list[Cell], part: Part, folder: Path) -> str:
         errors = cell["validation_errors"]
         epochs = [float(e) for e in range(1, len(errors) + 1)]
         curves.setdefault(rows[cell["row"]].title, []).append((epochs, errors))
-    title = f"Validation error by epoch, two layers of {width} units (paper: Fig. 2)"
+    draws = f"Bayes by Backprop with {part.validation_draws} draws"
+    title = f"Validation error by epoch, two layers of {width} units, {draws} (paper: Fig. 2)"
     figures.save(error_by_epoch(curves, title=title), folder / "figure2.png")
     shown = {rows[c["row"]].title: weights(c) for c in wide if c["seed"] == part.seeds[0]}
     title = (

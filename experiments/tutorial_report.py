@@ -55,10 +55,9 @@ def report(results: dict[int, Result]) -> str:
     printed["bnn_accuracy"] = None
     for key, name in names.items():
         theirs = printed[key]
-        ours = mean_sd(
-            [r["scores"][key] for r in results.values()], 4 if "nll" in key or "loss" in key else 2
-        )
-        lines.append((name, "-" if theirs is None else f"{theirs:g}", ours))
+        given = "-" if theirs is None else f"{theirs:.2f}" if "accuracy" in key else f"{theirs:g}"
+        digits = 2 if "accuracy" in key else 4
+        lines.append((name, given, mean_sd([r["scores"][key] for r in results.values()], digits)))
     blocks = [table(("", "tutorial", "ours"), lines), by_epoch(results)]
     kinds = {
         "mlp": "MLP entropy",
@@ -82,13 +81,13 @@ def report(results: dict[int, Result]) -> str:
 
 
 def figures(folder: Path, target: Path) -> None:
-    """Prediction bars and detection, of one seed."""
+    """Prediction bars and detection, of the seed that the folder is named after."""
     with np.load(folder / "arrays.npz") as arrays:
         drawn = prediction_bars(
             arrays["shown"],
             {"BNN (mean of draws)": arrays["shown_bnn"], "MLP": arrays["shown_mlp"]},
             [str(name) for name in arrays["names"]],
-            title="Class probabilities of the Bayesian and the plain network, for a digit and for others",
+            title=f"Class probabilities of both networks, for a digit and for others ({folder.name})",
         )
         scores = {
             name: (arrays[f"{DIGITS}/{key}"], arrays[f"{FASHION}/{key}"])
@@ -99,6 +98,8 @@ def figures(folder: Path, target: Path) -> None:
             arrays[f"{FASHION}/information"],
         )
     save(drawn, target / "predictions.png")
-    title = "Telling Fashion-MNIST from MNIST by the uncertainty of a network trained on MNIST"
+    title = (
+        f"Telling Fashion-MNIST from MNIST by the uncertainty of a network trained on MNIST ({folder.name})"
+    )
     drawn = detection(scores, inside="MNIST", outside="Fashion-MNIST", unit="bits", title=title)
     save(drawn, target / "detection.png")

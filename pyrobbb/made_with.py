@@ -49,6 +49,8 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
         if before == value:
             continue
         if name == "data":
+            if before == value.partition(":")[0]:
+                continue  # version 0.1.0 looked at 64 rows alone
             raise CheckpointError(f"{path} was made with other training data of the same shape")
         if isinstance(value, dict) and isinstance(before, dict):
             name, before, value = next(

@@ -35,15 +35,19 @@ class Split:
         return Split(self.x[rows], self.y[rows])
 
     def digest(self) -> str:
-        """A digest of up to 64 inputs and of all targets in memory, which tells other data from these."""
+        """A digest of up to 64 rows, and one of all targets in memory: they tell other data from these."""
         rows = torch.arange(0, len(self), -(-len(self) // 64), device=self.x.device)
         y = self.y if isinstance(self.y, Tensor) else self.y[rows]
-        parts = (part.detach().cpu().flatten().view(torch.uint8) for part in (self.x[rows], y))
-        return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
+        return f"{_digest(self.x[rows], self.y[rows])}:{_digest(y)}"
 
     def head(self, count: int) -> Split:
         """The first `count` rows."""
         return Split(self.x[:count], self.y[:count])
+
+
+def _digest(*parts: Tensor) -> str:
+    plain = (part.detach().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
+    return sha256(b"".join(plain)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

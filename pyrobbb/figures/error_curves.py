@@ -69,6 +69,6 @@ def error_curves(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_title(heading)
         label(axes, "epoch", error_label)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7.5)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7.5, handlelength=3.5)
     caption(figure, title)
     return figure
