@@ -200,8 +200,8 @@ def report(cells: list[Cell], part: Part) -> str:
     title = (
         f"Test error (%) on MNIST after {part.epochs} epochs, {seeds}, {part.draws} draws. The binomial "
         f"standard error of one test of 10,000 images is {math.sqrt(middle * (100 - middle) / 1e4):.2f}.\n"
-        f'"last {LAST} epochs" is the mean validation error over them, of {part.validation_draws} draws each; '
-        f"given for more than {2 * LAST} epochs."
+        f'"last {LAST} epochs": mean validation error over them, of {part.validation_draws} draws each, '
+        f"if there are more than {2 * LAST}."
     )
     return f"{title}\n{table(head, lines)}"
 

@@ -183,11 +183,21 @@ def test_table_1_prints_the_published_numbers():
          "metrics": {"test": {"error": 1.5}, "validation": {"error": 1.6}, "train_seconds": 60}}
         for row in ("sgd", "mixture") for width in (400, 1200)
     ]  # fmt: skip
-    lines = table1.report(cells, table1.Part(rows=["sgd", "mixture"], widths=[400, 1200], seeds=[1]))
+    part = table1.Part(rows=["sgd", "mixture"], widths=[400, 1200], seeds=[1], epochs=50)
+    lines = table1.report(cells, part)
     rows = [line.split() for line in lines.splitlines()[3:]]
     assert rows[0][:7] == ["SGD", "400", "1.83", "1.91", "2.11", "-", "-"]
     assert rows[3][:8] == ["BbB,", "scale", "mixture", "1200", "1.32", "2.00", "1.58", "1.33"]
     assert rows[3][8:] == ["11.59", "1.50", "-", "1.60", "2.00", "1.0"]
+    part.epochs = 20  # the last 20 of them say nothing
+    assert table1.report(cells, part).splitlines()[6].split()[8:] == [
+        "11.59",
+        "1.50",
+        "-",
+        "1.60",
+        "-",
+        "1.0",
+    ]
     assert rows[4][:6] == ["SGD", "(Simard", "2003)", "800", "1.6", "-"]
     assert len(rows) == 4 + 3
     gaps = table1.gaps(cells, table1.Part(rows=["sgd", "mixture"], widths=[400, 1200]))

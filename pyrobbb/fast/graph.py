@@ -55,7 +55,7 @@ class GraphStep:
         self.calls = 0
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        with torch.cuda.device(x.device):  # streams and graphs belong to the current device
+        with torch.cuda.device_of(x):  # streams and graphs belong to the current device
             return self._step(x, y, share, data)
 
     def _step(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
