@@ -128,7 +128,7 @@ def _of_values(data: Any, test: Any) -> Figure:
 def report(folder: Path | str) -> str:
     """What the run found, in a few lines."""
     folder = Path(folder)
-    metrics = read_metrics(folder)
+    metrics, published = read_metrics(folder), read_config(folder / "config.yaml").get("published")
     lines = []
     for part in ("test", "validation"):
         if "error" in metrics.get(part, {}):
@@ -147,6 +147,8 @@ def report(folder: Path | str) -> str:
         f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s "
         f"on {metrics['device']}, free energy {metrics['free_energy']:.4g} nats per datum"
     )
+    if published:
+        lines.append(f"published: {published}")
     names = sorted(p.name for p in (folder / "figures").glob("*.png"))
     files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
     there = [name + what for name, what in files.items() if (folder / name).exists()]

@@ -22,7 +22,7 @@ from experiments.build import ConfigError, component, key_of
 from experiments.command import command, place, some
 from experiments.compose import declared
 from experiments.folder import claim, claimed
-from experiments.regret import ARMS, write
+from experiments.regret import ARMS, environment, write
 from models.mlp import perceptron
 from pyrobbb import checks
 from pyrobbb.bandits import (
@@ -43,20 +43,18 @@ from pyrobbb.isolation import isolated
 CONFIGS = {"paper": "bandit", "showdown": "bandit_showdown"}
 
 
-def network(config: DictConfig, environment: Mushroom) -> nn.Module:
+def network(config: DictConfig, mushrooms: Mushroom) -> nn.Module:
     """(context, action) to one expected reward; initial weights as He et al., biases 0."""
     if config.heads:
-        net: nn.Module = HeadPerAction(
-            perceptron(environment.features, config.hidden, environment.actions), 2
-        )
+        net: nn.Module = HeadPerAction(perceptron(mushrooms.features, config.hidden, mushrooms.actions), 2)
     else:
-        net = perceptron(environment.features + environment.actions, config.hidden, 1)
+        net = perceptron(mushrooms.features + mushrooms.actions, config.hidden, 1)
     for parameter in net.parameters():
         nn.init.kaiming_normal_(parameter) if parameter.dim() > 1 else nn.init.zeros_(parameter)
     return net
 
 
-def make_agent(arm: str, config: DictConfig, environment: Mushroom) -> tuple[Agent, list[int]]:
+def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent, list[int]]:
     """The agent of an arm, and the seed of each of its runs.
 
     Raises:
@@ -68,10 +66,10 @@ def make_agent(arm: str, config: DictConfig, environment: Mushroom) -> tuple[Age
         name: config[name] for name in ("capacity", "batch_size", "updates", "every", "pulls", "kl_over")
     }
     likelihood = component("likelihood", config.likelihood)
-    sizes = (environment.features, environment.actions)
+    sizes = (mushrooms.features, mushrooms.actions)
     if arm == "thompson":
         with isolated(seeds[0]):
-            net = network(config, environment)
+            net = network(config, mushrooms)
         prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
         model = BayesianNetwork(net, prior, likelihood, config.capacity)
         learner = StackedMeanField(
@@ -88,17 +86,17 @@ def make_agent(arm: str, config: DictConfig, environment: Mushroom) -> tuple[Age
     nets = []
     for seed in seeds:
         with isolated(seed):
-            nets.append(network(config, environment))
+            nets.append(network(config, mushrooms))
     plain = StackedNetworks(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
     return EpsilonGreedy(plain, *sizes, seeds, epsilon=epsilons, **options), seeds
 
 
 def play(arm: str, config: DictConfig, folder: Path) -> None:
     """Play an arm to its end, from where its checkpoint left off."""
-    environment = Mushroom()
-    agent, seeds = make_agent(arm, config, environment)
+    mushrooms = environment(config)
+    agent, seeds = make_agent(arm, config, mushrooms)
     game = Play(
-        environment,
+        mushrooms,
         agent,
         config.steps,
         seeds,

@@ -16,9 +16,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pyrobbb.run import Run
 
-NOT_OF_THE_RUN = ("experiment", "name", "folder")
-# where and how fast a run is computed, and which of a bandit's arms, each of which has files of its own
-FREE_TO_CHANGE = ("folder", "device", "checkpoint_seconds", "data.root", "together", "threads", "arms")
+NOT_OF_THE_RUN = ("experiment", "name", "published", "folder")
+# where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
+FREE_TO_CHANGE = (
+    "folder",
+    "published",
+    "device",
+    "checkpoint_seconds",
+    "data.root",
+    "together",
+    "threads",
+    "arms",
+)
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
 

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from experiments.build import ConfigError
-from experiments.command import command, place, refuse, settings
+from experiments.command import command, part_of, place, refuse, settings
 from experiments.compose import compose
 from experiments.points import Fitted, Result, fit_point
 from experiments.tables import mean_sd, of_seeds, table
 from experiments.targets import verdict
 from pyrobbb.elbo import ReferenceStep
-from pyrobbb.files import write_text
+from pyrobbb.files import make_folder, write_text
 from pyrobbb.inference import Training
 from pyrobbb.progress import Printed
 from pyrobbb.run import evaluate
@@ -64,9 +64,11 @@ def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
             if "stopped" in result:
                 raise ValueError(f"{config.folder}: {result['stopped']}")
             found[way].append(result)
-    write_text(folder / "closed_form.json", json.dumps(found, indent=1) + "\n")
+    target = folder / part_of(chosen, Settings(), ("seeds",))
+    make_folder(target)
+    write_text(target / "closed_form.json", json.dumps(found, indent=1) + "\n")
     print(report(found, chosen.seeds))
-    print(f"{folder}: closed_form.json")
+    print(f"{target}: closed_form.json")
     return found
 
 

@@ -66,6 +66,15 @@ def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) ->
     return Path(folder), rest
 
 
+def part_of(asked: object, whole: object, keys: Sequence[str]) -> str:
+    """`rows=sgd+mixture,seeds=1`: how a part of a study differs from the whole in `keys`, as a folder's name.
+
+    Tables and figures of a part go there, so that those of the whole stay; the fits themselves are shared.
+    """
+    lists = {key: (list(getattr(asked, key)), list(getattr(whole, key))) for key in keys}
+    return ",".join(f"{key}={'+'.join(map(str, own))}" for key, (own, every) in lists.items() if own != every)
+
+
 def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
     """ConfigError for a key that the experiment sets itself, for the user's value would go unheard."""
     for argument in arguments:

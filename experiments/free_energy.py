@@ -23,14 +23,14 @@ import numpy as np
 import torch
 
 from experiments.build import ConfigError
-from experiments.command import command, place, refuse, settings
+from experiments.command import command, part_of, place, refuse, settings
 from experiments.compose import compose
 from experiments.points import Fitted, Result, changed, fit_points
 from experiments.tables import mean_sd, of_seeds, table
 from pyrobbb.figures.style import save
 from pyrobbb.figures.trade_off import Path as Line
 from pyrobbb.figures.trade_off import trade_off
-from pyrobbb.files import replacing
+from pyrobbb.files import make_folder, replacing
 from pyrobbb.posterior import moments
 from pyrobbb.priors import ScaleMixture
 from pyrobbb.run import evaluate
@@ -174,6 +174,7 @@ def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:
     chosen, rest = settings(Settings, arguments)
     folder, overrides = place(rest, "runs/free_energy" + ("/quick" if chosen.quick else ""))
     refuse(overrides, ("seed", "kl", "rates"), "say seeds=[...], temperatures=[...] or rates=[...]")
+    target = folder / part_of(chosen, Settings(), ("rates", "temperatures", "seeds"))
     if chosen.quick:
         chosen.rates, chosen.temperatures, chosen.seeds = [1.0, 10.0], [0.1, 1.0], [1, 2]
         overrides = [*QUICK, *overrides]
@@ -190,10 +191,11 @@ def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:
     }
     found = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['error']:.2f} %")
     results = {places[name]: found[name] for name in places}
-    write_csv(folder / "points.csv", results)
-    figure(chosen, results, folder / "free_energy.png")
+    make_folder(target)
+    write_csv(target / "points.csv", results)
+    figure(chosen, results, target / "free_energy.png")
     print(report(results, base.batch_size))
-    print(f"{folder}: points.csv, free_energy.png")
+    print(f"{target}: points.csv, free_energy.png")
     return results
 
 

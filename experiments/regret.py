@@ -13,16 +13,15 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments.controls import clamped
+from experiments.controls import SwappedMushroom, clamped
 from experiments.targets import judged, verdict
 from pyrobbb import checkpoint
-from pyrobbb.bandits import Games
+from pyrobbb.bandits import Games, Mushroom
 from pyrobbb.figures.cumulative_regret import cumulative_regret
 from pyrobbb.figures.style import save
 from pyrobbb.files import replacing, write_text
 
 ARMS = ("thompson", "greedy")
-UNIFORM, NEVER, ALWAYS = 4.910143, 2.589857, 7.230428  # expected regret per step, from the table's counts
 MARKS = (100, 500, 1000, 2000, 5000, 20_000, 40_000, 49_800, 50_000)
 SHOWDOWN_README = {"BBB": 26.9, "NeuralLinear": 11.1, "LinFullPost": 8.6}  # % of uniform's regret, one run
 SOURCES = """\
@@ -33,6 +32,18 @@ Other people's cumulative regret (realised, mean over runs) at 1000 / 5000 / 20,
     lr 1e-5: BbB 1549/5140/7836/9705   greedy 1162/2522/4288/5274   1 % 1302/3008/7588/15,585
              5 % 1466/4718/14,532/34,605
   JINKEHE (each step clamped at 0) at 20,000: BbB 6872   greedy 10,781   1 % 11,787   5 % 18,277"""
+
+
+def environment(config: DictConfig) -> Mushroom:
+    """What is played: the mushrooms, or the control in which edible and poisonous are swapped."""
+    return SwappedMushroom() if config.swapped else Mushroom()
+
+
+def fixed_rates(mushrooms: Mushroom) -> dict[str, float]:
+    """Expected regret per step of three agents that learn nothing, from the table's counts."""
+    edible = float(mushrooms.edible.double().mean())
+    never, always = 5 * edible, 15 * (1 - edible)
+    return {"never eat": never, "at random": (never + always) / 2, "always eat": always}
 
 
 def agents(config: DictConfig, folder: Path) -> tuple[dict[str, Games], dict[str, float]]:
@@ -56,8 +67,13 @@ def agents(config: DictConfig, folder: Path) -> tuple[dict[str, Games], dict[str
     return found, rates
 
 
-def summary(found: dict[str, Games]) -> dict[str, Any]:
-    """Regret at some steps, of the last fifth, and what was eaten early: of each run."""
+def summary(found: dict[str, Games], at_random: float) -> dict[str, Any]:
+    """Regret at some steps, of the last fifth, and what was eaten early: of each run.
+
+    Args:
+        found: The games of each agent.
+        at_random: Expected regret per step of choosing at random.
+    """
     result = {}
     for name, games in found.items():
         expected, realised = games.cumulative(), games.cumulative(realised=True)
@@ -71,8 +87,8 @@ def summary(found: dict[str, Games]) -> dict[str, Any]:
             "expected in the last fifth": (expected[:, -1] - expected[:, -1 - last]).tolist(),
             "eaten in the first 50": games.actions[:, :50].sum(dim=1).tolist(),
             "eaten in the first 1000": games.actions[:, :1000].sum(dim=1).tolist(),
-            "percent of uniform": (100 * expected[:, -1] / (UNIFORM * games.rounds)).tolist(),
-            "percent of uniform, realised": (100 * realised[:, -1] / (UNIFORM * games.rounds)).tolist(),
+            "percent of uniform": (100 * expected[:, -1] / (at_random * games.rounds)).tolist(),
+            "percent of uniform, realised": (100 * realised[:, -1] / (at_random * games.rounds)).tolist(),
         }
     return result
 
@@ -107,7 +123,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{x.mean():,.0f} ({x.min():,.0f}-{x.max():,.0f})"
 
 
-def report(results: dict[str, Any], rates: dict[str, float], setting: str) -> str:
+def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig) -> str:
     """Ours, with the spread over runs, beside the paper's and the sources'."""
     lines = []
     for name, found in results.items():
@@ -129,7 +145,9 @@ def report(results: dict[str, Any], rates: dict[str, float], setting: str) -> st
             f"  {percent.mean():.1f} % of the regret of choosing at random (sd {_sd(percent):.1f}); "
             f"realised {realised.mean():.1f} % (sd {_sd(realised):.1f})"
         )
-    if setting == "showdown":
+    if config.swapped:
+        lines += [SOURCES, "edible and poisonous are swapped, a control: no target is for it"]
+    elif config.setting == "showdown":
         if "Bayes by Backprop" in results:
             regret = mean(results["Bayes by Backprop"]["percent of uniform"])
             lines.append(verdict("B9, % of the regret at random", regret, high=35))
@@ -137,7 +155,8 @@ def report(results: dict[str, Any], rates: dict[str, float], setting: str) -> st
         lines.append(f"Showdown's README, one run, realised, % of the regret at random: {theirs}")
     else:
         lines += [SOURCES, *targets(results)]
-        lines.append(f"never eat: {NEVER:.4f} per step; at random: {UNIFORM:.4f}; always eat: {ALWAYS:.4f}")
+    fixed = fixed_rates(environment(config)).items()
+    lines.append("expected regret per step: " + "; ".join(f"{name} {rate:.4f}" for name, rate in fixed))
     lines += [f"{arm}: {rate:.1f} interactions per second, all runs together" for arm, rate in rates.items()]
     return "\n".join(lines)
 
@@ -149,10 +168,11 @@ def _sd(x: Tensor) -> float:
 def write(folder: Path, config: DictConfig) -> str:
     """Figure, table and numbers of what has been played; returns the report."""
     found, rates = agents(config, folder)
-    results = summary(found)
+    fixed = fixed_rates(environment(config))
+    results = summary(found, fixed["at random"])
     figure = cumulative_regret(
         {name: games.cumulative().numpy() for name, games in found.items()},
-        references={"never eat": NEVER, "at random": UNIFORM},
+        references={name: fixed[name] for name in ("never eat", "at random")},
         title=f"Mushroom bandit: cumulative regret, mean and range of {len(config.seeds)} runs",
     )
     save(figure, folder / "regret.png")
@@ -166,4 +186,4 @@ def write(folder: Path, config: DictConfig) -> str:
                     table.writerow([name, seed, t + 1, float(expected[i, t]), float(realised[i, t])])
     content = {"agents": results, "interactions per second": rates}
     write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
-    return report(results, rates, config.setting)
+    return report(results, rates, config)

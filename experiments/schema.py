@@ -23,6 +23,7 @@ class RunConfig:
     schedule: Any = MISSING
     experiment: Any = None
     name: str = MISSING
+    published: str = ""
     folder: str = MISSING
     epochs: int = MISSING
     batch_size: int = MISSING
@@ -59,6 +60,7 @@ class BanditConfig:
     name: str = MISSING
     folder: str = MISSING
     setting: str = MISSING
+    swapped: bool = MISSING
     steps: int = MISSING
     seeds: list[int] = MISSING
     arms: list[str] = MISSING

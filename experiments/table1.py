@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments import plain
 from experiments.build import ConfigError, build, key_of
-from experiments.command import command, place, refuse, settings
+from experiments.command import command, part_of, place, refuse, settings
 from experiments.compose import compose
 from experiments.folder import claimed, read_metrics
 from experiments.mnist_figures import error_by_epoch, weights_by_method
@@ -109,13 +109,6 @@ def of_row(name: str, overrides: Sequence[str]) -> list[str]:
     """The overrides of this row alone, without its name."""
     own = [word for word in overrides if key_of(word).startswith(f"{name}.")]
     return [word.replace(f"{name}.", "", 1) for word in own]
-
-
-def named(part: Part) -> str:
-    """The folder for the table of a part that is less, or more, than its form; nothing for the whole form."""
-    form = declaration().forms[part.form]
-    keys = [key for key in ("rows", "widths", "seeds") if list(getattr(part, key)) != list(form[key])]
-    return ",".join(f"{key}={'+'.join(map(str, getattr(part, key)))}" for key in keys)
 
 
 def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
@@ -266,7 +259,8 @@ def main(arguments: Sequence[str]) -> None:
     folder, rest = place(arguments, "runs/table1", shared=("form", "rows", "widths", "seeds"))
     part, overrides = choose(rest)
     cells = train(part, overrides, folder)
-    target = folder / part.form / named(part)
+    form = declaration().forms[part.form]
+    target = folder / part.form / part_of(part, form, ("rows", "widths", "seeds"))
     make_folder(target)
     write_text(target / "table1.json", json.dumps(cells, indent=1) + "\n")
     words = "\n".join([report(cells, part), gaps(cells, part), draw(cells, part, target)])

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments.build import ConfigError
-from experiments.command import command, place, refuse, settings
+from experiments.command import command, part_of, place, refuse, settings
 from experiments.compose import compose
 from experiments.points import Fitted, Result, fit_points
 from experiments.tables import table
 from experiments.targets import judged, verdict
 from pyrobbb.figures.error_curves import Curve, error_curves
 from pyrobbb.figures.style import save
-from pyrobbb.files import replacing
+from pyrobbb.files import make_folder, replacing
 
 SGD, SPIKE = ["optim=sgd", "optim.lr=1e-3"], "prior.sigma2=${exp:-8}"
 SLOW = ["optim=sgd", "optim.lr=1e-4"]
@@ -200,15 +200,17 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
         if not (chosen.quick and "data.scale" in " ".join(changes))
     }
     results = fit_points(configs, measure, words)
-    write_csv(folder / "curves.csv", results)
+    target = folder / part_of(chosen, Settings(), ("groups",))
+    make_folder(target)
+    write_csv(target / "curves.csv", results)
     panels = {
         HEADINGS[group]: {pretty(name): curve(results[name]) for name in GROUPS[group] if name in results}
         for group in chosen.groups
     }
     title = "Validation error by epoch: one thing changed at a time (red cross: not finite, stopped)"
-    save(error_curves(panels, title=title), folder / "curves.png")
+    save(error_curves(panels, title=title), target / "curves.png")
     print(report(results))
-    print(f"{folder}: curves.csv, curves.png")
+    print(f"{target}: curves.csv, curves.png")
     return results
 
 

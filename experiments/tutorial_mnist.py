@@ -26,7 +26,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import build, key_of
-from experiments.command import command, place, refuse, settings
+from experiments.command import command, part_of, place, refuse, settings
 from experiments.compose import compose
 from experiments.folder import claimed, read_json
 from experiments.odd_images import SIDE
@@ -35,7 +35,7 @@ from experiments.tutorial_report import figures, report
 from experiments.tutorial_uncertainty import ask, draw_log_probs, questions, uncertainty
 from models.mlp import perceptron
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.files import replacing, write_text
+from pyrobbb.files import make_folder, replacing, write_text
 from pyrobbb.inference import Training
 from pyrobbb.isolation import isolated
 from pyrobbb.plain import PlainFit, fit_plain
@@ -153,15 +153,17 @@ def main(arguments: Sequence[str]) -> dict[int, Result]:
     folder, _ = place(arguments, name, shared=("seeds", "quick"))
     overrides = [word for word in rest if key_of(word) != "folder"]
     refuse(overrides, ("seed",), "say seeds=[...]")
+    target = folder / part_of(chosen, Settings(), ("seeds",))
     if chosen.quick:
         overrides = [*QUICK, *overrides]
         chosen.seeds, chosen.mlp_epochs = chosen.seeds[:1], 2
     results = {}
     for seed in chosen.seeds:
         results[seed] = one_seed(seed, chosen, overrides, folder / f"seed={seed}")
-    figures(folder / f"seed={chosen.seeds[0]}", folder)
+    make_folder(target)
+    figures(folder / f"seed={chosen.seeds[0]}", target)
     print(report(results))
-    print(f"{folder}: predictions.png, detection.png, seed=*/results.json")
+    print(f"{target}: predictions.png, detection.png; {folder}: seed=*/results.json")
     return results
 
 

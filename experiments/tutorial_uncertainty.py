@@ -10,6 +10,7 @@ from torch import Tensor
 
 from experiments.odd_images import SIDE, pictures
 from experiments.points import Result
+from pyrobbb.bnn import evaluating
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.detection import auroc
 from pyrobbb.metrics import entropy
@@ -25,8 +26,10 @@ def draw_log_probs(posterior: Posterior, x: Tensor, draws: int, seed: int = 0) -
     """Log p(c | x, w_s) for each weight draw, `(S, M, C)`, on the CPU."""
     model = posterior.model
     x = x.to(model.initial()[model.sites[0]].device)
-    rows = (model.apply_network(w, x).log_softmax(-1).cpu() for w in posterior.each_draw(draws, seed=seed))
-    return torch.stack(list(rows))
+    with evaluating(model):
+        every = posterior.each_draw(draws, seed=seed)
+        found = [model.apply_network(w, x).log_softmax(-1).cpu() for w in every]
+    return torch.stack(found)
 
 
 def uncertainty(log_probs: Tensor) -> dict[str, np.ndarray]:

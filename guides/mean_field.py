@@ -106,7 +106,10 @@ class MeanFieldNormal(PyroModule):
 
 def _check_real(site: dict[str, Any]) -> None:
     """ValueError if a normal would put weights where their prior has no density."""
-    support = site["fn"].support
+    try:
+        support = site["fn"].support
+    except NotImplementedError:  # a law of the user's own that does not say where it lives
+        return
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     if support is not constraints.real:

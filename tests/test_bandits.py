@@ -365,7 +365,7 @@ def test_a22_bayes_by_backprop_explores_from_the_start_and_beats_never_eating(tm
     eaten = games.actions[:, :50].sum(1)
     assert ((eaten > 0) & (eaten < 50)).all()
     assert float(games.cumulative()[:, -1].mean()) < 1295
-    lines = regret.targets(regret.summary(found))
+    lines = regret.targets(regret.summary(found, at_random=4.9101))
     assert len(lines) == 3
     assert all(line.endswith("holds") for line in lines)
 
@@ -410,6 +410,23 @@ def test_the_experiment_runs_resumes_and_reports(tmp_path, capsys):
     assert (tmp_path / "run" / "regret.png").stat().st_size > 5000
     with pytest.raises(ConfigError, match="updates: 1 -> 2"):
         bandit.main([*small, "updates=2"])
+
+
+def test_the_control_with_swapped_labels_is_played_by_name(tmp_path, capsys):
+    small = ["steps=40", "seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
+    bandit.main([*small, "swapped=true", f"folder={tmp_path}/swapped"])
+    said = capsys.readouterr().out
+    assert "never eat 2.4101; at random 5.0899; always eat 7.7696" in said
+    assert "edible and poisonous are swapped, a control" in said
+    assert "holds" not in said
+    assert "missed" not in said
+    assert regret.fixed_rates(Mushroom())["always eat"] == pytest.approx(7.230428, abs=1e-6)
+    first = {}
+    for name in ("truth", "swapped"):
+        config = bandit.configuration([*small, f"swapped={str(name == 'swapped').lower()}"])
+        given = regret.environment(config).draw(torch.Generator().manual_seed(0))
+        first[name] = float(given.expected[1])
+    assert sorted(first.values()) == [-15.0, 5.0]
 
 
 def test_the_showdown_setting_runs_and_wrong_keys_are_named(tmp_path, capsys):

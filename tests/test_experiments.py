@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from experiments import analyse, schema
 from experiments import run as run_module
 from experiments.build import ConfigError, build, register_resolvers
-from experiments.folder import claim, flat
+from experiments.folder import claim, differences, flat
 from guides.initial import kaiming
 from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
@@ -270,6 +270,17 @@ def test_help_lists_what_can_be_swapped():
     assert done.returncode == 0
     for group, name in COMPONENTS:
         assert any(line.startswith(f"{group}: ") and name in line for line in done.stdout.splitlines())
+
+
+def test_what_others_published_stands_under_the_numbers_and_changes_no_run(tmp_path):
+    c = config("experiment=ghia", *TINY, "samples=1", "~data.validation", f"folder={tmp_path}/run")
+    folder = claim(c)
+    build(c).execute(folder)
+    lines = analyse.report(folder).splitlines()
+    assert lines[-2].startswith("published: Ghia, test error % of one draw after 1, 2, 3")
+    assert lines[-2].endswith("8.67, 9.80, 11.55, 11.59")
+    c.published = "otherwise"
+    assert not differences(c)
 
 
 def test_report_and_figures_need_the_folder_alone(tmp_path):

@@ -172,9 +172,6 @@ def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
     assert configs["dropout"]["network"]["dropout"] == 0.3
     assert configs["mixture"]["validation_draws"] == 0
     assert configs["mixture"]["rates"] == {"rho": 2.0}
-    whole = ["sgd", "dropout", "gaussian", "mixture"]
-    assert table1.named(table1.Part(rows=whole, widths=[400, 800, 1200], seeds=[1])) == ""
-    assert table1.named(table1.Part(rows=whole, widths=[400], seeds=[1, 2])) == "widths=400,seeds=1+2"
 
 
 def test_table_1_prints_the_published_numbers():

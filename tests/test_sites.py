@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import pyro.distributions as dist
@@ -130,3 +130,32 @@ def test_a_normal_guide_needs_priors_on_the_real_line() -> None:
         Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
     with isolated(0):
         Training(model, autoguide.AutoNormal(model), DATA, epochs=1, batch_size=6, device="cpu").run()
+
+
+class Unsaid(dist.TorchDistribution):  # type: ignore[misc]
+    """A law of a user's own: what it needs to be a prior, and no `support`."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, shape: torch.Size) -> None:
+        super().__init__(event_shape=shape, validate_args=False)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return torch.randn(*sample_shape, *self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -0.5 * value.square().flatten(-len(self.event_shape)).sum(-1)
+
+
+class OfUnsaid(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return Unsaid(parameter.shape)
+
+
+def test_a_prior_that_does_not_say_where_it_lives_is_taken() -> None:
+    with pytest.raises(NotImplementedError):
+        _ = Unsaid(torch.Size([3])).support
+    model = BayesianNetwork(nn.Linear(3, 3), OfUnsaid(), likelihoods.Categorical(), 12)
+    training = Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
+    training.run()
+    assert training.history.rows[-1].kl > 0

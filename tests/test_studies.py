@@ -4,11 +4,13 @@ import csv
 import inspect
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from experiments import (
     bandit,
@@ -28,10 +30,13 @@ from experiments import (
     tutorial_uncertainty,
 )
 from experiments.build import ConfigError, build
-from experiments.command import command, place
+from experiments.command import command, part_of, place
 from experiments.compose import compose
 from experiments.controls import DoubleSoftmax, LogSizeNormal
 from experiments.tables import table
+from guides.mean_field import MeanFieldNormal
+from pyrobbb import likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Spec
 from pyrobbb.detection import auroc, roc_curve
 from pyrobbb.figures.detection import detection
@@ -42,6 +47,7 @@ from pyrobbb.figures.trade_off import Path as Line
 from pyrobbb.figures.trade_off import trade_off
 from pyrobbb.inference import Training
 from pyrobbb.metrics import classification_metrics
+from pyrobbb.posterior import Posterior
 
 BLOBS = ["data=blobs", "data.classes=10", "data.features=20", "+data.separation=0.5", "+data.noise=0.7"]
 
@@ -162,6 +168,19 @@ def test_an_interrupted_point_goes_on_from_its_checkpoint(tmp_path, monkeypatch)
     assert not (tmp_path / "cut" / "point" / "chain-0.pt").exists()
 
 
+def test_draws_of_a_network_with_dropout_are_those_of_prediction():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).train()
+    model = BayesianNetwork(network, priors.Normal(), likelihoods.Categorical(), 10)
+    guide = MeanFieldNormal(model)
+    guide(torch.zeros(1, 4))
+    x, posterior = torch.randn(6, 4), Posterior([(model, guide)])
+    again = [tutorial_uncertainty.draw_log_probs(posterior, x, draws=3, seed=2) for _ in range(2)]
+    torch.testing.assert_close(again[0], again[1], rtol=0, atol=0)
+    probs = posterior.predict(x, draws=3, seed=2).probs
+    torch.testing.assert_close(again[0].exp().mean(0), probs.float(), atol=1e-5, rtol=0)
+
+
 def test_presets_hold_the_points_of_the_reports():
     sizes = {name: len(grid_points.points(name)[0]) for name in ("reduced", "ghia", "rahmanto")}
     assert sizes == {"reduced": 27 + 14, "ghia": 324, "rahmanto": 27}
@@ -238,8 +257,10 @@ def test_training_choices_runs_its_lines(tmp_path, capsys):
     results = training_choices.main(few)
     lines = {name for group in ("means", "controls") for name in training_choices.GROUPS[group]}
     assert results.keys() == lines - {"pixels scaled twice", "softmax and pixels twice"}
-    assert (tmp_path / "curves.png").exists()
-    with (tmp_path / "curves.csv").open(newline="") as file:
+    part = tmp_path / "groups=means+controls"  # those of the whole study stay as they are
+    assert (part / "curves.png").exists()
+    assert not (tmp_path / "curves.csv").exists()
+    with (part / "curves.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == len(results)
     printed = capsys.readouterr().out
     assert "error with the whole KL on every minibatch / with KL/M, by epoch: " in printed
@@ -478,6 +499,19 @@ def test_what_would_go_unheard_or_fail_is_refused_and_leaves_nothing(
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.rglob("*.yaml")), "the corrected command would be refused"
+
+
+def test_tables_and_figures_of_a_part_have_a_folder_of_their_own():
+    whole, keys = (
+        table1.Part(rows=["sgd", "mixture"], widths=[400, 800], seeds=[1]),
+        ("rows", "widths", "seeds"),
+    )
+    for changes, name in [
+        ({}, ""),
+        ({"widths": [400], "seeds": [1, 2]}, "widths=400,seeds=1+2"),
+        ({"rows": ["mixture", "sgd"]}, "rows=mixture+sgd"),
+    ]:
+        assert part_of(replace(whole, **changes), whole, keys) == name
 
 
 def test_closed_form_compares_both_ways_from_one_start(tmp_path):
