@@ -59,12 +59,14 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
         return list(dict.fromkeys([*priors, *others])), []
     if preset == "ghia":
         every = [Point(*values) for values in product(PI, WIDE, NARROW, RATES, SAMPLES)]
-        start = [
+        return every, [
+            "model.hidden=[1200,1200]",
+            "epochs=10",
+            "schedule=constant",
             "guide.init_loc._target_=experiments.controls.LogSizeNormal",
             "guide.init_loc._partial_=false",
+            "guide.init_rho=-4.5",
         ]
-        start.append("guide.init_rho=-4.5")
-        return every, ["model.hidden=[1200,1200]", "epochs=10", "schedule=constant", *start]
     if preset == "rahmanto":
         five = [Point(p.pi, p.log_sigma1, p.log_sigma2, 1e-3, 5) for p in priors]
         return five, ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=300"]

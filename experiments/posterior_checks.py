@@ -33,7 +33,7 @@ from pyrobbb.function_space import compare, function_draws, r_hat
 from pyrobbb.mcmc import sample_nuts
 from pyrobbb.run import Result, Run
 
-PRIORS = {"mixture": ["prior=scale_mixture"], "Gaussian": ["prior=normal"]}
+PRIORS = {"mixture": "prior=scale_mixture", "Gaussian": "prior=normal"}
 INSIDE, OUTSIDE = torch.linspace(0.0, 0.5, 11)[:, None], torch.tensor([[-0.3], [0.8], [1.2]])
 AT = (0.0, 1.5, 5.0, 100.0)
 REACH = torch.linspace(-5.25, 5.25, 211)[:, None]
@@ -57,7 +57,7 @@ class Settings:
 def restarts(folder: Path, overrides: Sequence[str]) -> dict[str, Result]:
     """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
     return {
-        name: fitted(compose("posterior_checks", [*overrides, *prior], folder=folder / name))
+        name: fitted(compose("posterior_checks", [*overrides, prior], folder=folder / name))
         for name, prior in PRIORS.items()
     }
 
@@ -65,10 +65,8 @@ def restarts(folder: Path, overrides: Sequence[str]) -> dict[str, Result]:
 def agreement(result: Result, folder: Path) -> dict[str, float]:
     """R-hat between restarts: of single weights, and of the functions on and off the data."""
     table = arviz_io.summary(arviz_io.load(folder / "posterior.nc"), ["weight"])
-    device = result.data.train.x.device
     inside, outside = (
-        r_hat(function_draws(result.posterior, x.to(device), draws=result.run.draws))
-        for x in (INSIDE, OUTSIDE)
+        r_hat(function_draws(result.posterior, x, draws=result.run.draws)) for x in (INSIDE, OUTSIDE)
     )
     return {
         f"{len(table)} of the weights, median": float(table["r_hat"].median()),
@@ -114,8 +112,7 @@ def toy_comparison(result: Result, folder: Path, chosen: Settings) -> dict[str, 
     points = torch.tensor(AT)[:, None]
     x = torch.cat([points, REACH])
     exact, divergences = toy_nuts(result, folder, chosen, x)
-    x_device = x.to(result.data.train.x.device)
-    guide = function_draws(result.posterior, x_device, draws=result.run.draws)[..., 0]
+    guide = function_draws(result.posterior, x, draws=result.run.draws)[..., 0]
     k = len(AT)
     drawn = band_grid(
         {
@@ -151,7 +148,7 @@ def main(arguments: Sequence[str]) -> None:
     """All three checks, printed and kept in `metrics.json`."""
     chosen, rest = settings(Settings, arguments)
     folder, overrides = place(rest, "runs/posterior_checks")
-    refuse(overrides, ("prior",), "it compares " + " with ".join(word for (word,) in PRIORS.values()))
+    refuse(overrides, ("prior",), "it compares " + " with ".join(PRIORS.values()))
     results = restarts(folder, overrides)
     run = results["mixture"].run
     found: dict[str, Any] = {"settings": asdict(chosen)}

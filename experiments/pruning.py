@@ -36,6 +36,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 PAPER = {0.0: 1.24, 0.5: 1.24, 0.75: 1.24, 0.95: 1.29, 0.98: 1.39}
 OTHERS = {  # test error in percent by share removed, mean weights
     "Gluon 400": {0.1: 2.23, 0.25: 2.21, 0.5: 2.44, 0.75: 3.98, 0.95: 27.41, 0.99: 62.47, 1.0: 90.2},
+    "saxena-mayur 400": {0.5: 1.77, 0.75: 1.76, 0.95: 2.61, 0.98: 13.8},
     "saxena-mayur 1200": {0.5: 3.84, 0.75: 19.3, 0.95: 82.4},
     "JINKEHE 1200": {0.0: 1.32, 0.5: 2.19, 0.75: 5.45, 0.95: 13.0, 0.98: 18.9},
 }
@@ -160,7 +161,9 @@ def analyse(
         "rows": rows,
     }
     write_text(target / "pruning.json", json.dumps(found, indent=1) + "\n")
-    network = f"{len(mu):,} weights after {run.epoch} epochs"
+    temperature = getattr(run.run.kl, "temperature", 1.0)
+    cold = "" if temperature == 1 else f" at temperature {temperature:g}"
+    network = f"{len(mu):,} weights after {run.epoch} epochs{cold}"
     title = f"Signal-to-noise ratio of {network}, and the cut that removes 75 %"
     figures.save(
         figures.signal_to_noise(mu.numpy(), sigma.numpy(), title=title), target / "signal_to_noise.png"

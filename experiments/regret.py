@@ -23,7 +23,14 @@ from pyrobbb.files import replacing, write_text
 
 ARMS = ("thompson", "greedy")
 MARKS = (100, 500, 1000, 2000, 5000, 20_000, 40_000, 49_800, 50_000)
-SHOWDOWN_README = {"BBB": 26.9, "NeuralLinear": 11.1, "LinFullPost": 8.6}  # % of uniform's regret, one run
+SHOWDOWN_README = {  # % of uniform's regret, one run each
+    "BBB": 26.9,
+    "BootRMS": 21.5,
+    "ParamNoise": 19.3,
+    "Dropout": 17.8,
+    "NeuralLinear": 11.1,
+    "LinFullPost": 8.6,
+}
 SOURCES = """\
 Other people's cumulative regret (realised, mean over runs) at 1000 / 5000 / 20,000 / 49,800 steps:
   paper, Fig. 6: no numbers; its axis has 1000 and 10,000, BbB ends lowest, then 1 %, then 5 %
@@ -170,10 +177,13 @@ def write(folder: Path, config: DictConfig) -> str:
     found, rates = agents(config, folder)
     fixed = fixed_rates(environment(config))
     results = summary(found, fixed["at random"])
+    kind = "paper's setting" if config.setting == "paper" else "Bandits Showdown's setting"
+    if config.swapped:
+        kind += ", labels swapped (a control)"
     figure = cumulative_regret(
         {name: games.cumulative().numpy() for name, games in found.items()},
         references={name: fixed[name] for name in ("never eat", "at random")},
-        title=f"Mushroom bandit: cumulative regret, mean and range of {len(config.seeds)} runs",
+        title=f"Mushroom bandit, {kind}: cumulative regret, mean and range of {len(config.seeds)} runs",
     )
     save(figure, folder / "regret.png")
     with replacing(folder / "regret.csv") as path, path.open("w", newline="", encoding="utf-8") as file:

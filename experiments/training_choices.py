@@ -207,7 +207,7 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
         HEADINGS[group]: {pretty(name): curve(results[name]) for name in GROUPS[group] if name in results}
         for group in chosen.groups
     }
-    title = "Validation error by epoch: one thing changed at a time (red cross: not finite, stopped)"
+    title = "Validation error by epoch: one thing changed at a time (cross: not finite, stopped)"
     save(error_curves(panels, title=title), target / "curves.png")
     print(report(results))
     print(f"{target}: curves.csv, curves.png")

@@ -118,23 +118,21 @@ def check_tensors(data: Dataset) -> None:
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
     """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values."""
-    check_rows_stay_apart(model.network)
+    check_rows_stay_apart(model.network)  # by its layers; _check_rows_alone asks the network itself
     for part, split in (("", train), ("validation ", validation)):
         if split is None:
             continue
         if len(split.x) != len(split.y):
             raise ValueError(f"{part}x and y differ in length: {len(split.x)} rows and {len(split.y)}")
-        if len(split) == 0:
-            raise ValueError(f"{part}x is empty: its shape is {tuple(split.x.shape)}")
         check_finite(f"{part}x", split.x)
         output = first_output(model, f"{part}x", split.x)
         model.likelihood.check(output, split.y[:1])
-        _check_rows_alone(model, split.x[:4])
         try:
             for begin, end in blocks(split.y):
                 model.likelihood.check_domain(output.shape[-1], split.y[begin:end])
         except ValueError as error:
             raise ValueError(f"{part}y: {error}") from error
+    _check_rows_alone(model, train.x[:4])
 
 
 def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:

@@ -169,13 +169,17 @@ class Training:
         self.optimizer = made_optimizer(fused(optim, self.device), groups)
         on_device(self.optimizer, self.device)
         self.schedule = made_schedule(schedule, self.optimizer, self.epochs) if schedule else None
-        self.made_with = {
-            "N": len(self.train), "batch_size": self.batch_size, "seed": self.seed, "samples": samples,
-            "prior": made_with.component(self.model.prior), "kl": made_with.component(self.kl),
-            "likelihood": made_with.likelihood(self.model.likelihood),
-            "optimizer": type(self.optimizer).__name__, "optim": made_with.optimizer(self.optimizer),
-            "schedule": made_with.schedule(self.schedule),
-        }  # fmt: skip
+        self.made_with = made_with.training(
+            len(self.train),
+            self.batch_size,
+            self.seed,
+            self.optimizer,
+            self.schedule,
+            samples=samples,
+            prior=made_with.component(self.model.prior),
+            kl=made_with.component(self.kl),
+            likelihood=made_with.likelihood(self.model.likelihood),
+        )
         self.step: Step = make_step(
             self.model,
             self.guide,

@@ -42,6 +42,21 @@ def schedule(made: LRScheduler | None) -> dict[str, Any]:
     return {"kind": type(made).__name__, **{k: v for k, v in plain.items() if _is_plain(v)}}
 
 
+def training(
+    N: int, batch_size: int, seed: int, steps: Optimizer, rates: LRScheduler | None, **more: Any
+) -> dict[str, Any]:
+    """What every training is made with, and `more` that its own kind is made with."""
+    return {
+        "N": N,
+        "batch_size": batch_size,
+        "seed": seed,
+        **more,
+        "optimizer": type(steps).__name__,
+        "optim": optimizer(steps),
+        "schedule": schedule(rates),
+    }
+
+
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) -> None:
     """Raise CheckpointError with the first value that differs; version 0.1.0 wrote fewer of them."""
     for name, value in mine.items():

@@ -128,7 +128,6 @@ def fit_plain(
         optim,
         schedule,
         checks.count("batch_size", batch_size),
-        _loss(loss, data),
         loss,
         checks.count("seed", seed, least=0),
         best_device(device),
@@ -161,8 +160,7 @@ class _PlainTraining:
         optim: MakeOptimizer,
         schedule: MakeSchedule | None,
         batch_size: int,
-        loss: _Loss,
-        name: str,
+        loss: str,
         seed: int,
         device: torch.device,
         record_every: int,
@@ -175,7 +173,7 @@ class _PlainTraining:
             raise ValueError(f"the network has nothing to train: {type(network).__name__}")
         self.train = data.train.to(device)
         self.validation = None if data.validation is None else data.validation.to(device)
-        self.epochs, self.batch_size, self.loss = epochs, batch_size, loss
+        self.epochs, self.batch_size, self.loss = epochs, batch_size, _loss(loss, data)
         self.device, self.record_every, self.progress = device, record_every, progress
         self.folder, self.checkpoint_seconds = folder, checkpoint_seconds
         groups = [{"params": list(self.network.parameters())}]
@@ -185,11 +183,11 @@ class _PlainTraining:
         with isolated(seed, device=device):
             self.noise = random_state(device)
         self.M = math.ceil(len(self.train) / batch_size)
-        self.made_with = {
-            "N": len(self.train), "batch_size": batch_size, "seed": seed, "loss": name,
-            "data": self.train.digest(), "optimizer": type(self.optimizer).__name__,
-            "optim": made_with.optimizer(self.optimizer), "schedule": made_with.schedule(self.schedule),
-        }  # fmt: skip
+        self.made_with = made_with.training(
+            len(self.train), batch_size, seed, self.optimizer, self.schedule, loss=loss
+        )
+        if folder is not None:
+            self.made_with["data"] = self.train.digest()
         self.epoch = 0
         self.history = History()
         self.saved_at = monotonic()

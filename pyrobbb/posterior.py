@@ -182,7 +182,7 @@ def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]
         try:
             quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]
             both = quantiles([0.5, one_sd])
-        except (AttributeError, NotImplementedError):
+        except (AttributeError, NotImplementedError):  # a guide without quantiles, alone or in a list of them
             return _moments_of_draws(chain)
         locs = {name: both[name][0] for name in model.sites}
         return locs, {name: both[name][1] - both[name][0] for name in model.sites}

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from pyrobbb.figures.style import CHAINS, RED, caption, label, new_figure, styled
+from pyrobbb.figures.style import CHAINS, caption, label, new_figure, styled
 
 STYLES = ("-", "--", ":", "-.")
 
@@ -31,8 +31,8 @@ def error_curves(
 ) -> Figure:
     """One panel for each group of trainings, one line for each training.
 
-    A red cross at the upper edge marks a training whose free energy became infinite or NaN, at the epoch
-    (with fraction) where that was.
+    A cross of its colour at the upper edge marks a training whose free energy became infinite or NaN, at
+    the epoch (with fraction) where that was.
 
     Args:
         panels: Curves by name, by the panel's heading.
@@ -59,7 +59,7 @@ def error_curves(
             colour = CHAINS[i % len(CHAINS)]
             axes.plot(epochs, curve.errors, style, color=colour, marker="o", ms=3.5, label=name + ended)
             if curve.stopped is not None:
-                axes.plot([curve.stopped], [100.0], "x", color=RED, ms=8, mew=2, clip_on=False)
+                axes.plot([curve.stopped], [100.0], "x", color=colour, ms=8, mew=2, clip_on=False)
         axes.set_yscale("log")
         axes.set_ylim(bottom, top)
         ticks = [t for t in (0.5, 1, 2, 3, 5, 10, 20, 50, 90) if bottom <= t <= top]

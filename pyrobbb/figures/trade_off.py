@@ -51,7 +51,7 @@ def trade_off(
     for axes, measure in zip(grid.flat, measures, strict=False):
         for i, (name, path) in enumerate(paths.items()):
             x, y = path.x.mean(1), path.y[measure].mean(1)
-            sd = path.x.std(1), path.y[measure].std(1)
+            sd = _sd(path.x), _sd(path.y[measure])
             axes.errorbar(
                 x, y, sd[1], sd[0], fmt=MARKERS[i] + "-", ms=5, lw=1.2, color=CHAINS[i], capsize=2, label=name
             )
@@ -67,3 +67,9 @@ def trade_off(
     grid.flat[0].legend(loc="best")
     caption(figure, title)
     return figure
+
+
+def _sd(values: np.ndarray) -> np.ndarray:
+    """Standard deviation over seeds (n - 1); a single seed has none."""
+    deviation: np.ndarray = values.std(1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
+    return deviation
