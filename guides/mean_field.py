@@ -10,13 +10,13 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro import poutine
-from pyro.distributions import constraints
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from guides.initial import Constant, Initial, network
 from pyrobbb import checks
 from pyrobbb.isolation import unique_name
+from pyrobbb.sites import on_real_line
 
 
 class MeanFieldNormal(PyroModule):
@@ -106,16 +106,10 @@ class MeanFieldNormal(PyroModule):
 
 def _check_real(site: dict[str, Any]) -> None:
     """ValueError if a normal would put weights where their prior has no density."""
-    try:
-        support = site["fn"].support
-    except NotImplementedError:  # a law of the user's own that does not say where it lives
-        return
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    if support is not constraints.real:
+    if not on_real_line(site["fn"]):
         raise ValueError(
-            f"the prior of {site['name']!r} lives on {support}, a normal on the whole real line; take a "
-            f"guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
+            f"the prior of {site['name']!r} lives on {site['fn'].support}, a normal on the whole real line; "
+            f"take a guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
         )
 
 

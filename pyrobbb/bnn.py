@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from math import prod
+from typing import Any
 
 import pyro
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from pyrobbb import checks
+from pyrobbb.isolation import unique_name
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.memory import out_of_memory
 from pyrobbb.priors import Prior
@@ -44,7 +46,7 @@ class BayesianNetwork(PyroModule):
     """
 
     def __init__(self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int) -> None:
-        super().__init__()
+        super().__init__(unique_name("model"))
         for name, value, kind in (
             ("network", network, nn.Module),
             ("prior", prior, Prior),
@@ -60,6 +62,8 @@ class BayesianNetwork(PyroModule):
         self.prior = prior
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
+        self.batched = True  # until torch.vmap cannot take the network
+        self.tied: list[tuple[str, str]] = []  # two names of one buffer
         self.sites = self._make_room(self.network)
 
     def _make_room(self, network: nn.Module) -> tuple[str, ...]:
@@ -67,6 +71,11 @@ class BayesianNetwork(PyroModule):
         for name, parameter in network.named_parameters():
             _check_values(name, parameter)
         names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+        taken = {"y", "data"} & set(names)
+        if taken:
+            raise ValueError(
+                f"a parameter may not be named {taken.pop()!r}: the model has a site of that name"
+            )
         if not names:
             frozen = any(True for _ in network.parameters())
             why = "every parameter of the network is frozen (requires_grad=False)"
@@ -81,6 +90,7 @@ class BayesianNetwork(PyroModule):
             )
         shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
         bayesian = {id(network.get_parameter(name)) for name in sites}
+        first = {id(parameter): path for path, parameter in network.named_parameters()}
         for path, parameter in list(network.named_parameters(remove_duplicate=False)):
             if id(parameter) in bayesian or not parameter.requires_grad:
                 owner, _, attribute = path.rpartition(".")
@@ -90,7 +100,18 @@ class BayesianNetwork(PyroModule):
                     not parameter.requires_grad
                 )  # these belong to the model's state, initial values do not
                 module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
+                if path != first[id(parameter)]:
+                    self.tied.append((first[id(parameter)], path))
         return tuple(sites)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
+        """Move or cast everything; torch keeps tied parameters together, and tied buffers we must."""
+        super()._apply(fn, recurse)
+        network = self._modules["network"]
+        for name, other in self.tied:
+            owner, _, attribute = other.rpartition(".")
+            setattr(network.get_submodule(owner), attribute, network.get_buffer(name))
+        return self
 
     def _check_prior(self, network: nn.Module, names: list[str]) -> None:
         """Raise ValueError if the prior names absent parameters; tied weights go by their first name."""
@@ -146,13 +167,16 @@ class BayesianNetwork(PyroModule):
         if not draws:
             return _call(network, weights, x)
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
-        try:
-            output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
-        except RuntimeError as error:  # a module that torch cannot batch, an LSTM for one
-            if out_of_memory(error):
-                raise
-            each = zip(*(w.unbind() for w in flat.values()), strict=True)
-            output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
+        if self.batched:
+            try:
+                output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
+                return output.reshape(*draws, *output.shape[1:])
+            except RuntimeError as error:  # a module that torch cannot batch, an LSTM for one
+                if out_of_memory(error):
+                    raise
+        each = zip(*(w.unbind() for w in flat.values()), strict=True)
+        output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
+        self.batched = False  # one by one it went
         return output.reshape(*draws, *output.shape[1:])
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:

@@ -114,13 +114,13 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
         raise DamagedError(f"{path} is no readable checkpoint ({reason})") from error
     if not isinstance(content, dict) or "format" not in content:
         raise CheckpointError(f"{path} is not a checkpoint of pyrobbb")
-    digest = content.pop("digest", None)  # version 0.1.0 wrote none
-    if digest is not None and digest != _digest(content):
-        raise DamagedError(f"{path} is no readable checkpoint (its content is not what was written)")
     if content["format"] != FORMAT:
         raise CheckpointError(
             f"{path} has checkpoint format {content['format']}, this version of pyrobbb reads {FORMAT}"
         )
+    digest = content.pop("digest", None)  # version 0.1.0 wrote none
+    if digest is not None and digest != _digest(content):
+        raise DamagedError(f"{path} is no readable checkpoint (its content is not what was written)")
     return _moved(content, torch.device(device))
 
 

@@ -59,7 +59,7 @@ class Training:
         schedule: Makes a torch learning-rate schedule, stepped once per epoch.
         kl: The share of the KL that each minibatch carries.
         samples: Weight draws per step.
-        vectorize: Evaluate these draws as one batch.
+        vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
         fast: "auto": the fast path where it fits, compiled if that pays; "compiled", "eager": the fast path
             with or without compilation; "off": Pyro's own SVI. All minimise the same free energy.
         rates: Factors on the learning rate by part of a parameter's name.
@@ -175,6 +175,7 @@ class Training:
             self.seed,
             self.optimizer,
             self.schedule,
+            network=made_with.component(self.model.network),
             samples=samples,
             prior=made_with.component(self.model.prior),
             kl=made_with.component(self.kl),

@@ -43,6 +43,12 @@ def _percent_wrong(logits: Tensor, y: Tensor) -> Tensor:
     return 100 * (logits.argmax(-1) != y).double().mean()
 
 
+def _mse(values: Tensor, y: Tensor) -> Tensor:
+    if values.shape != y.shape:  # torch would broadcast
+        raise ValueError(f"the network gives {tuple(values.shape)} for targets of shape {tuple(y.shape)}")
+    return F.mse_loss(values, y)
+
+
 def _rmse(values: Tensor, y: Tensor) -> Tensor:
     return (values - y).square().mean().sqrt()
 
@@ -57,7 +63,7 @@ class _Loss(NamedTuple):
 
 LOSSES = {
     "nll": _Loss("classification", F.cross_entropy, _percent_wrong),
-    "mse": _Loss("regression", F.mse_loss, _rmse),
+    "mse": _Loss("regression", _mse, _rmse),
     "gaussian": _Loss("regression", gaussian_loss, lambda output, y: _rmse(GAUSSIAN(output).mean, y)),
 }
 
@@ -184,7 +190,13 @@ class _PlainTraining:
             self.noise = random_state(device)
         self.M = math.ceil(len(self.train) / batch_size)
         self.made_with = made_with.training(
-            len(self.train), batch_size, seed, self.optimizer, self.schedule, loss=loss
+            len(self.train),
+            batch_size,
+            seed,
+            self.optimizer,
+            self.schedule,
+            loss=loss,
+            network=made_with.component(self.network),
         )
         if folder is not None:
             self.made_with["data"] = self.train.digest()

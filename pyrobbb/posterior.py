@@ -19,6 +19,7 @@ from pyrobbb.blocks import Block, is_large
 from pyrobbb.bnn import BayesianNetwork, Weights, evaluating
 from pyrobbb.isolation import isolated
 from pyrobbb.prediction import Batches, ClassPrediction, ValuePrediction, predict_classes, predict_values
+from pyrobbb.sites import on_real_line
 from pyrobbb.sparse import network_with
 
 
@@ -129,7 +130,7 @@ class Posterior:
                 size = 1 if is_large(model) else max(1, int(megabytes * 2**20 / room))
                 groups.append(self._batches(draws, chain, seed, size))
         batches = (batch for group in groups for batch in group)
-        mixed = _mix(checks.seed("seed", seed), -1, 0)
+        mixed = _mix(checks.seed("seed", seed), -1, chains[0])  # each chain's samples have noise of their own
         with torch.no_grad(), isolated(mixed, device=x.device), ExitStack() as stack:
             for model, _ in self.chains:
                 stack.enter_context(evaluating(model))
@@ -169,15 +170,19 @@ def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]
     """Location and scale of q for each weight: exact where the guide knows them.
 
     A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides);
-    a point (Pyro's AutoDelta) has scale 0; of other guides, mean and standard deviation of 200 draws.
+    a point (Pyro's AutoDelta) has scale 0; of other guides, and under priors that are not on the whole real
+    line, mean and standard deviation of 200 draws.
     """
     model, guide = _fitted(chain)
     with torch.no_grad(), isolated():
-        if hasattr(guide, "loc_and_scale"):
+        if hasattr(guide, "loc_and_scale"):  # a normal's; under other priors its sites would not fit
             return guide.loc_and_scale()  # type: ignore[operator]
         if isinstance(guide, AutoDelta):
             locs = {name: value for name, value in guide.median().items() if name in model.sites}
             return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
+        initial = model.initial().items()
+        if not all(on_real_line(model.prior.distribution(name, value)) for name, value in initial):
+            return _moments_of_draws(chain)  # a median is no mean there
         one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
         try:
             quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]

@@ -78,8 +78,7 @@ class PrunedGuide(nn.Module):
     be trained: a constant zero has no density, and so no finite free energy.
 
     Args:
-        guide: The fitted guide; shared, not copied.
-        chain: The model whose sites they are, and the guide.
+        chain: The model whose sites they are, and the fitted guide; shared, not copied.
         masks: True for the weights that stay.
     """
 

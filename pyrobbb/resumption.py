@@ -86,12 +86,15 @@ def _load(training: Training, found: dict[str, Any], path: Path | str) -> None:
 
 
 def _take_up_noise(training: Training, noise: Any, path: Path | str) -> None:
-    """As many processes as made it go on with theirs; another number with noise that was not used before."""
+    """As many processes as made it, on such a device, go on with theirs; others with unused noise."""
     ranks = training.ranks
     noise = noise if isinstance(noise, list) else [noise]  # version 0.1.0
-    if len(noise) == ranks.size:
+    if len(noise) == ranks.size and noise[ranks.rank].keys() == training.noise.keys():
         training.noise = {k: v.cpu() for k, v in noise[ranks.rank].items()}
         return
     steps = training.epoch * training.M + training.batch
     training.noise = noise_of(ranks, training.device, training.seed, steps)
-    training.progress.say(f"{len(noise)} processes made {path}, {ranks.size} go on, with new noise")
+    if len(noise) != ranks.size:
+        training.progress.say(f"{len(noise)} processes made {path}, {ranks.size} go on, with new noise")
+    else:
+        training.progress.say(f"{path} was made on another kind of device; it goes on with new noise")

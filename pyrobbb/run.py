@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 from torch import nn
@@ -62,7 +63,7 @@ class Run:
         epochs: Passes over the training data.
         batch_size: Rows of a minibatch.
         samples: Weight draws per training step.
-        vectorize: Evaluate these draws as one batch.
+        vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
         fast: `auto`, `compiled`, `eager` or `off` (Pyro's own SVI); all minimise the same free energy.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         together: Train the chains of a small network as one batch, several times faster.
@@ -164,7 +165,7 @@ class Run:
                 "train_seconds": sum(t.history.train_seconds for t in chains),
                 "epochs": self.epochs,
                 "parameters": posterior.model.num_weights,
-                "free_energy": chains[0].history.rows[-1].free_energy,
+                "free_energy": fmean(t.history.rows[-1].free_energy for t in chains),
                 "chains": self.chains,
                 "processes": ranks.size,
                 "seed": self.seed,

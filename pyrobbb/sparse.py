@@ -30,6 +30,7 @@ def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Mo
         ValueError: If a site is missing, or a value has another shape.
     """
     network = deepcopy(model.network)
+    made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
     owners = {id(network.get_buffer(name)): name for name in model.sites}
     for path, buffer in list(network.named_buffers(remove_duplicate=False)):
         name = owners.get(id(buffer))
@@ -41,7 +42,9 @@ def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Mo
         parent, _, attribute = path.rpartition(".")
         module = network.get_submodule(parent)
         delattr(module, attribute)
-        module.register_parameter(attribute, nn.Parameter(weights[name].detach().clone()))
+        module.register_parameter(
+            attribute, made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
+        )
     return network.eval()
 
 

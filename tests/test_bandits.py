@@ -412,6 +412,24 @@ def test_the_experiment_runs_resumes_and_reports(tmp_path, capsys):
         bandit.main([*small, "updates=2"])
 
 
+def test_a_game_goes_on_with_the_agent_that_began_it_alone(tmp_path):
+    small = ["seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
+
+    def play(*changes):
+        config = bandit.configuration([*small, f"folder={tmp_path}", *changes])
+        bandit.play("thompson", config, tmp_path)
+
+    play("steps=2")
+    for change, words in [
+        ("draws=3", "made with draws 2, this is 3"),
+        ("lr.thompson=0.5", "made with lr 0.0001, this is 0.5"),
+        ("kl_over=capacity", "made with kl_over held, this is capacity"),
+    ]:
+        with pytest.raises(CheckpointError, match=words):
+            play("steps=3", change)
+    play("steps=3")
+
+
 def test_the_control_with_swapped_labels_is_played_by_name(tmp_path, capsys):
     small = ["steps=40", "seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
     bandit.main([*small, "swapped=true", f"folder={tmp_path}/swapped"])

@@ -20,6 +20,7 @@ from guides.mean_field import MeanFieldNormal
 from pyrobbb import Posterior, Training, checkpoint, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.isolation import isolated
+from pyrobbb.sparse import network_with
 
 PRIOR, GAUSS = priors.Normal(), likelihoods.Normal(scale=0.5)
 
@@ -176,6 +177,48 @@ def test_tied_weights_are_one_site() -> None:
     torch.testing.assert_close(model.apply_network(weights, x), moved(x).detach())
     stacked = {name: torch.stack([p, p + 1]) for name, p in weights.items()}
     torch.testing.assert_close(model.apply_network(stacked, x)[0], moved(x).detach())
+
+
+def test_tied_weights_stay_tied_wherever_the_model_goes() -> None:
+    model = BayesianNetwork(Tied(), PRIOR, GAUSS, N=4).double()
+    buffers = dict(model.network.named_buffers(remove_duplicate=False))
+    assert buffers["first.weight"] is buffers["second.weight"]
+    x, weights = normal(4, 3, dtype=torch.float64), {k: 2 * v for k, v in model.initial().items()}
+    w = weights["first.weight"]
+    hidden = (x @ w.T + weights["first.bias"]).tanh()
+    torch.testing.assert_close(model.apply_network(weights, x), hidden @ w.T + weights["second.bias"])
+    plain = network_with(model, weights)
+    assert plain.get_parameter("first.weight") is plain.get_parameter("second.weight")
+    torch.testing.assert_close(plain(x), model.apply_network(weights, x))
+
+
+def test_two_models_share_no_parameter() -> None:
+    ours = [
+        BayesianNetwork(network(width=1), PRIOR, likelihoods.Normal(scale=0.5, learn_scale=True), 12)
+        for _ in range(2)
+    ]
+    data = values(outputs=1)
+    with isolated(0):
+        for model in ours:
+            model(data.train.x, data.train.y)
+        parameters = [list(model.parameters()) for model in ours]
+    assert parameters[0][0] is not parameters[1][0]
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.y = nn.Parameter(torch.ones(3, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.y
+
+
+def test_a_parameter_with_the_name_of_our_site_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="a parameter may not be named 'y': the model has a site of that name"
+    ):
+        BayesianNetwork(Named(), PRIOR, GAUSS, N=4)
 
 
 def test_tied_weights_left_deterministic_are_one_parameter() -> None:

@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 import torch
 from engine_fakes import classes, network, values
+from torch import nn
 from torch.optim import SGD, Adam
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    MultiStepLR,
+    SequentialLR,
+)
 
 from guides.mean_field import MeanFieldNormal
-from pyrobbb import kl, likelihoods, priors
+from pyrobbb import kl, likelihoods, made_with, priors, resumption
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkpoint import CheckpointError
 from pyrobbb.data.dataset import Dataset, Split
@@ -59,6 +66,73 @@ def test_what_differs_is_named(changes: dict[str, Any], message: str, tmp_path: 
     with pytest.raises(CheckpointError, match=re.escape(message)):
         other.resume()
     assert all(torch.equal(v, before[k]) for k, v in other.guide.state_dict().items())
+
+
+def switched(gamma: float, after: int) -> Any:
+    def make(optimizer: torch.optim.Optimizer) -> SequentialLR:
+        parts = [ConstantLR(optimizer, factor=1.0, total_iters=1), ExponentialLR(optimizer, gamma=gamma)]
+        return SequentialLR(optimizer, parts, milestones=[after])
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (
+            partial(MultiStepLR, milestones=[8]),
+            partial(MultiStepLR, milestones=[3]),
+            "milestones [8], this is [3]",
+        ),
+        (switched(0.5, 2), switched(0.9, 2), "'gamma': 0.5}], this is"),
+        (switched(0.5, 2), switched(0.5, 3), "milestones [2], this is [3]"),
+    ],
+)
+def test_another_schedule_of_the_same_kind(first: Any, second: Any, message: str, tmp_path: Path) -> None:
+    training(tmp_path, schedule=first).run()
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        training(tmp_path, schedule=second, epochs=4).resume()
+    assert training(tmp_path, schedule=first, epochs=4).resume()
+
+
+def test_another_network_of_the_same_shapes(tmp_path: Path) -> None:
+    training(tmp_path).run()
+    model = BayesianNetwork(
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)),
+        priors.Normal(),
+        likelihoods.Normal(scale=0.1),
+        200,
+    )
+    guide = MeanFieldNormal(model)
+    other = Training(model, guide, DATA, epochs=2, batch_size=50, device="cpu", fast="eager", folder=tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"another network: \(1\): Tanh\(\) there, \(1\): ReLU\(\) here"
+    ):
+        other.resume()
+
+
+def test_a_rate_of_32_bits_is_the_same_rate() -> None:
+    """On CUDA the rates are tensors of 32 bits."""
+    group = {"params": [nn.Parameter(torch.zeros(1))]}
+    double, single = (Adam([dict(group)], lr=0.001) for _ in range(2))
+    single.param_groups[0]["lr"] = torch.tensor(0.001)
+    assert made_with.optimizer(single)["lr"] == made_with.optimizer(double)["lr"] == [0.001]
+    schedules = [ExponentialLR(made, gamma=0.5) for made in (double, single)]
+    assert made_with.schedule(schedules[0]) == made_with.schedule(schedules[1])
+
+
+def test_another_kind_of_device_goes_on_with_new_noise(tmp_path: Path) -> None:
+    first = training(tmp_path)
+    first.noise["cuda"] = torch.zeros(16, dtype=torch.uint8)  # as a training on CUDA leaves it
+    state = first.state()
+    said: list[str] = []
+    again = training(tmp_path / "other")
+    again.progress.say = said.append  # type: ignore[method-assign]
+    before = again.noise["cpu"].clone()
+    resumption.take_up(again, state, "there.pt")
+    assert said == ["there.pt was made on another kind of device; it goes on with new noise"]
+    assert not torch.equal(again.noise["cpu"], before)
+    assert set(again.noise) == {"cpu"}
 
 
 def test_a_longer_schedule_is_another_one(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ def test_dropout_acts_in_training_alone():
     assert not torch.equal(other.network[0].weight, fit.network[0].weight)
 
 
+def test_a_squared_error_does_not_broadcast():
+    data = NoisySine(N=6, validation=0, test=0).load()
+    flat = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
+    with pytest.raises(ValueError, match=r"the network gives \(6,\) for targets of shape \(6, 1\)"):
+        fit_plain(flat, data, epochs=1, batch_size=6, loss="mse")
+
+
 def test_full_batch_descent_is_the_textbook_loop():
     data = NoisySine(N=6, validation=0, test=0).load()
     start = net(partial(perceptron, 1, [16, 16], 1, "sigmoid"))

@@ -15,6 +15,7 @@ import torch
 from engine_fakes import law, network, normal
 from hypothesis import given
 from hypothesis import strategies as st
+from pyro.distributions import LogNormal
 from pyro.infer import autoguide
 from torch import Tensor, nn
 
@@ -425,6 +426,32 @@ def test_guides_without_quantiles_have_the_moments_of_their_draws(make: Callable
         torch.testing.assert_close(locs[name], draws[name].mean(0), atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(scales[name], draws[name].std(0), atol=1e-5, rtol=1e-4)
         assert (scales[name] > 0).all()
+
+
+class LogNormalPrior(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return LogNormal(torch.zeros_like(parameter), 1.0).to_event(parameter.dim())
+
+
+def test_a_mean_is_no_median_where_weights_are_positive() -> None:
+    model = BayesianNetwork(nn.Linear(3, 1), LogNormalPrior(), likelihoods.Normal(scale=0.3), 12)
+    with isolated(0):
+        chain = set_up(model, autoguide.AutoNormal(model, init_scale=1.0))
+    draws = Posterior([chain]).draw(200)
+    for name, mean in Posterior([chain]).mean_weights().items():
+        torch.testing.assert_close(mean, draws[name].mean(0), atol=1e-5, rtol=1e-4)
+
+
+def test_samples_of_each_chain_have_noise_of_their_own() -> None:
+    one = linear_posterior()
+    both = Posterior([*one.chains, *one.chains])
+    x = normal(50, 3)
+    noise = []
+    for c in range(2):
+        prediction = valued(both, x, draws=3, chains=[c], sample=True)
+        assert prediction.samples is not None
+        noise.append((prediction.samples - prediction.means).flatten())
+    assert abs(float(torch.corrcoef(torch.stack(noise))[0, 1])) < 0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])

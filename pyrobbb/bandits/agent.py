@@ -93,6 +93,16 @@ class Agent(ABC):
         for indices in self.replay.indices(self.updates, self.batch_size, self.randoms):
             self.learner.train(*self.replay.batch(indices), share=self.batch_size / n)
 
+    def made_with(self) -> dict[str, Any]:
+        """What a game must go on with, as plain values."""
+        return {
+            "agent": type(self).__name__,
+            "learner": type(self.learner).__name__,
+            "lr": getattr(self.learner, "lr", None),
+            "capacity": self.replay.capacity,
+            **{name: getattr(self, name) for name in ("batch_size", "updates", "every", "pulls", "kl_over")},
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here."""
         return {

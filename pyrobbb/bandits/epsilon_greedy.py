@@ -26,6 +26,9 @@ class EpsilonGreedy(Agent):
             raise ValueError(f"epsilon must be one for each of {self.learner.runs} runs, got {len(each)}")
         self.epsilon = torch.tensor([checks.between("epsilon", e, 0, 1) for e in each])
 
+    def made_with(self) -> dict[str, Any]:
+        return super().made_with() | {"epsilon": self.epsilon.tolist()}
+
     def choose(self, rows: Tensor) -> Tensor:
         best = self.learner.predict(rows, 1).argmax(dim=1)
         chance = torch.stack([torch.rand((), generator=random) for random in self.randoms])

@@ -10,7 +10,7 @@ from time import monotonic, process_time
 import torch
 from torch import Tensor
 
-from pyrobbb import checkpoint, checks
+from pyrobbb import checkpoint, checks, made_with
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
 from pyrobbb.interrupt import Interrupt
@@ -135,6 +135,7 @@ class Play:
                 "actions": games.actions[:, kept].clone(),
                 "rounds": games.rounds,
                 "seeds": self.seeds,
+                "made_with": self.agent.made_with(),
                 "seconds": games.seconds,
                 "cpu_seconds": games.cpu_seconds,
             },
@@ -153,6 +154,7 @@ class Play:
             )
         if state.get("seeds", self.seeds) != self.seeds:
             raise checkpoint.CheckpointError(f"{file} holds runs of seeds {state['seeds']}, not {self.seeds}")
+        made_with.check_same(self.agent.made_with(), state.get("made_with", {}), file)
         self.agent.load_state_dict(state["agent"])
         for random, given in zip(self.randoms, state["environment"], strict=True):
             random.set_state(given)

@@ -23,5 +23,8 @@ class ThompsonSampling(Agent):
         super().__init__(*args, **kwargs)
         self.draws = checks.count("draws", draws)
 
+    def made_with(self) -> dict[str, Any]:
+        return super().made_with() | {"draws": self.draws}
+
     def choose(self, rows: Tensor) -> Tensor:
         return self.learner.predict(rows, self.draws).argmax(dim=1)

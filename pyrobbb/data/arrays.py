@@ -117,7 +117,7 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_complex():
             raise ValueError(f"{name} must hold real numbers, got {values.dtype}")
-        return checks.dense(name, values).detach().clone()
+        return checks.dense(name, values).detach().clone(memory_format=torch.contiguous_format)
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of different lengths

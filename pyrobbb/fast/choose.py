@@ -52,7 +52,8 @@ def make_step(
 ) -> Step:
     """The step that trains `guide`: fast and compiled, fast, or Pyro's own `ReferenceStep`.
 
-    The choice depends on the arguments only, so that a resumed run makes the same one.
+    The choice depends on the arguments only, so that a resumed run makes the same one. One that is to take
+    many more steps may compile, or one elsewhere have no compiler: its noise is then of another stream.
 
     Args:
         model: The Pyro model, on its device.
