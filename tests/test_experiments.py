@@ -274,7 +274,7 @@ def test_help_lists_what_can_be_swapped():
 
 
 def test_what_others_published_stands_under_the_numbers_and_changes_no_run(tmp_path):
-    c = config("experiment=ghia", *TINY, "samples=1", "~data.validation", f"folder={tmp_path}/run")
+    c = config("experiment=ghia", *TINY, "samples=1", f"folder={tmp_path}/run")
     folder = claim(c)
     build(c).execute(folder)
     lines = analyse.report(folder).splitlines()

@@ -309,7 +309,7 @@ def test_tutorial_in_short_form_and_again_without_training(tmp_path, monkeypatch
         assert row["entropy"] >= row["expected"] - 1e-9
         assert 0 <= row["mlp"] <= math.log2(10) + 1e-9
     assert all(0 <= area <= 1 for area in results[4]["auroc"].values())
-    assert {"predictions.png", "detection.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"predictions.png", "detection.png"} <= {path.name for path in (tmp_path / "seeds=4").iterdir()}
     monkeypatch.setattr(Training, "run", lambda self: pytest.fail("a finished fit was run again"))
     chosen = tutorial_mnist.Settings(seeds=[4], mlp_epochs=2, quick=True)
     again = tutorial_mnist.one_seed(4, chosen, tutorial_mnist.QUICK, tmp_path / "seed=4")
