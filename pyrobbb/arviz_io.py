@@ -155,18 +155,7 @@ def summary(
         table = az.summary(data, var_names=names, group=group, round_to="none", **interval)
     lower, upper = (name for name in table.columns if name.startswith("hdi"))
     table = table.rename(columns={lower: "hdi_lower", upper: "hdi_upper"})
-    columns = [
-        "mean",
-        "sd",
-        "hdi_lower",
-        "hdi_upper",
-        "mcse_mean",
-        "mcse_sd",
-        "ess_bulk",
-        "ess_tail",
-        "r_hat",
-    ]
-    return table[columns].astype(float)
+    return table[SUMMARY_COLUMNS].astype(float)
 
 
 def import_arviz() -> Any:

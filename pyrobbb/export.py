@@ -54,7 +54,7 @@ class Chosen:
     Args:
         model: Whose weights.
         weights: How many at random, or names: a parameter (`4.bias`), a pattern of parameters
-            (`*.bias`), or one weight (`0.weight[12,33]`).
+            (`*.bias`), one weight (`0.weight[12,33]`) or a row of them (`0.weight[12]`).
         seed: Which ones at random.
 
     Raises:

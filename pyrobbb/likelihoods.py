@@ -6,8 +6,6 @@ Each likelihood says how wide the network's last layer must be (`width`) and tur
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
@@ -28,9 +26,9 @@ class Likelihood(PyroModule):
         """Width of the network's last layer for `outputs` classes or regression targets."""
         return outputs
 
-    @abstractmethod
     def forward(self, output: Tensor) -> TorchDistribution:
         """The distribution of y given the network's output, batch shape `output.shape[:-1]`."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward(self, output)")
 
     def check(self, output: Tensor, y: Tensor | None) -> None:
         """Raise ValueError if the network's output or `y` does not fit this likelihood."""
