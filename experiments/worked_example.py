@@ -10,18 +10,14 @@ import argparse
 from typing import Any
 
 import pyro
-import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO
 from pyro.poutine.messenger import Messenger
-from torch import Tensor, nn
+from torch import Tensor
 
-from guides.initial import Constant
-from guides.mean_field import MeanFieldNormal
-from pyrobbb.bnn import BayesianNetwork
+from experiments.build import build
+from experiments.compose import compose
 from pyrobbb.isolation import isolated
-from pyrobbb.likelihoods import Normal as NormalLikelihood
-from pyrobbb.priors import Normal as NormalPrior
 
 NOISE, PRINTED_NOISE = 1.9070344, 1.9070
 PRINTED = {
@@ -65,7 +61,7 @@ class GivenNoise(Messenger):
 def update(
     noise: float = NOISE, *, mu: float = 0.5, rho: float = 2.0, detach_mu: bool = False
 ) -> dict[str, float]:
-    """One step of Bayes by Backprop in float64, through our model and guide and Pyro's ELBO.
+    """One step of Bayes by Backprop in float64, of `experiment/worked_example.yaml` by Pyro's ELBO.
 
     Args:
         noise: The draw epsilon.
@@ -74,13 +70,16 @@ def update(
         detach_mu: Take mu in log q(w) for a constant, as the tutorial's later code does: a named
             negative control, whose gradient of mu is less by epsilon / sigma (times the KL's weight).
     """
-    x, y = torch.tensor([[2.0]], dtype=torch.float64), torch.tensor([[3.0]], dtype=torch.float64)
+    run = build(
+        compose("worked_example", [f"guide.init_loc.value={mu}", f"guide.init_rho={rho}"], folder="none")
+    )
+    data = run.data.load()
+    x, y = data.train.x.double(), data.train.y.double()
     with isolated(0):
-        net = nn.Linear(1, 1, bias=False, dtype=torch.float64)
-        model = BayesianNetwork(net, NormalPrior(sigma=1.0), NormalLikelihood(scale=0.5), N=1)
-        guide = MeanFieldNormal(model, init_loc=Constant(mu), init_rho=rho)
+        model = run.model(data.spec, run.prior, run.likelihood).double()
+        guide = run.guide(model)
         guide(x, y)
-        optimizer = torch.optim.SGD(guide.parameters(), lr=0.01)
+        optimizer = run.optim([{"params": list(guide.parameters())}])
         with GivenNoise(noise):
             guide_trace = poutine.trace(guide).get_trace(x, y)
             w = guide_trace.nodes["weight"]["value"]

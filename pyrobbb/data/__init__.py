@@ -7,6 +7,7 @@ from pyrobbb.data.idx import BadFileError
 from pyrobbb.data.made import Blobs, NoisySine
 from pyrobbb.data.mapped import Mapped, OnDisk
 from pyrobbb.data.mnist import MNIST, FashionMNIST
+from pyrobbb.data.points import Points
 from pyrobbb.data.sources import DataUnavailableError
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "NoisySine",
     "OnDisk",
     "PaperCurve",
+    "Points",
     "Spec",
     "Split",
     "Task",
