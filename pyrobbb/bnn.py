@@ -63,7 +63,6 @@ class BayesianNetwork(PyroModule):
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
         self.batched = True  # until torch.vmap cannot take the network
-        self.tied: list[tuple[str, str]] = []  # two names of one buffer
         self.sites = self._make_room(self.network)
 
     def _make_room(self, network: nn.Module) -> tuple[str, ...]:
@@ -90,7 +89,6 @@ class BayesianNetwork(PyroModule):
             )
         shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
         bayesian = {id(network.get_parameter(name)) for name in sites}
-        first = {id(parameter): path for path, parameter in network.named_parameters()}
         for path, parameter in list(network.named_parameters(remove_duplicate=False)):
             if id(parameter) in bayesian or not parameter.requires_grad:
                 owner, _, attribute = path.rpartition(".")
@@ -100,17 +98,19 @@ class BayesianNetwork(PyroModule):
                     not parameter.requires_grad
                 )  # these belong to the model's state, initial values do not
                 module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
-                if path != first[id(parameter)]:
-                    self.tied.append((first[id(parameter)], path))
         return tuple(sites)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
         """Move or cast everything; torch keeps tied parameters together, and tied buffers we must."""
-        super()._apply(fn, recurse)
         network = self._modules["network"]
-        for name, other in self.tied:
-            owner, _, attribute = other.rpartition(".")
-            setattr(network.get_submodule(owner), attribute, network.get_buffer(name))
+        first: dict[int, str] = {}  # the path at which each buffer was met first
+        every = network.named_buffers(remove_duplicate=False)
+        names = {path: first.setdefault(id(buffer), path) for path, buffer in every}
+        super()._apply(fn, recurse)
+        for path, name in names.items():
+            if path != name:
+                owner, _, attribute = path.rpartition(".")
+                setattr(network.get_submodule(owner), attribute, network.get_buffer(name))
         return self
 
     def _check_prior(self, network: nn.Module, names: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ import yaml
 
 from experiments import gluon, mnist_figures, plain, pruning, table1
 from experiments.build import ConfigError, build
+from experiments.command import part_of
 from experiments.compose import compose
 from experiments.folder import claim
 from experiments.reopen import reopen
@@ -172,6 +174,14 @@ def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
     assert configs["dropout"]["network"]["dropout"] == 0.3
     assert configs["mixture"]["validation_draws"] == 0
     assert configs["mixture"]["rates"] == {"rho": 2.0}
+
+
+def test_a_part_of_table_1_is_named_by_what_differs_from_its_form():
+    whole, keys = ["sgd", "dropout", "gaussian", "mixture"], ("rows", "widths", "seeds")
+    form = table1.declaration().forms.short
+    every = table1.Part(rows=whole, widths=[400, 800, 1200], seeds=[1])
+    assert part_of(every, form, keys) == ""
+    assert part_of(replace(every, widths=[400], seeds=[1, 2]), form, keys) == "widths=400,seeds=1+2"
 
 
 def test_table_1_prints_the_published_numbers():

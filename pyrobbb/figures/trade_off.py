@@ -51,7 +51,8 @@ def trade_off(
     for axes, measure in zip(grid.flat, measures, strict=False):
         for i, (name, path) in enumerate(paths.items()):
             x, y = path.x.mean(1), path.y[measure].mean(1)
-            sd = _sd(path.x), _sd(path.y[measure])
+            seeds = path.x.shape[1]
+            sd = [values.std(1, ddof=min(1, seeds - 1)) for values in (path.x, path.y[measure])]
             axes.errorbar(
                 x, y, sd[1], sd[0], fmt=MARKERS[i] + "-", ms=5, lw=1.2, color=CHAINS[i], capsize=2, label=name
             )
@@ -67,9 +68,3 @@ def trade_off(
     grid.flat[0].legend(loc="best")
     caption(figure, title)
     return figure
-
-
-def _sd(values: np.ndarray) -> np.ndarray:
-    """Standard deviation over seeds (n - 1); a single seed has none."""
-    deviation: np.ndarray = values.std(1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
-    return deviation
