@@ -6,7 +6,7 @@ from time import perf_counter
 
 import torch
 
-from experiments.bandit import configuration, make_agent
+from experiments.paper.bandit import configuration, make_agent
 from pyrobbb.bandits import Mushroom, Play
 
 

@@ -19,8 +19,8 @@ from pyro.infer.autoguide import AutoNormal
 
 from benchmarks import steps
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.inference import Training
-from pyrobbb.progress import Silent
+from pyrobbb.training.progress import Silent
+from pyrobbb.training.trainer import Training
 
 PROGRAMS: dict[str, dict[str, int | bool]] = {
     "2x1200, one sample": {"width": 1200},
@@ -32,7 +32,7 @@ PROGRAMS: dict[str, dict[str, int | bool]] = {
 class _Heard(Silent):
     """Prints what a training says."""
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         print(message, flush=True)
 
 

@@ -28,11 +28,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
-from pyrobbb import arviz_io, checkpoint, history, likelihoods, priors
+from pyrobbb import likelihoods, priors
+from pyrobbb._support import checkpoint
 from pyrobbb.data import Blobs
-from pyrobbb.run import Run
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.experiment import Run
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training import history
 
 EPOCHS = 40
 

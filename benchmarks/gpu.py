@@ -22,13 +22,13 @@ import torch
 
 from benchmarks import steps
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
-from experiments import table1
-from experiments.build import build
-from experiments.compose import compose
-from pyrobbb import history
-from pyrobbb.files import write_text
-from pyrobbb.isolation import isolated
-from pyrobbb.progress import Printed, Silent
+from experiments._runner.build import build
+from experiments._runner.compose import compose
+from experiments.paper import table1
+from pyrobbb._support.files import write_text
+from pyrobbb._support.random_state import isolated
+from pyrobbb.training import history
+from pyrobbb.training.progress import Printed, Silent
 
 EPOCHS = 600
 SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out

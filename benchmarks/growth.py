@@ -11,8 +11,8 @@ from matplotlib.ticker import LogLocator
 
 from benchmarks import steps
 from benchmarks.timing import Spread, in_turn, ratio, spread
+from pyrobbb._support.random_state import isolated
 from pyrobbb.figures.style import BLUE, GREY, caption, label, new_figure, save, styled
-from pyrobbb.isolation import isolated
 
 WIDTHS = (50, 100, 200, 400, 1200)
 BATCHES = (32, 128, 512, 2048)

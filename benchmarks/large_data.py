@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import OnDisk
-from pyrobbb.inference import Training
-from pyrobbb.progress import Silent
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.progress import Silent
+from pyrobbb.training.trainer import Training
 
 FEATURES = 784
 MB = 2**20

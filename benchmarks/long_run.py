@@ -20,13 +20,13 @@ from time import monotonic
 
 import torch
 
-from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import Blobs
-from pyrobbb.history import Epoch
-from pyrobbb.progress import Silent
-from pyrobbb.run import Run
+from pyrobbb.experiment import Run
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.history import Epoch
+from pyrobbb.training.progress import Silent
 
 GROWTH = 1.02  # of the memory after a tenth; beyond it, memory is not constant
 

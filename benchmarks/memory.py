@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import prediction, steps
 from benchmarks.peers import PEERS
-from pyrobbb.isolation import isolated
+from pyrobbb._support.random_state import isolated
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

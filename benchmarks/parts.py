@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.steps import BATCH, N, training
 from benchmarks.timing import Work
-from pyrobbb.fast.mean_field import MeanFieldStep
+from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 
 
 def works(width: int, samples: int) -> dict[str, Work]:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from benchmarks.steps import INPUTS, N, network, rows
 from benchmarks.timing import Work
-from guides.mean_field import MeanFieldNormal
-from pyrobbb.isolation import isolated
+from pyrobbb._support.random_state import isolated
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 
 IMAGES, DRAWS = 10_000, 100

@@ -10,13 +10,13 @@ from benchmarks import bandit, compiling, growth, memory, parts, prediction, res
 from benchmarks.growth import SAMPLES
 from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
-from pyrobbb.isolation import isolated
+from pyrobbb._support.random_state import isolated
 
 Say = Callable[[str], None]
 WIDTHS = (400, 1200)
 
 
-def step(rounds: int, say: Say) -> dict[str, Any]:
+def step(rounds: int, log: Say) -> dict[str, Any]:
     """Every contender at both widths, one to ten samples among them."""
     found: dict[str, Any] = {}
     for width in WIDTHS:
@@ -29,18 +29,18 @@ def step(rounds: int, say: Say) -> dict[str, Any]:
             peers, notes = make_peers(width)
             works |= peers
             times = in_turn(works, rounds)
-        say(
+        log(
             f"\n784-{width}-{width}-10: ms per step, and times the plain step; median (quartiles) of {rounds}"
         )
         for name, values in times.items():
-            say(f"  {name:20} {spread(values)!s:26} {ratio(values, times['plain'])}")
-        found[f"2x{width}"] = _step_figures(times, peers, say)
+            log(f"  {name:20} {spread(values)!s:26} {ratio(values, times['plain'])}")
+        found[f"2x{width}"] = _step_figures(times, peers, log)
     for name, note in notes.items():
-        say(f"{name}: {note}")
+        log(f"{name}: {note}")
     return found | {"peers": notes}
 
 
-def _step_figures(times: dict[str, list[float]], peers: dict[str, Work], say: Say) -> dict[str, Any]:
+def _step_figures(times: dict[str, list[float]], peers: dict[str, Work], log: Say) -> dict[str, Any]:
     compared = {
         "ratio_to_plain": ("ours", "plain"),
         "ratio_to_pyro": ("ours", "pyro"),
@@ -58,64 +58,64 @@ def _step_figures(times: dict[str, list[float]], peers: dict[str, Work], say: Sa
     for key, (a, b) in compared.items():
         value = ratio(times[a], times[b])
         found |= figures(key, value)
-        say(f"  {key:22} {value}" + (f"  {fastest}" if key == "ratio_to_fastest_peer" else ""))
+        log(f"  {key:22} {value}" + (f"  {fastest}" if key == "ratio_to_fastest_peer" else ""))
     return found
 
 
-def parts_of_step(rounds: int, say: Say) -> dict[str, Any]:
+def parts_of_step(rounds: int, log: Say) -> dict[str, Any]:
     """Where the step's time goes, with one sample and with ten."""
     found: dict[str, Any] = {}
     for samples in (1, 10):
         with isolated(0):
             times = in_turn(parts.works(1200, samples), rounds)
         each = " (noise to gradients: of one draw)" if samples > 1 else ""
-        say(f"\nParts of a step at 2x1200, {samples} sample{'s' if samples > 1 else ''}, ms{each}")
+        log(f"\nParts of a step at 2x1200, {samples} sample{'s' if samples > 1 else ''}, ms{each}")
         for name, values in times.items():
-            say(f"  {name:20} {spread(values)}")
+            log(f"  {name:20} {spread(values)}")
         found[f"{samples} samples"] = {name: round(spread(v).middle, 3) for name, v in times.items()}
     one, ten = found["1 samples"], found["10 samples"]
     floor, whole = 10 * one["network"] / one["step"], ten["step"] / one["step"]
-    say(
+    log(
         f"  the step of ten samples takes {whole:.2f} times that of one; ten networks alone {floor:.2f} times"
     )
     return found | {"ten_networks_over_one_step": round(floor, 4)}
 
 
-def restarted(rounds: int, say: Say) -> dict[str, Any]:
+def restarted(rounds: int, log: Say) -> dict[str, Any]:
     """Eight restarts of small networks as one batch, beside one after the other."""
     found: dict[str, Any] = {}
     count = 8
     for hidden in (20, 100):
         times = restarts.measure(count, hidden, max(2, rounds // 4))
         steps_each = restarts.EPOCHS * restarts.N // restarts.BATCH
-        say(f"\n{count} restarts of 1-{hidden}-{hidden}-1, {steps_each} steps each, s")
+        log(f"\n{count} restarts of 1-{hidden}-{hidden}-1, {steps_each} steps each, s")
         for name, values in times.items():
-            say(f"  {name:20} {spread(values)}")
+            log(f"  {name:20} {spread(values)}")
         found[f"2x{hidden}"] = {}
         for fast in ("eager", "compiled"):
             value = ratio(times[f"together, {fast}"], times[f"apart, {fast}"])
-            say(f"  together to apart, {fast:9} {value}")
+            log(f"  together to apart, {fast:9} {value}")
             found[f"2x{hidden}"] |= figures(f"ratio_{fast}", value)
     return found
 
 
-def predict(rounds: int, say: Say) -> dict[str, Any]:
+def predict(rounds: int, log: Say) -> dict[str, Any]:
     """Prediction beside its matrix products, and what the whole of it takes."""
     draws, found = 2, {}
-    say(f"\nPrediction of {prediction.IMAGES:,} images, {draws} draws a round, beside its matrix products")
+    log(f"\nPrediction of {prediction.IMAGES:,} images, {draws} draws a round, beside its matrix products")
     for width in WIDTHS:
         times = in_turn(prediction.works(width, draws), max(2, rounds // 2), burst=1)
         value = ratio(times["predict"], times["products"])
         rate = prediction.IMAGES * draws / spread(times["predict"]).middle
-        say(f"  2x{width:<5} {value}  times the products; {rate:.1f} thousand images x draws a second")
+        log(f"  2x{width:<5} {value}  times the products; {rate:.1f} thousand images x draws a second")
         found[f"2x{width}"] = {"thousands_per_second": round(rate, 3)} | figures("ratio_to_products", value)
     return found
 
 
-def use_of_memory(rounds: int, say: Say) -> dict[str, Any]:
+def use_of_memory(rounds: int, log: Say) -> dict[str, Any]:
     """Peak memory of training and of prediction."""
     found: dict[str, Any] = {"step": {}, "predict": {}}
-    say("\nPeak memory of the process, MiB, at 2x1200")
+    log("\nPeak memory of the process, MiB, at 2x1200")
     for name in (
         "plain",
         "ours",
@@ -129,7 +129,7 @@ def use_of_memory(rounds: int, say: Say) -> dict[str, Any]:
         given = memory.measure(name, 1200)
         if given is not None:
             found["step"][name] = round(given["peak"])
-            say(f"  {'step: ' + name:28} {given['peak']:6.0f}")
+            log(f"  {'step: ' + name:28} {given['peak']:6.0f}")
     found["start"] = round(given["start"]) if given else None
     for draws in (10, prediction.DRAWS):
         given = memory.measure("predict", 1200, draws)
@@ -139,12 +139,12 @@ def use_of_memory(rounds: int, say: Say) -> dict[str, Any]:
                 "seconds": round(given["seconds"], 2),
             }
             title = f"{prediction.IMAGES:,} images x {draws} draws"
-            say(f"  {title:28} {given['peak']:6.0f}   in {given['seconds']:.1f} s")
-    say(f"  {'(with nothing but imports)':28} {found['start'] or 0:6.0f}")
+            log(f"  {title:28} {given['peak']:6.0f}   in {given['seconds']:.1f} s")
+    log(f"  {'(with nothing but imports)':28} {found['start'] or 0:6.0f}")
     return found
 
 
-def growing(rounds: int, say: Say, path: Path) -> dict[str, Any]:
+def growing(rounds: int, log: Say, path: Path) -> dict[str, Any]:
     """How the step grows, and the plot of it."""
     rounds = max(2, rounds // 2)
     by = {
@@ -158,12 +158,12 @@ def growing(rounds: int, say: Say, path: Path) -> dict[str, Any]:
         "batch": "rows of a batch (2x400)",
     }
     for key, found in by.items():
-        say(f"\nms per step by {names[key]}")
+        log(f"\nms per step by {names[key]}")
         for row in found:
             beside = f"   plain {row['plain'].middle:8.2f}   ratio {row['ratio']}" if "plain" in row else ""
-            say(f"  {row[key]:>9,} {row['ours'].middle:10.2f}{beside or '   ratio ' + str(row['ratio'])}")
+            log(f"  {row[key]:>9,} {row['ours'].middle:10.2f}{beside or '   ratio ' + str(row['ratio'])}")
     growth.draw([(key, names[key], found) for key, found in by.items()], path)
-    say(f"plot: {path}")
+    log(f"plot: {path}")
     return {key: [_plain_numbers(row) for row in found] for key, found in by.items()}
 
 
@@ -174,33 +174,33 @@ def _plain_numbers(row: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def compilation(rounds: int, say: Say) -> dict[str, Any]:
+def compilation(rounds: int, log: Say) -> dict[str, Any]:
     """Seconds of compilation, cold and cached."""
     found = {}
-    say("\nSeconds that compilation takes: the first time, and in the next process")
+    log("\nSeconds that compilation takes: the first time, and in the next process")
     for program in compiling.PROGRAMS:
         found[program] = given = compiling.measure(program)
-        say(f"  {program:22} {given['cold']:6.1f} {given['cached']:6.1f}")
+        log(f"  {program:22} {given['cold']:6.1f} {given['cached']:6.1f}")
     return found
 
 
-def bandits(rounds: int, say: Say) -> dict[str, Any]:
+def bandits(rounds: int, log: Say) -> dict[str, Any]:
     """Interactions and updates per second."""
     found = {}
-    say("\nMushroom bandit, Bayes by Backprop at the paper's settings, one thread")
+    log("\nMushroom bandit, Bayes by Backprop at the paper's settings, one thread")
     for runs in (1, 5):
         given = {key: spread(values) for key, values in bandit.measure(runs, rounds).items()}
         found[f"{runs} runs"] = {
             k: v for key, value in given.items() for k, v in figures(f"{key}_per_second", value).items()
         }
-        say(
+        log(
             f"  {runs} run{'s' if runs > 1 else ''}: {given['interactions']} interactions a second, "
             f"{given['updates']} updates a second"
         )
     return found
 
 
-def targets(found: dict[str, Any], say: Say) -> list[dict[str, Any]]:
+def targets(found: dict[str, Any], log: Say) -> list[dict[str, Any]]:
     """What was aimed at on two CPU cores, and whether this run holds it."""
     asked = [
         (("step", "2x1200", "ratio_to_plain"), 2.8),
@@ -212,7 +212,7 @@ def targets(found: dict[str, Any], say: Say) -> list[dict[str, Any]]:
         (("memory", "predict", "100 draws", "peak"), 1024),
     ]
     results = []
-    say("\nTargets on two CPU cores")
+    log("\nTargets on two CPU cores")
     for path, most in asked:
         value: Any = found
         for key in path:
@@ -220,5 +220,5 @@ def targets(found: dict[str, Any], say: Say) -> list[dict[str, Any]]:
         if value is None:
             continue
         results.append({"figure": ".".join(path), "value": value, "at_most": most, "holds": value <= most})
-        say(f"  {'.'.join(path):36} {value:8.3f}  at most {most:g}: {'holds' if value <= most else 'missed'}")
+        log(f"  {'.'.join(path):36} {value:8.3f}  at most {most:g}: {'holds' if value <= most else 'missed'}")
     return results

@@ -6,13 +6,13 @@ from time import perf_counter
 
 import torch
 
-from guides.mean_field import MeanFieldNormal
 from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.inference import Training
-from pyrobbb.together import train_together
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.batched_chains import train_together
+from pyrobbb.training.trainer import Training
 
 N, BATCH, EPOCHS = 1000, 100, 20
 

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import report
 from benchmarks.steps import BATCH
-from pyrobbb.files import write_text
+from pyrobbb._support.files import write_text
 
 
 def machine() -> dict[str, Any]:
@@ -62,19 +62,19 @@ def main() -> None:
     )
     options = parser.parse_args()
     sections["growth"] = partial(report.growing, path=options.plot)
-    say = partial(print, flush=True)
+    log = partial(print, flush=True)
     found: dict[str, Any] = {"machine": machine()}
-    say(", ".join(f"{key} {value}" for key, value in found["machine"].items()))
+    log(", ".join(f"{key} {value}" for key, value in found["machine"].items()))
     began = perf_counter()
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
     for name in options.only:
-        found[name] = sections[name](options.rounds, say)
+        found[name] = sections[name](options.rounds, log)
         if options.json:  # what is there so far, should a later section fail
             write_text(options.json, json.dumps(found, indent=2) + "\n")
-    found["targets"] = report.targets(found, say)
+    found["targets"] = report.targets(found, log)
     found["seconds"] = round(perf_counter() - began)
-    say(f"\n{found['seconds']} s in all")
+    log(f"\n{found['seconds']} s in all")
     if options.json:
         write_text(options.json, json.dumps(found, indent=2) + "\n")
 

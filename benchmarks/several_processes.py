@@ -13,20 +13,20 @@ from time import perf_counter
 
 import torch
 
-from guides.mean_field import MeanFieldNormal
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.optim import fused
+from pyrobbb._support.process_group import ONE, ProcessGroup, joined
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated import make_step
 from pyrobbb.data.dataset import Spec, Split
-from pyrobbb.elbo import Step
-from pyrobbb.fast import make_step
-from pyrobbb.isolation import isolated
-from pyrobbb.optim import fused
-from pyrobbb.parallel import ONE, Ranks, joined
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import Step
 
 N = 60_000
 
 
-def step_of(width: int, batch: Split, ranks: Ranks) -> tuple[Step, int]:
+def step_of(width: int, batch: Split, ranks: ProcessGroup) -> tuple[Step, int]:
     """A compiled step of the 784-width-width-10 network for this process's rows, and its weights."""
     with isolated(0):
         spec = Spec(N, (784,), 10, "classification")
@@ -45,7 +45,7 @@ def seconds(work: Callable[[], object], times: int) -> float:
     return (perf_counter() - began) / times
 
 
-def measure(width: int, B: int, ranks: Ranks, rounds: int) -> str:
+def measure(width: int, B: int, ranks: ProcessGroup, rounds: int) -> str:
     """One line of the table."""
     with isolated(1):
         whole = Split(torch.rand(B, 784), torch.randint(10, (B,)))
@@ -58,7 +58,7 @@ def measure(width: int, B: int, ranks: Ranks, rounds: int) -> str:
     times: dict[str, list[float]] = {"one": [], "own": [], "all": [], "sum": [], "flag": []}
     for _ in range(rounds):
         ranks.any(False)
-        if ranks.first:
+        if ranks.is_main:
             times["one"].append(seconds(lambda: alone(whole.x, whole.y, B / N, B / N), 5))
         ranks.any(False)
         times["own"].append(seconds(lambda: local(mine.x, mine.y, B / N * part, B / N * part), 5))
@@ -66,7 +66,7 @@ def measure(width: int, B: int, ranks: Ranks, rounds: int) -> str:
         times["all"].append(seconds(lambda: shared(mine.x, mine.y, B / N * part, B / N * part), 5))
         times["sum"].append(seconds(lambda: ranks.sum_(buffer), 5))
         times["flag"].append(seconds(lambda: ranks.any(False), 5))
-    one, own, all_, sum_, flag = (1e3 * median(times[k]) for k in times) if ranks.first else (0.0,) * 5
+    one, own, all_, sum_, flag = (1e3 * median(times[k]) for k in times) if ranks.is_main else (0.0,) * 5
     return (
         f"| 2x{width} | {B} | {D:,} | {buffer.numel() * 4 / 1e6:.1f} | {one:.1f} | {own:.1f} | {sum_:.1f} "
         f"| {flag:.2f} | {all_:.1f} | {one / max(all_, 1e-9):.2f} |"
@@ -81,14 +81,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     with joined(torch.device("cpu")) as ranks:
-        if ranks.first:
+        if ranks.is_main:
             print(f"{ranks.size} processes, {torch.get_num_threads()} thread each, torch {torch.__version__}")
             print("| network | B | weights | MB summed | one process, ms | own rows, ms | sum, ms | flag, ms "
                   "| together, ms | speed-up |\n|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
         for width in arguments.widths:
             for B in arguments.batches:
                 line = measure(width, B, ranks, arguments.rounds)
-                if ranks.first:
+                if ranks.is_main:
                     print(line, flush=True)
 
 

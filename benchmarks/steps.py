@@ -18,13 +18,13 @@ from pyro.nn import PyroModule, PyroSample
 from torch import Tensor
 
 from benchmarks.timing import Work
-from guides.mean_field import MeanFieldNormal
 from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.distributions import ScaleMixtureNormal
-from pyrobbb.inference import Training
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.trainer import Training
 
 N, BATCH, INPUTS, CLASSES = 50_000, 128, 784, 10
 

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from experiments.build import ConfigError, component
-from experiments.folder import read_config, read_metrics
-from experiments.trust import check_trusted
-from pyrobbb import arviz_io, history
+from experiments._runner.build import ConfigError, component
+from experiments._runner.folder import read_config, read_metrics
+from experiments._runner.trust import check_trusted
 from pyrobbb import figures as draw
+from pyrobbb.evaluation import arviz_io
 from pyrobbb.priors import Prior
+from pyrobbb.training import history
 
 # parameters unlike each other in name and fan-in: a prior that treats them alike treats all alike
 PROBES = (("0.weight", (2, 3)), ("2.weight", (2, 7)), ("4.bias", (2,)))

@@ -17,29 +17,30 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from experiments import analyse, schema
-from experiments.build import ConfigError, build, innermost, register_resolvers
-from experiments.folder import claimed, read_metrics
-from experiments.sweep import ERROR, attempt, in_sweep, objective
-from pyrobbb.device import best_device
-from pyrobbb.inference import NonFiniteLossError
-from pyrobbb.parallel import ONE, LostProcessError, Ranks, joined
-from pyrobbb.progress import Printed, Silent
+from experiments import analyse
+from experiments._runner import schema
+from experiments._runner.build import ConfigError, build, innermost, register_resolvers
+from experiments._runner.folder import claimed, read_metrics
+from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
+from pyrobbb._support.device import best_device
+from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
+from pyrobbb.training.progress import Printed, Silent
+from pyrobbb.training.trainer import NonFiniteLossError
 
 register_resolvers()
 schema.register()
 
 
-def execute(config: DictConfig, ranks: Ranks = ONE, *, quiet: bool = False) -> dict[str, Any]:
+def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = False) -> dict[str, Any]:
     """Fit what `config` says, or go on with it, and return the metrics (none but in the first process)."""
     run = build(config)
-    with claimed(config) if ranks.first else nullcontext(Path(config.folder)) as folder:
+    with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
         finished = all((folder / name).exists() for name in ("metrics.json", "posterior.nc"))
-        if not ranks.from_first(finished):
+        if not ranks.from_main(finished):
             classes = run.likelihood.task == "classification"
             error = ", validation error {:.2f} %" if classes else ", validation rmse {:.4g}"
             run.execute(folder, Silent() if quiet else Printed(error=error), ranks)
-    if not ranks.first:
+    if not ranks.is_main:
         return {}
     metrics = read_metrics(folder)
     if finished and not quiet:
@@ -56,7 +57,7 @@ def execute(config: DictConfig, ranks: Ranks = ONE, *, quiet: bool = False) -> d
 def hydra_main(config: DictConfig) -> float:
     """One job; returns the validation error (or root mean squared error), for sweepers that search."""
     register_resolvers()  # a launcher's worker process has not run this file
-    ranks = ONE
+    ranks = SINGLE
     try:
         if in_sweep():
             return attempt(config, lambda: execute(config, quiet=True))

@@ -16,16 +16,16 @@ from statistics import mean, stdev
 from textwrap import shorten
 from typing import Any
 
-from experiments.build import FREE_TO_CHANGE
-from experiments.folder import flat
-from experiments.runs import RunFolder, find, label, varied
-from experiments.sweep import WORDS
-from experiments.tables import table
-from pyrobbb import arviz_io
+from experiments._runner.build import FREE_TO_CHANGE
+from experiments._runner.folder import flat
+from experiments._runner.runs import RunFolder, find, label, varied
+from experiments._runner.sweep import WORDS
+from experiments._runner.tables import table
+from pyrobbb._support.files import replacing
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.diagnostics import compare
 from pyrobbb.figures.spread import spread
 from pyrobbb.figures.style import save
-from pyrobbb.files import replacing
-from pyrobbb.function_space import compare
 
 SHOWN = 40  # settings in the figure
 COMPARED = 20  # runs in one comparison by az.compare

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec
 from pyrobbb.likelihoods import Likelihood

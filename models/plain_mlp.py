@@ -8,7 +8,7 @@ from math import prod
 from torch import nn
 
 from models.mlp import perceptron
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.data.dataset import Spec
 
 
@@ -22,7 +22,7 @@ def plain_mlp(
 ) -> nn.Sequential:
     """A perceptron for the data's `spec`, with dropout before every layer but the first.
 
-    It starts where a Bayesian one with `guides.initial.kaiming` does: weights from N(0, 2 / fan-in),
+    It starts where a Bayesian one with `pyrobbb.initializers.kaiming` does: weights from N(0, 2 / fan-in),
     biases 0, so that what differs in the end differs by the training.
 
     Args:

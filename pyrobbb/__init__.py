@@ -1,6 +1,7 @@
 """Bayes by Backprop (Blundell et al. 2015) as probabilistic programs in Pyro.
 
-The names below are loaded when first used, so that `pyrobbb.arviz_io` works where there is no torch.
+The names below are loaded when first used, so that `pyrobbb.evaluation.arviz_io` works where there is no
+torch.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
-    from pyrobbb.inference import Training, fit
+    from pyrobbb.experiment import Run
     from pyrobbb.posterior import Posterior
-    from pyrobbb.run import Run
+    from pyrobbb.training.trainer import Training, fit
 
 _HOME = {
     "BayesianNetwork": "pyrobbb.bnn",
     "Posterior": "pyrobbb.posterior",
-    "Run": "pyrobbb.run",
-    "Training": "pyrobbb.inference",
-    "fit": "pyrobbb.inference",
+    "Run": "pyrobbb.experiment",
+    "Training": "pyrobbb.training.trainer",
+    "fit": "pyrobbb.training.trainer",
 }
 
 __all__ = ["BayesianNetwork", "Posterior", "Run", "Training", "__version__", "fit"]

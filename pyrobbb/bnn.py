@@ -14,10 +14,10 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pyrobbb import checks
-from pyrobbb.isolation import unique_name
+from pyrobbb._support import checks
+from pyrobbb._support.memory import out_of_memory
+from pyrobbb._support.random_state import unique_name
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.memory import out_of_memory
 from pyrobbb.priors import Prior
 
 Weights = dict[str, Tensor]  # a value for each site

@@ -13,7 +13,7 @@ from pyro.distributions import TorchDistribution, constraints
 from pyro.nn import PyroModule, PyroParam
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.data.dataset import Task
 
 

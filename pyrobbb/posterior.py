@@ -13,14 +13,14 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
-from pyrobbb import checks
-from pyrobbb.admission import check_finite, check_kinds, first_output
-from pyrobbb.blocks import Block, is_large
+from pyrobbb._support import checks
+from pyrobbb._support.chunking import Block, is_large
+from pyrobbb._support.data_checks import check_finite, check_kinds, first_output
+from pyrobbb._support.random_state import isolated
+from pyrobbb._support.site_checks import on_real_line
 from pyrobbb.bnn import BayesianNetwork, Weights, evaluating
-from pyrobbb.isolation import isolated
-from pyrobbb.prediction import Batches, ClassPrediction, ValuePrediction, predict_classes, predict_values
-from pyrobbb.sites import on_real_line
-from pyrobbb.sparse import network_with
+from pyrobbb.compression.sparse import network_with
+from pyrobbb.predictive import Batches, ClassPrediction, ValuePrediction, predict_classes, predict_values
 
 
 class Posterior:
@@ -68,7 +68,7 @@ class Posterior:
         It is a module of the kind that the model was made of, independent of this posterior, to be kept,
         called with any inputs, saved or exported.
         """
-        weights = self._draw(checks.count("draw", draw, least=0), chain, seed)
+        weights = self._draw(checks.count("draw", draw, minimum=0), chain, seed)
         return network_with(self.chains[chain][0], weights)  # _draw has checked the chain
 
     def mean_weights(self, chain: int = 0) -> Weights:
@@ -76,7 +76,7 @@ class Posterior:
         return moments(self._fitted(chain))[0]
 
     def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
-        if checks.count("chain", chain, least=0) >= len(self.chains):
+        if checks.count("chain", chain, minimum=0) >= len(self.chains):
             raise ValueError(f"chain must be less than {len(self.chains)}, the number of chains, got {chain}")
         return _fitted(self.chains[chain])
 

@@ -18,7 +18,7 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.distributions import ScaleMixtureNormal
 
 

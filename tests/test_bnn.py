@@ -11,16 +11,17 @@ from typing import Any
 import pyro
 import pytest
 import torch
-from engine_fakes import classes, network, normal, values
 from pyro import poutine
 from pyro.infer import MCMC, NUTS, Predictive
 from torch import Tensor, nn
 
-from guides.mean_field import MeanFieldNormal
-from pyrobbb import Posterior, Training, checkpoint, likelihoods, priors
+from engine_fakes import classes, network, normal, values
+from pyrobbb import Posterior, Training, likelihoods, priors
+from pyrobbb._support import checkpoint
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.isolation import isolated
-from pyrobbb.sparse import network_with
+from pyrobbb.compression.sparse import network_with
+from pyrobbb.mean_field import MeanFieldNormal
 
 PRIOR, GAUSS = priors.Normal(), likelihoods.Normal(scale=0.5)
 

@@ -13,22 +13,23 @@ from typing import Any
 
 import pytest
 import torch
-from engine_fakes import classes, network, values
 from pyro.infer import autoguide
 from torch import nn
 
-from guides.initial import kaiming
-from guides.initial import network as from_network
-from guides.mean_field import MeanFieldNormal
+from engine_fakes import classes, network, values
 from models.convnet import convnet
 from models.linear import linear
 from models.mlp import mlp
-from pyrobbb import kl, likelihoods, priors
+from pyrobbb import kl_weights as kl
+from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.inference import Training
+from pyrobbb.initializers import kaiming
+from pyrobbb.initializers import network as from_network
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
-from pyrobbb.prediction import ClassPrediction, ValuePrediction
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
+from pyrobbb.training.trainer import Training
 
 PRIORS: dict[str, priors.Prior] = {
     "mixture": priors.ScaleMixture(),
@@ -53,7 +54,7 @@ LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
     "learnt_normal": likelihoods.Normal(learn_scale=True),
     "heteroscedastic": likelihoods.HeteroscedasticNormal(),
 }
-SHARES: dict[str, kl.Share] = {
+SHARES: dict[str, kl.KLWeight] = {
     "uniform": kl.Uniform(),
     "geometric": kl.Geometric(),
     "warm_up": kl.WarmUp(epochs=2),

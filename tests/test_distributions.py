@@ -10,12 +10,12 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from engine_fakes import law
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 from torch import Tensor
 
+from engine_fakes import law
 from pyrobbb.distributions import ScaleMixtureNormal
 
 E = math.exp

@@ -8,12 +8,12 @@ from typing import Any
 import pyro
 import pytest
 import torch
-from engine_fakes import normal
 from scipy import stats
 from torch import Tensor
 
+from engine_fakes import normal
 from pyrobbb import likelihoods
-from pyrobbb.isolation import isolated
+from pyrobbb._support.random_state import isolated
 
 LABELS = torch.tensor([0, 2, 1, 2, 0])
 

@@ -7,25 +7,25 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from engine_fakes import law, network, normal
 from hypothesis import given
 from hypothesis import strategies as st
 from pyro.distributions import LogNormal
 from pyro.infer import autoguide
 from torch import Tensor, nn
 
-from guides.initial import Constant, Normal
-from guides.mean_field import MeanFieldNormal
+from engine_fakes import law, network, normal
+from paths import ROOT
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.isolation import isolated
+from pyrobbb.initializers import Constant, Normal
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior, moments
-from pyrobbb.prediction import ClassPrediction, ValuePrediction
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
 
 def set_up(model: BayesianNetwork, guide: nn.Module, features: int = 3) -> tuple[BayesianNetwork, Any]:
@@ -371,7 +371,7 @@ def test_a_guide_that_was_never_fitted(make: Callable[[Any], nn.Module]) -> None
 MEASURE = """
 import resource, sys, torch
 from torch import nn
-from guides.mean_field import MeanFieldNormal
+from pyrobbb.mean_field import MeanFieldNormal
 from models.{kind} import {kind}
 from pyrobbb import likelihoods, priors
 from pyrobbb.data.dataset import Spec
@@ -395,7 +395,7 @@ def extra(**what: Any) -> float:
     """Peak memory, in MB, that a prediction adds, measured in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-c", MEASURE.format(**what)],
-        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True,
+        cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return float(result.stdout)
 

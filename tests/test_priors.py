@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from engine_fakes import normal
 from scipy import stats
 
+from engine_fakes import normal
 from pyrobbb import priors
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bandits.replay import Replay
 
@@ -64,9 +64,9 @@ class Agent(ABC):
         self.learner, self.seeds = learner, list(seeds)
         self.features, self.actions = checks.count("features", features), checks.count("actions", actions)
         self.batch_size = checks.count("batch_size", batch_size)
-        self.updates = checks.count("updates", updates, least=0)
+        self.updates = checks.count("updates", updates, minimum=0)
         self.every = checks.count("every", every)
-        self.pulls = checks.count("pulls", pulls, least=0)
+        self.pulls = checks.count("pulls", pulls, minimum=0)
         self.kl_over = checks.one_of("kl_over", kl_over, KL_OVER)
         self.replay = Replay(learner.runs, features + actions, capacity)
         self.randoms = [torch.Generator().manual_seed(seed) for seed in seeds]

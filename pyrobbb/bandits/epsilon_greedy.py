@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.bandits.agent import Agent
 
 

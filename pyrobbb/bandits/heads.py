@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 
 
 class HeadPerAction(nn.Module):

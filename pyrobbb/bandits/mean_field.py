@@ -22,7 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.fast_math import cos_sin
+from pyrobbb.accelerated.fused_kl import laws
+from pyrobbb.accelerated.rng import threefry
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bandits.stacked import (
     adam,
@@ -35,10 +39,6 @@ from pyrobbb.bandits.stacked import (
     prepared,
 )
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.fast.cheap import cos_sin
-from pyrobbb.fast.kl import laws
-from pyrobbb.fast.noise import threefry
-from pyrobbb.isolation import isolated
 
 
 class StackedMeanField(Learner):

@@ -10,10 +10,11 @@ from time import monotonic, process_time
 import torch
 from torch import Tensor
 
-from pyrobbb import checkpoint, checks, made_with
+from pyrobbb._support import checkpoint, checks
+from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
-from pyrobbb.interrupt import Interrupt
+from pyrobbb.training import compatibility as made_with
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bandits.stacked import (
     adam,

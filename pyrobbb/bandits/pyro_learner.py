@@ -10,11 +10,11 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
+from pyrobbb._support.optim import MakeOptimizer, named_parameters, parameter_groups
+from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bnn import BayesianNetwork, evaluating
-from pyrobbb.elbo import ReferenceStep
-from pyrobbb.isolation import isolated, random_state, set_random_state
-from pyrobbb.optim import MakeOptimizer, named_parameters, parameter_groups
+from pyrobbb.svi import ReferenceStep
 
 
 class PyroLearner(Learner):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 
 
 class Replay:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pyrobbb.fast.record import CannotCompileError, Program, compile, record
-from pyrobbb.isolation import isolated
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.compile import CannotCompileError, Program, compile, record
 from pyrobbb.likelihoods import Likelihood
 
 Call = Callable[[dict[str, Tensor], Tensor], Tensor]

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.bandits.agent import Agent
 
 

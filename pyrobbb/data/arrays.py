@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 
 ArrayLike = Tensor | npt.NDArray[Any] | Sequence[Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyrobbb import checks
+from pyrobbb._support import checks
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.data.dataset import Dataset
 
@@ -27,7 +27,7 @@ class ToyPoints:
     test: int = 101
 
     def __post_init__(self) -> None:
-        checks.count("test", self.test, least=0)
+        checks.count("test", self.test, minimum=0)
 
     def truth(self, x: Tensor) -> Tensor:
         """The curve itself."""
@@ -72,9 +72,9 @@ class PaperCurve:
         checks.number("low", self.low)
         if checks.number("high", self.high) <= self.low:
             raise ValueError(f"high must be greater than low, got low={self.low!r} and high={self.high!r}")
-        checks.count("validation", self.validation, least=0)
-        checks.count("test", self.test, least=0)
-        checks.count("seed", self.seed, least=0)
+        checks.count("validation", self.validation, minimum=0)
+        checks.count("test", self.test, minimum=0)
+        checks.count("seed", self.seed, minimum=0)
         checks.between("seed", self.seed, 0, 2**63 - 1)
 
     def value(self, x: Tensor, noise: Tensor) -> Tensor:

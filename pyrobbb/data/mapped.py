@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyrobbb import checks
-from pyrobbb.data import idx
+from pyrobbb._support import checks
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
+from pyrobbb.data.images import idx
 
 Array = np.ndarray[Any, Any]
 BLOCK = 2**24  # bytes of a file that are looked at together
@@ -105,7 +105,7 @@ class OnDisk:
     def __post_init__(self) -> None:
         checks.one_of("task", self.task, get_args(Task))
         checks.positive("scale", self.scale)
-        checks.count("validation", self.validation, least=0)
+        checks.count("validation", self.validation, minimum=0)
         if self.classes is not None:
             checks.count("classes", self.classes)
         if (self.test_x is None) != (self.test_y is None):

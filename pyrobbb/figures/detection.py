@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from pyrobbb.detection import auroc, roc_curve
+from pyrobbb.evaluation.ood import auroc, roc_curve
 from pyrobbb.figures.style import BLUE, CHAINS, GREY, ORANGE, caption, label, new_figure, styled
 
 

@@ -1,0 +1,136 @@
+"""From YAML to a `Run`: composed and instantiated once, with one clear message for what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from typing import Any
+
+import hydra.utils
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pyrobbb.experiment import Run
+
+NOT_OF_THE_RUN = ("experiment", "name", "published", "folder")
+# where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
+FREE_TO_CHANGE = (
+    "folder",
+    "published",
+    "device",
+    "checkpoint_seconds",
+    "data.root",
+    "together",
+    "threads",
+    "arms",
+)
+KNOWN = {field.name for field in fields(Run)}
+REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
+
+
+class ConfigError(ValueError):
+    """A configuration that makes no run; the message names the key."""
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The exception with which a chain of them began."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def innermost(error: BaseException) -> str:
+    """The first cause of an exception, on one line."""
+    return " ".join(str(first_cause(error)).split())
+
+
+def register_resolvers() -> None:
+    """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder."""
+    OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
+    OmegaConf.register_new_resolver("half", lambda x: max(1, int(x) // 2), replace=True)
+    OmegaConf.register_new_resolver("changes", _changes, replace=True)
+
+
+def _changes() -> str:
+    if not HydraConfig.initialized():
+        return "default"
+    return changes(str(o) for o in HydraConfig.get().overrides.task) or "default"
+
+
+def key_of(override: str) -> str:
+    """`optim.lr` of `optim.lr=0.1`, with or without Hydra's `+` or `~`."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def changes(overrides: Iterable[str]) -> str:
+    """What `key=value` words change, as the name of a folder; nothing where they change no result."""
+    kept = [o.lstrip("+") for o in overrides if key_of(o) not in (*NOT_OF_THE_RUN, *FREE_TO_CHANGE)]
+    return ",".join(sorted(kept)).replace("/", "_").replace(" ", "")
+
+
+def build(config: DictConfig) -> Run:
+    """Instantiate every component and check that they fit together, before any data is loaded.
+
+    Raises:
+        ConfigError: With the key that is wrong, and why.
+    """
+    parts: dict[str, Any] = {}
+    for key in config:
+        if key in NOT_OF_THE_RUN:
+            continue
+        try:
+            parts[str(key)] = component(str(key), config[key])
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{key!s}: {innermost(error)}") from error
+    strange, missing = sorted(parts.keys() - KNOWN), sorted(REQUIRED - parts.keys())
+    if strange:
+        raise ConfigError(f"{strange[0]}: a run has no such key; it has {', '.join(sorted(KNOWN))}")
+    if missing:
+        raise ConfigError(f"{missing[0]}: the configuration lacks this key; is `run` among its defaults?")
+    try:
+        return Run(**parts)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def component(key: str, part: Any) -> Any:
+    """What a part of a configuration names with `_target_`; without it, the plain values.
+
+    Raises:
+        ConfigError: If it cannot be made; names `key`.
+    """
+    if not isinstance(part, dict | DictConfig) or "_target_" not in part:
+        return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+    try:
+        made = hydra.utils.instantiate(part, _convert_="all")
+    except InstantiationException as error:
+        raise ConfigError(_explain(key, error)) from error
+    _check_partial(key, made)
+    return made
+
+
+def _explain(key: str, error: Exception) -> str:
+    full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
+    cause = first_cause(error)
+    reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    where = f"{key}.{full}" if full and full != key else key
+    return f"{where}: {reason}"
+
+
+def _check_partial(key: str, part: Any) -> None:
+    """A misspelt option of a factory shows only when it is called; look now, and say what it takes."""
+    make, given = getattr(part, "func", None), getattr(part, "keywords", {})
+    if make is None:
+        return
+    signature = inspect.signature(make)
+    try:
+        signature.bind_partial(**given)
+    except TypeError as error:
+        options = [p.name for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
+        raise ConfigError(
+            f"{key}: {getattr(make, '__name__', make)} {error}; it takes {', '.join(options)}"
+        ) from error

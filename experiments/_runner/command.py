@@ -1,0 +1,102 @@
+"""The command line of an experiment: `python -m experiments.NAME [key=value ...]`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments._runner.build import ConfigError, changes, key_of
+from pyrobbb.training.trainer import NonFiniteLossError
+
+T = TypeVar("T")
+LONGEST = 200  # bytes of a folder's name; most file systems take 255
+FOLDER = """\
+folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
+change; the same command again goes on where it stopped."""
+
+
+def some(key: str, values: Sequence[object]) -> None:
+    """ConfigError if a list is empty of which the experiment needs at least one."""
+    if not values:
+        raise ConfigError(f"{key}: must name at least one, got []")
+
+
+def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
+    """An experiment's own settings, changed by `key=value`, and the other arguments, for its runs.
+
+    Raises:
+        ConfigError: A value of another type, or an empty list.
+    """
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    own = [a for a in arguments if key_of(a) in known]
+    try:
+        chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(" ".join(str(error).split())[:200]) from error
+    assert isinstance(chosen, kind)
+    for key in map(key_of, own):
+        if isinstance(value := getattr(chosen, key), list):
+            some(key, value)
+    return chosen, [a for a in arguments if a not in own]
+
+
+def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) -> tuple[Path, list[str]]:
+    """The folder for an experiment's results, and the arguments that do not say it.
+
+    It is the last `folder=F`; else `default`, followed by what the other arguments change, those with the
+    keys `shared` apart.
+    """
+    words = [a for a in arguments if a.startswith("folder=")]
+    rest = [a for a in arguments if a not in words]
+    if not words:
+        name = changes(a for a in rest if key_of(a) not in shared)
+        if len(name.encode()) > LONGEST:
+            raise ConfigError("folder: so many changes make no folder's name; say folder=runs/mine")
+        return Path(f"{default},{name}" if name else default), rest  # no folder of `experiments.run`'s
+    folder = words[-1].partition("=")[2]
+    if not folder:
+        raise ConfigError("folder: it has no name; write folder=runs/mine")
+    return Path(folder), rest
+
+
+def part_of(asked: object, whole: object, keys: Sequence[str]) -> str:
+    """`rows=sgd+mixture,seeds=1`: how a part of a study differs from the whole in `keys`, as a folder's name.
+
+    Tables and figures of a part go there, so that those of the whole stay; the fits themselves are shared.
+    """
+    lists = {key: (list(getattr(asked, key)), list(getattr(whole, key))) for key in keys}
+    return ",".join(f"{key}={'+'.join(map(str, own))}" for key, (own, every) in lists.items() if own != every)
+
+
+def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
+    """ConfigError for a key that the experiment sets itself, for the user's value would go unheard."""
+    for argument in arguments:
+        key = key_of(argument)
+        if any(key == own or key.startswith(f"{own}.") for own in keys):
+            raise ConfigError(f"{key}: this experiment sets it itself; {instead}")
+
+
+def command(main: Callable[[list[str]], object], doc: str | None) -> None:
+    """Run `main` on the `key=value` words given; one line for bad input, and `doc` for `--help`."""
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        print(f"{inspect.cleandoc(doc or '')}\n\n{FOLDER}")
+        return
+    try:
+        for argument in arguments:
+            if argument.startswith("-") or "=" not in argument:
+                raise ConfigError(f"{argument!r} is no key=value, such as folder=runs/mine; see --help")
+        main(arguments)
+    except (ValueError, NonFiniteLossError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on where it stopped", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,51 @@
+"""Declared runs inside a larger experiment: compose one by name, fit it, get its posterior back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments._runner import schema
+from experiments._runner.build import ConfigError, build, innermost, register_resolvers
+from experiments._runner.folder import claimed
+from pyrobbb.experiment import Result
+from pyrobbb.training.progress import Progress
+
+
+def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | str) -> DictConfig:
+    """The configuration of `experiment=experiment` with `key=value` overrides and results in `folder`.
+
+    Raises:
+        ConfigError: An unknown key or component.
+    """
+    config = declared("run", [f"experiment={experiment}", *overrides])
+    config.folder = str(folder)
+    return config
+
+
+def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """The declaration `name`.yaml of this folder with `key=value` overrides.
+
+    Raises:
+        ConfigError: An unknown key or component.
+    """
+    register_resolvers()
+    schema.register()
+    with initialize_config_dir(str(Path(__file__).parent.parent.resolve()), version_base="1.3"):
+        try:
+            return hydra_compose(name, list(overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(innermost(error)) from error
+
+
+def fitted(config: DictConfig, progress: Progress | None = None) -> Result:
+    """Fit the run in its folder, or go on with it; a finished one is read back from its checkpoints."""
+    run = build(config)
+    with claimed(config) as folder:
+        return run.execute(folder, progress)

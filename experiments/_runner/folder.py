@@ -1,0 +1,140 @@
+"""One folder per run: its configuration, and whether what lies there may be gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from experiments._runner.build import FREE_TO_CHANGE, ConfigError
+from experiments._runner.moved import up_to_date
+from pyrobbb._support.files import make_folder, write_text
+
+AGAIN = "remove it, and the same command makes it again"
+RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
+
+
+def claim(config: DictConfig) -> Path:
+    """Make the run's folder and write `config.yaml`, or check that the one there is the same.
+
+    Raises:
+        ConfigError: If the folder holds a run with another configuration, or cannot be written.
+    """
+    if not config.folder:
+        raise ConfigError("folder: must name a folder, got nothing")
+    folder = Path(config.folder)
+    changed = differences(config)
+    if changed:
+        raise ConfigError(
+            f"folder: {folder} holds a run with another configuration ({'; '.join(changed[:4])}); "
+            f"give this one another folder=..., or remove that one"
+        )
+    path = folder / "config.yaml"
+    if path.exists():
+        return folder
+    left = sorted(found.name for pattern in RESULTS for found in folder.glob(pattern))
+    if left:
+        raise ConfigError(
+            f"folder: {folder} holds {left[0]} without the config.yaml that says of which run; give this one "
+            f"another folder=..., or remove that one"
+        )
+    try:
+        make_folder(folder)
+        write_text(path, yaml.safe_dump(OmegaConf.to_container(config, resolve=True), sort_keys=False))
+    except OSError as error:
+        reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
+        raise ConfigError(f"folder: {reason}") from error
+    return folder
+
+
+@contextmanager
+def claimed(config: DictConfig) -> Iterator[Path]:
+    """The run's folder, claimed; left as it was if the body fails before a result lies there."""
+    folder = Path(config.folder) if config.folder else None
+    made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
+    new = folder is not None and not (folder / "config.yaml").exists()
+    folder = claim(config)
+    try:
+        yield folder
+    except BaseException:
+        if new and not any(found for pattern in RESULTS for found in folder.glob(pattern)):
+            for name in ("config.yaml", ".lock", *(found.name for found in folder.glob(".chain-*.lock"))):
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # something else lies in them
+                for empty in made:
+                    empty.rmdir()
+        raise
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of a `config.yaml`, as plain values.
+
+    Raises:
+        ConfigError: If it is not there, is no YAML, holds Python objects, or is no mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        reason = f"{path.parent} is no run folder, for it has no {path.name}"
+        raise ConfigError(f"folder: {reason}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no configuration: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is no configuration")
+    current: dict[str, Any] = up_to_date(content)
+    return current
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a run left in a `.json` file; nothing if it is not there.
+
+    Raises:
+        ConfigError: If it is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged ({error}); {AGAIN}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is damaged (no values by name); {AGAIN}")
+    return content
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """The numbers of a finished run.
+
+    Raises:
+        ConfigError: If `metrics.json` is missing or damaged.
+    """
+    found = read_json(folder / "metrics.json")
+    if not found:
+        raise ConfigError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
+    return found
+
+
+def differences(config: DictConfig) -> list[str]:
+    """The keys in which a run that lies in the folder already differs, as `key: there -> here`."""
+    path = Path(config.folder) / "config.yaml"
+    if not path.exists():
+        return []
+    before = flat(read_config(path))
+    now = flat(OmegaConf.to_container(config, resolve=True))
+    return [
+        f"{key}: {before.get(key, 'absent')} -> {now.get(key, 'absent')}"
+        for key in sorted(before.keys() | now.keys())
+        if key not in FREE_TO_CHANGE and before.get(key) != now.get(key)
+    ]
+
+
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A tree of dictionaries as one, `{"prior.sigma": 1.0}`."""
+    if not isinstance(tree, dict):
+        return {prefix.rstrip("."): tree}
+    return {k: v for name, part in tree.items() for k, v in flat(part, f"{prefix}{name}.").items()}

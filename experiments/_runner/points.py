@@ -1,0 +1,153 @@
+"""A study of many fits: each point is a configuration with a folder of its own, fitted once and found again.
+
+A study is a module `experiments/NAME.py`, run as `python -m experiments.NAME [key=value ...]`. It lists its
+points as the overrides that `python -m experiments.run` would take, and what to measure of each fit. A point
+that is finished is read back, one that was interrupted goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments._runner.build import ConfigError, build, component
+from experiments._runner.folder import claimed, read_json
+from pyrobbb._support import checkpoint
+from pyrobbb._support.device import best_device
+from pyrobbb._support.files import locked, write_text
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.experiment import Run
+from pyrobbb.posterior import Posterior
+from pyrobbb.training.history import Epoch
+from pyrobbb.training.progress import Progress, Silent
+from pyrobbb.training.trainer import NonFiniteLossError, Training
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained point: what a study measures."""
+
+    run: Run
+    data: Dataset
+    posterior: Posterior
+    history: list[Epoch]
+
+
+def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> DictConfig:
+    """`config` with other values (keys such as `prior.pi`) and another folder; much faster than composing.
+
+    Raises:
+        ConfigError: A key that the configuration lacks.
+    """
+    new = deepcopy(config)
+    for key, value in values.items():
+        try:
+            OmegaConf.update(new, key, value)
+        except OmegaConfBaseException as error:
+            raise ConfigError(" ".join(str(error).split())[:200]) from error
+    new.folder = str(folder)
+    return new
+
+
+def fit_point(
+    config: DictConfig,
+    measure: Callable[[Fitted], Result],
+    *,
+    progress: Progress | None = None,
+    keep: bool = False,
+    prepare: Callable[[Training], None] = lambda training: None,
+) -> Result:
+    """Fit one point and measure it, or read what was measured before.
+
+    A free energy that becomes infinite or NaN is a result too: the key `stopped` holds the message, and
+    `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's steps) say where.
+
+    Args:
+        config: From `configure`, with a `folder` of the point's own.
+        measure: Numbers, words and lists from the fit, for `result.json`.
+        progress: Who is told how it goes.
+        keep: Leave the checkpoint beside the result.
+        prepare: Changes the training before it begins, or goes on.
+    """
+    run = build(config)
+    if run.chains > 1:
+        raise ConfigError(f"chains: each point of this experiment is one training, got {run.chains}")
+    with claimed(config) as folder:
+        found = read_json(folder / "result.json")
+        return found or _fit(run, config, measure, progress, keep, prepare)
+
+
+def _fit(
+    run: Run,
+    config: DictConfig,
+    measure: Callable[[Fitted], Result],
+    progress: Progress | None,
+    keep: bool,
+    prepare: Callable[[Training], None],
+) -> Result:
+    folder = Path(config.folder)
+    with locked(folder):
+        data = load(config.data).to(best_device(run.device))
+        training = run.training(data, folder=folder, progress=progress)
+        prepare(training)
+        training.resume()
+        result: Result = {}
+        try:
+            training.run()
+        except NonFiniteLossError as error:
+            result = {
+                "stopped": str(error),
+                "stopped_epoch": training.epoch + 1,
+                "stopped_step": training.batch + 1,
+                "stopped_share": (training.batch + 1) / training.M,
+            }
+        else:
+            posterior = Posterior([(training.model, training.guide)])
+            result = measure(Fitted(run, data, posterior, training.history.rows))
+        rows = training.history.rows
+        result |= {
+            "seconds": training.history.train_seconds,
+            "epochs": [row.epoch for row in rows],
+            "validation_errors": [row.validation_error for row in rows],
+            "free_energies": [row.free_energy for row in rows],
+        }
+        write_text(folder / "result.json", json.dumps(result, indent=1) + "\n")
+        if not keep:
+            checkpoint.remove(folder / "chain-0.pt")
+    return result
+
+
+def fit_points(
+    points: Mapping[str, DictConfig], measure: Callable[[Fitted], Result], words: Callable[[Result], str]
+) -> dict[str, Result]:
+    """Fit one point after another, with a line for each: its name, `words` on its result, its time."""
+    results = {}
+    for i, (name, config) in enumerate(points.items(), 1):
+        began = perf_counter()
+        results[name] = fit_point(config, measure, progress=Silent())
+        stopped = "stopped" in results[name]
+        said = f"not finite in epoch {results[name]['stopped_epoch']}" if stopped else words(results[name])
+        print(f"[{i}/{len(points)}] {name}: {said} ({perf_counter() - began:.0f} s)", flush=True)
+    return results
+
+
+def load(config: DictConfig) -> Dataset:
+    """The data that a configuration names; points that share them share the tensors."""
+    return _load(json.dumps(OmegaConf.to_container(config, resolve=True), sort_keys=True))
+
+
+@lru_cache(maxsize=2)
+def _load(config: str) -> Dataset:
+    data: Dataset = component("data", json.loads(config)).load()
+    return data

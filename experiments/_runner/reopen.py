@@ -1,0 +1,73 @@
+"""A finished run folder, opened again: its posterior and its data, from `config.yaml` and the checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from experiments._runner.build import ConfigError, build, register_resolvers
+from experiments._runner.folder import read_config
+from experiments._runner.trust import check_trusted
+from pyrobbb._support import checkpoint
+from pyrobbb._support.device import best_device
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.experiment import Run
+from pyrobbb.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """What a run folder holds."""
+
+    folder: Path
+    run: Run
+    data: Dataset
+    posterior: Posterior
+    epoch: int  # of the checkpoint; run.epochs if the run is finished
+
+
+def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = False) -> Reopened:
+    """Load the data that the folder's configuration names, and the posterior as its checkpoints left it.
+
+    Args:
+        folder: With `config.yaml` and `chain-0.pt`, `chain-1.pt`, ... as `experiments.run` leaves them.
+        data: The data, if they are already at hand.
+        trust: Call what `config.yaml` names, whatever it is; otherwise only parts of this library.
+
+    Raises:
+        ConfigError: If there is no such folder or configuration, or it names what is not trusted.
+        CheckpointError: If a checkpoint is missing, damaged, or of another network.
+    """
+    folder = Path(folder)
+    path = folder / "config.yaml"
+    register_resolvers()
+    content = read_config(path)
+    if not trust:
+        check_trusted(content, path)
+    if "network" in content:
+        raise ConfigError(f"folder: {folder} is of a plain network, which has no posterior")
+    config = OmegaConf.create(content)
+    run = build(config)
+    device = best_device(run.device)
+    data = (data or run.data.load()).to(device)
+    first = data.train.head(1)
+    chains, epoch = [], run.epochs
+    for chain in range(run.chains):
+        file = folder / f"chain-{chain}.pt"
+        found = checkpoint.load_newest(file, device)
+        if found is None:
+            raise checkpoint.CheckpointError(f"{file} does not exist")
+        state, file = found
+        with isolated(run.seed + chain, device=device):
+            model = run.model(data.spec, run.prior, run.likelihood).to(device)
+            guide = run.guide(model)
+            guide(first.x, first.y)  # guides make their parameters at the first call
+            guide.to(device)
+        checkpoint.load_module(model, state["model"], "model", file)
+        checkpoint.load_module(guide, state["guide"], "guide", file)
+        epoch = min(epoch, int(state["epoch"]))
+        chains.append((model, guide))
+    return Reopened(folder, run, data, Posterior(chains), epoch)

@@ -1,0 +1,141 @@
+"""The runs beneath a folder: what each was asked for and what came of it. Data are read, no code is run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from experiments._runner.build import FREE_TO_CHANGE
+from experiments._runner.folder import flat, read_config, read_json
+from experiments._runner.sweep import ERROR, objective
+from pyrobbb.training import history
+
+OF_A_RUN = {"data", "model", "prior", "likelihood", "guide", "optim", "seed"}
+TARGET = "_target_"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run: `error` says why it has no metrics, and `failed` that it will not get them by waiting."""
+
+    folder: Path
+    config: dict[str, Any]  # flat, {"prior.sigma": 1.0}
+    metrics: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    failed: bool = False
+
+    @property
+    def state(self) -> str:
+        """`finished`, `failed` or `unfinished`."""
+        return "finished" if self.metrics else "failed" if self.failed else "unfinished"
+
+    @property
+    def measure(self) -> str:
+        """What it is judged by, with the unit."""
+        return objective(self.metrics)[0]
+
+    @property
+    def value(self) -> float:
+        """That number."""
+        return objective(self.metrics)[1]
+
+    @property
+    def setting(self) -> str:
+        """The configuration but for the seed: runs with the same setting differ only by it."""
+        kept = {k: v for k, v in self.config.items() if k not in ("seed", *FREE_TO_CHANGE)}
+        return json.dumps(kept, sort_keys=True, default=str)
+
+
+def find(root: Path) -> list[RunFolder]:
+    """Every run beneath `root`, finished or not.
+
+    Raises:
+        ValueError: If there is no such folder, or no run in it.
+    """
+    if not root.is_dir():
+        raise ValueError(f"{root} is no folder")
+    folders = sorted({path.parent for name in ("config.yaml", ERROR) for path in root.rglob(name)})
+    found = [run for run in map(_read, folders) if run is not None]
+    if not found:
+        raise ValueError(
+            f"{root} holds no runs; a run's folder is one with the config.yaml and metrics.json that "
+            f"`python -m experiments.run` leaves"
+        )
+    return found
+
+
+def _read(folder: Path) -> RunFolder | None:
+    """The run in `folder`; None if what lies there is no run (a study's point, a bandit)."""
+    try:
+        left = read_json(folder / ERROR)
+        path = folder / "config.yaml"
+        asked = read_config(path) if path.exists() else left.get("config", {})
+        if not isinstance(asked, dict) or (folder / "result.json").exists():
+            return None
+        if not asked.keys() >= OF_A_RUN and "error" not in left:
+            return None
+        metrics = read_json(folder / "metrics.json")
+        if metrics:
+            _check_numbers(metrics)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return RunFolder(folder, {}, error=f"cannot be read ({' '.join(str(error).split())})", failed=True)
+    config = flat(asked)
+    if metrics:
+        return RunFolder(folder, config, metrics)
+    if "error" in left:
+        return RunFolder(folder, config, error=str(left["error"]), failed=True)
+    return RunFolder(folder, config, error=f"after epoch {_epoch(folder)} of {config.get('epochs')}")
+
+
+def _check_numbers(metrics: dict[str, Any]) -> None:
+    """ValueError unless what the table shows of a run is a finite number."""
+    name, value = objective(metrics)
+    shown = {name: value, "train_seconds": metrics.get("train_seconds", 0.0)}
+    shown["validation nll"] = metrics.get("validation", {}).get("nll", 0.0)
+    for what, number in shown.items():
+        if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+            raise ValueError(f"{what} is {number!r}, no finite number")
+
+
+def _epoch(folder: Path) -> int:
+    try:
+        return max((row.epoch for row in history.read(folder / "history.csv")), default=0)
+    except (OSError, ValueError):
+        return 0
+
+
+def varied(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The keys that tell configurations apart: those in which two with the same enclosing components differ.
+
+    So of `prior=normal` beside `prior=laplace` it is `prior._target_`, and not each one's own options.
+    """
+    keys = sorted({key for config in configs for key in config} - {"seed", *FREE_TO_CHANGE})
+    found = []
+    for key in keys:
+        components = [
+            k for k in keys if k.endswith(TARGET) and k != key and key.startswith(k.removesuffix(TARGET))
+        ]
+        first: dict[tuple[Any, ...], Any] = {}
+        for config in configs:
+            kind = tuple(config.get(component) for component in components)
+            if first.setdefault(kind, config.get(key)) != config.get(key):
+                found.append(key)
+                break
+    return found
+
+
+def label(config: dict[str, Any], keys: Sequence[str]) -> str:
+    """`prior=Normal optim.lr=0.01`, of the keys that the configuration has."""
+    words = []
+    for key in keys:
+        if key in config:
+            value = config[key]
+            short = f"{value:.4g}" if isinstance(value, float) else str(value).replace(" ", "")
+            if key.endswith(TARGET):
+                key, short = key.removesuffix(f".{TARGET}"), str(value).rpartition(".")[2]
+            words.append(f"{key}={short}")
+    return " ".join(words) or "default"

@@ -1,0 +1,117 @@
+"""What `-m` adds to a run: a job that fails leaves its error in its folder, the others go on, all count.
+
+Hydra's launchers start the jobs, in this process or elsewhere. What became of each comes back as a file in
+the sweep's own folder, `hydra.sweep.dir`, which a job can write wherever it can write its results.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from textwrap import shorten
+from time import perf_counter
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments._runner.build import ConfigError
+from experiments._runner.folder import differences
+from pyrobbb._support.files import write_text
+from pyrobbb.training.trainer import NonFiniteLossError
+
+ERROR = "error.json"
+WORDS = 300  # letters of an error that are printed; the file has them all
+EXPLAINED = (ConfigError, NonFiniteLossError, ValueError, OSError)  # their messages say all
+
+
+def objective(metrics: dict[str, Any]) -> tuple[str, float]:
+    """What a run is judged by, to be minimised, and its name with the unit.
+
+    The validation error in percent or root mean squared error; without a validation set the free energy.
+    Never the test set's: what chooses among runs must not have seen it.
+
+    Raises:
+        ValueError: If there is neither.
+    """
+    for key, unit in (("error", "error (%)"), ("rmse", "rmse")):
+        if key in metrics.get("validation", {}):
+            return f"validation {unit}", float(metrics["validation"][key])
+    if "free_energy" not in metrics:
+        raise ValueError("neither validation metrics nor a free energy to judge the run by")
+    return "free energy (nats per datum)", float(metrics["free_energy"])
+
+
+def in_sweep() -> bool:
+    """Whether this process runs a job of `-m`."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
+    """One job of a sweep: its objective, or infinity for one that failed, which searches then avoid.
+
+    A failure is written to `error.json` in the run's folder (message, configuration, and the traceback where
+    the message may not be enough).
+    """
+    hydra, began = HydraConfig.get(), perf_counter()
+    job: dict[str, Any] = {"folder": str(config.folder), "host": platform.node(), "process": os.getpid()}
+    said, value = "", math.inf
+    try:
+        name, value = objective(execute())
+        said = f"{name} {value:.4g}, {perf_counter() - began:.1f} s"
+    except Exception as error:  # whatever it is, the other jobs go on
+        job["error"] = " ".join(str(error).split()) or type(error).__name__
+        said = f"failed: {shorten(job['error'], WORDS)}"
+        with suppress(OSError, OmegaConfBaseException):  # a full disk: the last lines of the sweep still tell
+            _leave_error(config, error, job["error"])
+    with suppress(OSError):
+        write_text(Path(hydra.sweep.dir) / f"job-{hydra.job.num}.json", json.dumps(job) + "\n")
+    print(f"{config.folder}: {said}", flush=True)
+    return value
+
+
+def _leave_error(config: DictConfig, error: Exception, message: str) -> None:
+    """Write `error.json`, except into a folder that belongs to another run."""
+    folder = Path(config.folder)
+    if isinstance(error, BlockingIOError) or differences(config):
+        return
+    left: dict[str, Any] = {"error": message, "kind": type(error).__name__}
+    with suppress(OmegaConfBaseException):  # values that refer to what is not there
+        left["config"] = OmegaConf.to_container(config, resolve=True)
+    if not isinstance(error, EXPLAINED):
+        left["traceback"] = "".join(traceback.format_exception(error))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / ERROR, json.dumps(left, indent=1) + "\n")
+
+
+class Tally(Callback):
+    """Ends a sweep with the number of its jobs and what failed; then the exit status is 1."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse `torchrun`, whose processes would each start the whole sweep."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            print(
+                "error: -m under torchrun: each of its processes would sweep; use a launcher", file=sys.stderr
+            )
+            sys.exit(2)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Count what the jobs left in the sweep's folder."""
+        files = Path(config.hydra.sweep.dir).glob("job-*.json")
+        jobs = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+        failed = [job for job in jobs if "error" in job]
+        print(f"{len(jobs)} jobs, {len(failed)} failed")
+        for job in sorted(failed, key=lambda job: str(job["folder"])):
+            print(f"  {job['folder']}: {shorten(job['error'], WORDS)}")
+        if failed:
+            sys.exit(1)

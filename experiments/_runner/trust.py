@@ -1,0 +1,68 @@
+"""What a run folder's `config.yaml` may name: opening a folder of somebody else's runs none of their code.
+
+Hydra calls whatever a `_target_` names, `os.system` too. Here a name must be that of a class or function that
+one of the listed modules itself defines. A configuration of the user's own may name anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import isclass, isfunction
+from pathlib import Path
+from typing import Any
+
+from experiments._runner.build import ConfigError
+
+MODULES = (
+    "experiments.reproductions.controls",
+    "pyrobbb.initializers",
+    "pyrobbb.mean_field",
+    "models.convnet",
+    "experiments.reproductions.gluon_as_printed",
+    "models.linear",
+    "models.mlp",
+    "models.plain_mlp",
+    "pyro.infer.autoguide",
+    "pyro.infer.autoguide.initialization",
+    "pyrobbb.data",
+    "pyrobbb.kl_weights",
+    "pyrobbb.likelihoods",
+    "pyrobbb.priors",
+    "torch.optim",
+    "torch.optim.lr_scheduler",
+)
+
+
+def check_trusted(config: Any, path: Path) -> None:
+    """Raise ConfigError if `config`, read from `path`, names anything but parts of this library."""
+    for target in _targets(config):
+        if not _known(target):
+            raise ConfigError(
+                f"{path} names {target!r}, which is none of the parts that this library comes with, so it is "
+                f"not called; if you know who wrote the file and what this does, give --trust (trust=True)"
+            )
+
+
+def _targets(part: Any) -> Iterator[Any]:
+    if isinstance(part, dict):
+        for key, value in part.items():
+            if key == "_target_":
+                yield value
+            else:
+                yield from _targets(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _targets(value)
+    elif isinstance(part, str) and "${" in part:
+        yield part  # could become anything; what a run leaves has none
+
+
+def _known(target: Any) -> bool:
+    module, _, name = str(target).rpartition(".")
+    if not isinstance(target, str) or module not in MODULES or name.startswith("_"):
+        return False
+    found = getattr(import_module(module), name, None)
+    home = str(getattr(found, "__module__", ""))
+    package = module.removesuffix(".initialization")  # some are exported above where they are defined
+    return (isclass(found) or isfunction(found)) and (home == package or home.startswith(f"{package}."))

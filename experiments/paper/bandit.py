@@ -1,0 +1,167 @@
+"""The mushroom bandit: Thompson sampling beside epsilon-greedy, many seeds in one batch.
+
+`python -m experiments.paper.bandit [setting=paper|showdown] [key=value ...]` plays every arm, or goes on from
+its checkpoint, and writes `metrics.json`, the regret of each run (`regret.csv`) and `regret.png`.
+`report=true` plays nothing: it reads the checkpoints as they are and reports on the steps done so far.
+The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import nn
+
+from experiments._runner.build import ConfigError, component, key_of
+from experiments._runner.command import command, place, some
+from experiments._runner.compose import declared
+from experiments._runner.folder import claim, claimed
+from experiments.paper.regret import ARMS, environment, write
+from models.mlp import perceptron
+from pyrobbb._support import checks
+from pyrobbb._support.files import locked
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bandits import (
+    Agent,
+    EpsilonGreedy,
+    Games,
+    HeadPerAction,
+    Mushroom,
+    Play,
+    StackedMeanField,
+    StackedNetworks,
+    ThompsonSampling,
+)
+from pyrobbb.bnn import BayesianNetwork
+
+CONFIGS = {"paper": "bandit", "showdown": "bandit_showdown"}
+
+
+def network(config: DictConfig, mushrooms: Mushroom) -> nn.Module:
+    """(context, action) to one expected reward; initial weights as He et al., biases 0."""
+    if config.heads:
+        net: nn.Module = HeadPerAction(perceptron(mushrooms.features, config.hidden, mushrooms.actions), 2)
+    else:
+        net = perceptron(mushrooms.features + mushrooms.actions, config.hidden, 1)
+    for parameter in net.parameters():
+        nn.init.kaiming_normal_(parameter) if parameter.dim() > 1 else nn.init.zeros_(parameter)
+    return net
+
+
+def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent, list[int]]:
+    """The agent of an arm, and the seed of each of its runs.
+
+    Raises:
+        ConfigError: A component that cannot be made.
+        ValueError: A component or number that does not fit.
+    """
+    seeds = list(config.seeds)
+    options: dict[str, Any] = {
+        name: config[name] for name in ("capacity", "batch_size", "updates", "every", "pulls", "kl_over")
+    }
+    likelihood = component("likelihood", config.likelihood)
+    sizes = (mushrooms.features, mushrooms.actions)
+    if arm == "thompson":
+        with isolated(seeds[0]):
+            net = network(config, mushrooms)
+        prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
+        model = BayesianNetwork(net, prior, likelihood, config.capacity)
+        learner = StackedMeanField(
+            model,
+            [make_guide(model) for _ in seeds],
+            seeds,
+            width=sum(sizes),
+            lr=config.lr.thompson,
+            compiled=config.compiled,
+        )
+        return ThompsonSampling(learner, *sizes, seeds, draws=config.draws, **options), seeds
+    epsilons = [e for e in config.epsilons for _ in seeds]
+    seeds = seeds * len(config.epsilons)
+    nets = []
+    for seed in seeds:
+        with isolated(seed):
+            nets.append(network(config, mushrooms))
+    plain = StackedNetworks(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
+    return EpsilonGreedy(plain, *sizes, seeds, epsilon=epsilons, **options), seeds
+
+
+def play(arm: str, config: DictConfig, folder: Path) -> None:
+    """Play an arm to its end, from where its checkpoint left off."""
+    mushrooms = environment(config)
+    agent, seeds = make_agent(arm, config, mushrooms)
+    game = Play(
+        mushrooms,
+        agent,
+        config.steps,
+        seeds,
+        path=folder / f"{arm}.pt",
+        checkpoint_seconds=config.checkpoint_seconds,
+    )
+    said = monotonic()
+
+    def progress(games: Games) -> None:
+        nonlocal said
+        if monotonic() - said >= 30 or games.rounds == config.steps:
+            said = monotonic()
+            regret = games.cumulative()[:, -1]
+            print(
+                f"{arm}: step {games.rounds}/{config.steps}  expected regret {regret.mean():.0f}  "
+                f"{games.rounds * len(seeds) / games.seconds:.1f} interactions/s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    game.run(progress)
+
+
+def configuration(arguments: Sequence[str]) -> DictConfig:
+    """The declaration of a setting, changed by `key=value`.
+
+    Raises:
+        ConfigError: A setting or key that is not there.
+    """
+    setting = ["paper", *(a.partition("=")[2] for a in arguments if key_of(a) == "setting")][-1]
+    if setting not in CONFIGS:
+        raise ConfigError(f"setting must be one of {', '.join(CONFIGS)}, got {setting!r}")
+    config = declared(CONFIGS[setting], [a for a in arguments if not a.startswith("folder=")])
+    config.folder = str(place(arguments, config.folder, shared=("setting",))[0])
+    for key in ("seeds", "arms", "epsilons"):
+        some(key, config[key])
+    strange = [arm for arm in config.arms if arm not in ARMS]
+    if strange:
+        raise ConfigError(f"arms: must be some of {', '.join(ARMS)}, got {strange[0]!r}")
+    checks.count("threads", config.threads)
+    for epsilon in config.epsilons:
+        checks.between("epsilons", epsilon, 0, 1)
+    return config
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Play what has not been played, then report."""
+    config = configuration([a for a in arguments if a != "report=true"])
+    folder = Path(config.folder)
+    if "report=true" in arguments:
+        if not any((folder / f"{arm}.pt").exists() for arm in ARMS):
+            raise ConfigError(f"folder: nothing has been played in {folder} yet")
+        claim(config)
+    else:
+        before = torch.get_num_threads()
+        torch.set_num_threads(config.threads)
+        try:
+            with claimed(config), locked(folder):
+                for arm in config.arms:
+                    play(arm, config, folder)
+        finally:
+            torch.set_num_threads(before)
+    print(write(folder, config))
+    print(f"{folder}: metrics.json, regret.csv, regret.png")
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

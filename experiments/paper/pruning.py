@@ -1,0 +1,236 @@
+"""Table 2 and Fig. 4: what is left of a network when its noisiest weights are removed.
+
+`python -m experiments.paper.pruning runs/mnist/default` reads a finished run folder of any network and guide
+that has a spread, and leaves `pruning/` there: `pruning.json`, `signal_to_noise.png`, `error.png`, and the
+pruned networks of mean weights, saved sparse, as `removed-95.npz`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter1d
+from scipy.signal import find_peaks
+from torch import Tensor, nn
+
+from experiments._runner.reopen import reopen
+from experiments.paper.figures import error_by_removed
+from experiments.reproductions.controls import with_rho_zero
+from pyrobbb import figures
+from pyrobbb._support.files import write_text
+from pyrobbb.compression import pruning
+from pyrobbb.compression.sparse import network_with, save_sparse, sparse
+from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation.metrics import classification_metrics
+from pyrobbb.posterior import Posterior, moments
+from pyrobbb.predictive import ClassPrediction
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
+PAPER = {0.0: 1.24, 0.5: 1.24, 0.75: 1.24, 0.95: 1.29, 0.98: 1.39}
+OTHERS = {  # test error in percent by share removed, mean weights
+    "Gluon 400": {0.1: 2.23, 0.25: 2.21, 0.5: 2.44, 0.75: 3.98, 0.95: 27.41, 0.99: 62.47, 1.0: 90.2},
+    "saxena-mayur 400": {0.5: 1.77, 0.75: 1.76, 0.95: 2.61, 0.98: 13.8},
+    "saxena-mayur 1200": {0.5: 3.84, 0.75: 19.3, 0.95: 82.4},
+    "JINKEHE 1200": {0.0: 1.32, 0.5: 2.19, 0.75: 5.45, 0.95: 13.0, 0.98: 18.9},
+}
+ORDERS: tuple[pruning.By, ...] = ("snr", "magnitude")
+
+
+def error(posterior: Posterior, part: Split, **options: Any) -> float:
+    """Error of the predictions in percent; options are those of `Posterior.predict`."""
+    prediction = posterior.predict(part.x, part.y, **options)
+    if not isinstance(prediction, ClassPrediction):
+        raise ValueError("the run is no classification: pruning is measured by the share of wrong classes")
+    return classification_metrics(prediction.probs, part.y)["error"]
+
+
+def errors(
+    posterior: Posterior,
+    part: Split,
+    shares: Sequence[float] = SHARES,
+    *,
+    draws: int = 10,
+    biases: bool = True,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Error after removing each share, by each order, of the mean weights and averaged over draws.
+
+    `draws=0` leaves the draws out. "rho = 0" is a negative control, `with_rho_zero`, by signal-to-noise.
+    """
+    rows = []
+    for removed in shares:
+        row: dict[str, Any] = {"removed": removed}
+        for by in ORDERS:
+            if by == "magnitude" and removed == 0:
+                row[by] = row["snr"]  # nothing is removed: one posterior
+                continue
+            pruned = pruning.prune(posterior, removed, by=by, biases=biases)
+            row["left"] = pruning.left(pruned)
+            row[by] = {"mean": error(pruned, part, mean_weights=True)}
+            if draws:
+                row[by]["draws"] = error(pruned, part, draws=draws, seed=seed)
+            if draws and removed and by == "snr":
+                row["rho = 0"] = error(with_rho_zero(pruned), part, draws=draws, seed=seed)
+        rows.append(row)
+    return rows
+
+
+def sizes(posterior: Posterior, x: Tensor, share: float, path: Path, *, biases: bool) -> dict[str, float]:
+    """Bytes on disk, and milliseconds for all of `x` and for one row, dense against sparse, on the CPU."""
+    pruned = pruning.prune(posterior, share, biases=biases)
+    network = network_with(pruned.model, pruned.mean_weights()).cpu()
+    lean, x = sparse(network), x.cpu()
+    return {
+        "bytes": save_sparse(network, path),
+        "dense_ms": milliseconds(network, x, rows=1000),
+        "sparse_ms": milliseconds(lean, x, rows=1000),
+        "dense_one_ms": milliseconds(network, x[:1], rows=1),
+        "sparse_one_ms": milliseconds(lean, x[:1], rows=1),
+    }
+
+
+def milliseconds(network: nn.Module, x: Tensor, rows: int, repeats: int = 3) -> float:
+    """The least time to predict `x`, in blocks of `rows`."""
+    times = []
+    with torch.no_grad():
+        for _ in range(repeats + 1):  # the first warms up
+            began = perf_counter()
+            for block in x.split(rows):
+                network(block)
+            times.append(perf_counter() - began)
+    return 1e3 * min(times[1:])
+
+
+def flat_moments(posterior: Posterior, chain: int = 0) -> tuple[Tensor, Tensor]:
+    """Location and scale of all weights of a chain, each as one vector on the CPU."""
+    loc, scale = moments(posterior.chains[chain])
+    return tuple(torch.cat([v.flatten().cpu() for v in part.values()]) for part in (loc, scale))  # type: ignore[return-value]
+
+
+def modes(decibel: Tensor | np.ndarray) -> list[tuple[float, float]]:
+    """Modes of the signal-to-noise density: (dB, density), in order, of the histogram smoothed by 0.5 dB.
+
+    A mode stands at least a tenth of the highest one above the valley beside it.
+    """
+    values = np.asarray(decibel, dtype=float)
+    values = values[np.isfinite(values)]
+    low, high = np.quantile(values, 0.001) - 3, values.max() + 3
+    step = 0.1
+    counts, edges = np.histogram(values, np.arange(low, high + step, step))
+    density = gaussian_filter1d(counts / (len(values) * step), 0.5 / step)
+    places, _ = find_peaks(density, prominence=0.1 * density.max())
+    return [(float(edges[i] + step / 2), float(density[i])) for i in places]
+
+
+def analyse(
+    folder: Path,
+    shares: Sequence[float] = SHARES,
+    *,
+    draws: int = 10,
+    biases: bool = True,
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Measure, draw and save everything for one run folder; returns what `pruning.json` holds."""
+    run = reopen(folder, trust=trust)
+    part = run.data.test
+    if part is None:
+        raise ValueError(f"folder: {folder} has no test data to measure the error on")
+    target = folder / "pruning"
+    target.mkdir(exist_ok=True)
+    mu, sigma = flat_moments(run.posterior)
+    decibel = pruning.decibel(mu.abs() / sigma)
+    rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
+    for row in rows:
+        file = target / f"removed-{100 * row['removed']:g}.npz"
+        row |= sizes(run.posterior, part.x, row["removed"], file, biases=biases)
+    found = {
+        "folder": str(folder),
+        "epochs": run.epoch,
+        "biases_count": biases,
+        "draws": draws,
+        "weights": len(mu),
+        "modes": modes(decibel),
+        "cut_75": float(decibel.sort().values[round(0.75 * len(mu)) - 1]),
+        "rows": rows,
+    }
+    write_text(target / "pruning.json", json.dumps(found, indent=1) + "\n")
+    temperature = getattr(run.run.kl, "temperature", 1.0)
+    cold = "" if temperature == 1 else f" at temperature {temperature:g}"
+    network = f"{len(mu):,} weights after {run.epoch} epochs{cold}"
+    title = f"Signal-to-noise ratio of {network}, and the cut that removes 75 %"
+    figures.save(
+        figures.signal_to_noise(mu.numpy(), sigma.numpy(), title=title), target / "signal_to_noise.png"
+    )
+    removed = [row["removed"] for row in rows]
+    curves = {
+        f"by {name}, {what}": (removed, [row[by][key] for row in rows])
+        for by, name in (("snr", "signal-to-noise"), ("magnitude", "magnitude"))
+        for key, what in (("mean", "mean weights"), ("draws", f"{draws} draws"))
+        if key in rows[0][by]
+    }
+    curves["paper, 2x1200, 600 epochs"] = (list(PAPER), list(PAPER.values()))
+    title = f"Test error after removing weights, by signal-to-noise and by magnitude: {network}"
+    figures.save(error_by_removed(curves, title=title), target / "error.png")
+    return found
+
+
+def report(found: dict[str, Any]) -> str:
+    """The table, ours beside the paper's and the public reproductions'."""
+    head = f"{'removed':>8} {'left':>9} {'paper':>6} " + " ".join(f"{n:>17}" for n in OTHERS)
+    head += f" {'ours: SNR mean':>15} {'draws':>6} {'rho = 0':>8} {'magnitude mean':>15} {'draws':>6}"
+    head += f" {'file KB':>8} {'dense ms':>9} {'sparse ms':>10}"
+    lines = [f"{found['folder']}: test error in % after removing weights, {found['epochs']} epochs", head]
+    for row in found["rows"]:
+        share = row["removed"]
+        given = " ".join(_cell(column.get(share), 17) for column in OTHERS.values())
+        snr, magnitude = (f"{_cell(row[by]['mean'], 15)} {_cell(row[by].get('draws'), 6)}" for by in ORDERS)
+        lines.append(
+            f"{share:8.0%} {row['left']:9,d} {_cell(PAPER.get(share), 6)} {given} {snr}"
+            f" {_cell(row.get('rho = 0'), 8)} {magnitude}"
+            f" {row['bytes'] / 1000:8.0f} {row['dense_ms']:9.0f} {row['sparse_ms']:10.0f}"
+        )
+    biases = "count as weights" if found["biases_count"] else "all stay"
+    peaks = ", ".join(f"{at:.1f}" for at, _ in found["modes"])
+    lines += [
+        f"biases {biases}; {found['draws']} draws; times are for all test images, on the CPU",
+        "rho = 0 is a negative control, draws of a network whose removed weights keep sigma = log(1 + e^0)",
+        f"75 % of the weights lie below {found['cut_75']:.1f} dB; the density has its modes at {peaks} dB",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, width: int) -> str:
+    return f"{'-' if value is None else f'{value:.2f}':>{width}}"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.paper.pruning", description=__doc__)
+    parser.add_argument("folder", nargs="+", type=Path, help="a finished run folder")
+    parser.add_argument("--draws", type=int, default=10, help="weight draws to average over; 0: none")
+    parser.add_argument(
+        "--biases", action=argparse.BooleanOptionalAction, default=True, help="biases count as weights"
+    )
+    parser.add_argument("--trust", action="store_true", help="call whatever config.yaml names")
+    parser.add_argument("--removed", type=float, nargs="+", default=list(SHARES), help="shares, 0 to 1")
+    arguments = parser.parse_args()
+    try:
+        for folder in arguments.folder:
+            options = {"draws": arguments.draws, "biases": arguments.biases, "trust": arguments.trust}
+            found = analyse(folder, arguments.removed, **options)
+            print(report(found))
+    except (ValueError, OSError) as error_:
+        print(f"error: {error_}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""What the bandit's games come to: regret by step, what was eaten, the figure and the table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from experiments._runner.targets import judged, verdict
+from experiments.reproductions.controls import SwappedMushroom, clamped
+from pyrobbb._support import checkpoint
+from pyrobbb._support.files import replacing, write_text
+from pyrobbb.bandits import Games, Mushroom
+from pyrobbb.figures.cumulative_regret import cumulative_regret
+from pyrobbb.figures.style import save
+
+ARMS = ("thompson", "greedy")
+MARKS = (100, 500, 1000, 2000, 5000, 20_000, 40_000, 49_800, 50_000)
+SHOWDOWN_README = {  # % of uniform's regret, one run each
+    "BBB": 26.9,
+    "BootRMS": 21.5,
+    "ParamNoise": 19.3,
+    "Dropout": 17.8,
+    "NeuralLinear": 11.1,
+    "LinFullPost": 8.6,
+}
+SOURCES = """\
+Other people's cumulative regret (realised, mean over runs) at 1000 / 5000 / 20,000 / 49,800 steps:
+  paper, Fig. 6: no numbers; its axis has 1000 and 10,000, BbB ends lowest, then 1 %, then 5 %
+  saxena-mayur (labels swapped: never eating costs 2.410 a step)
+    lr 1e-4: BbB 1359/3042/5339/6714   greedy 2152/7831/19,510/39,687   1 % -/-/-/68,853   5 % -/-/-/53,921
+    lr 1e-5: BbB 1549/5140/7836/9705   greedy 1162/2522/4288/5274   1 % 1302/3008/7588/15,585
+             5 % 1466/4718/14,532/34,605
+  JINKEHE (each step clamped at 0) at 20,000: BbB 6872   greedy 10,781   1 % 11,787   5 % 18,277"""
+
+
+def environment(config: DictConfig) -> Mushroom:
+    """What is played: the mushrooms, or the control in which edible and poisonous are swapped."""
+    return SwappedMushroom() if config.swapped else Mushroom()
+
+
+def fixed_rates(mushrooms: Mushroom) -> dict[str, float]:
+    """Expected regret per step of three agents that learn nothing, from the table's counts."""
+    edible = float(mushrooms.edible.double().mean())
+    never, always = 5 * edible, 15 * (1 - edible)
+    return {"never eat": never, "at random": (never + always) / 2, "always eat": always}
+
+
+def agents(config: DictConfig, folder: Path) -> tuple[dict[str, Games], dict[str, float]]:
+    """What has been played so far, one entry per agent; and interactions per second of each arm."""
+    found, rates = {}, {}
+    count = len(config.seeds)
+    for arm in ARMS:  # those that were played before count too
+        path = folder / f"{arm}.pt"
+        newest = checkpoint.load_newest(path)
+        if newest is None:
+            continue
+        state, _ = newest
+        names = ["Bayes by Backprop"]
+        if arm == "greedy":
+            names = ["greedy" if e == 0 else f"{100 * e:g} % greedy" for e in config.epsilons]
+        rates[arm] = state["rounds"] * state["expected"].shape[0] / state["seconds"]
+        for i, name in enumerate(names):
+            rows = slice(i * count, (i + 1) * count)
+            expected, realised, actions = (state[key][rows] for key in ("expected", "realised", "actions"))
+            found[name] = Games(expected, realised, actions, rounds=state["rounds"])
+    return found, rates
+
+
+def summary(found: dict[str, Games], at_random: float) -> dict[str, Any]:
+    """Regret at some steps, of the last fifth, and what was eaten early: of each run.
+
+    Args:
+        found: The games of each agent.
+        at_random: Expected regret per step of choosing at random.
+    """
+    result = {}
+    for name, games in found.items():
+        expected, realised = games.cumulative(), games.cumulative(realised=True)
+        at = [t for t in (*MARKS, games.rounds) if t <= games.rounds]
+        last = games.rounds // 5
+        result[name] = {
+            "steps": games.rounds,
+            "expected": {t: expected[:, t - 1].tolist() for t in at},
+            "realised": {t: realised[:, t - 1].tolist() for t in at},
+            "realised, clamped at 0": clamped(games.realised[:, : games.rounds].double()).sum(dim=1).tolist(),
+            "expected in the last fifth": (expected[:, -1] - expected[:, -1 - last]).tolist(),
+            "eaten in the first 50": games.actions[:, :50].sum(dim=1).tolist(),
+            "eaten in the first 1000": games.actions[:, :1000].sum(dim=1).tolist(),
+            "percent of uniform": (100 * expected[:, -1] / (at_random * games.rounds)).tolist(),
+            "percent of uniform, realised": (100 * realised[:, -1] / (at_random * games.rounds)).tolist(),
+        }
+    return result
+
+
+def targets(results: dict[str, Any]) -> list[str]:
+    """What was asked of Bayes by Backprop in the paper's setting, as far as it has been played."""
+    found, lines = results.get("Bayes by Backprop"), []
+    if found is None:
+        return []
+    if 500 in found["expected"]:
+        regret, eaten = mean(found["expected"][500]), found["eaten in the first 50"]
+        lines.append(verdict("A22, expected regret after 500 steps (never eating: 1295)", regret, high=1295))
+        lines.append(verdict("A22, mushrooms eaten of the first 50, least of the runs", min(eaten), low=1))
+        lines.append(verdict("A22, the same, greatest", max(eaten), high=49))
+    if found["steps"] == 50_000:
+        lines.append(verdict("B8, expected regret", mean(found["expected"][50_000]), high=10_000))
+        lines.append(
+            verdict("B8, of that in the last fifth", mean(found["expected in the last fifth"]), high=1000)
+        )
+        greedy = [results[name] for name in ("1 % greedy", "5 % greedy") if name in results]
+        if len(greedy) == 2:
+            means = [mean(f["expected"][f["steps"]]) for f in (found, *greedy)]
+            found_order = ", ".join(f"{m:.0f}" for m in means)
+            lines.append(
+                judged(f"B8, BbB, 1 %, 5 % greedy in this order: {found_order}", means == sorted(means))
+            )
+    return lines
+
+
+def _spread(values: Sequence[float]) -> str:
+    x = torch.tensor(values, dtype=torch.float64)
+    return f"{x.mean():,.0f} ({x.min():,.0f}-{x.max():,.0f})"
+
+
+def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig) -> str:
+    """Ours, with the spread over runs, beside the paper's and the sources'."""
+    lines = []
+    for name, found in results.items():
+        runs = len(found["eaten in the first 50"])
+        lines.append(f"{name}: {found['steps']:,} steps, {runs} runs; mean (least-greatest) over runs")
+        lines.append("    step    expected regret            realised regret")
+        for t, values in found["expected"].items():
+            lines.append(f"  {t:6,}    {_spread(values):26} {_spread(found['realised'][t])}")
+        lines.append(f"  in the last fifth   {_spread(found['expected in the last fifth'])}")
+        lines.append(
+            f"  realised, each round clamped at 0 (a control) {_spread(found['realised, clamped at 0'])}"
+        )
+        lines.append(f"  eaten in the first 50 {_spread(found['eaten in the first 50'])}")
+        percent, realised = (
+            torch.tensor(found[f"percent of uniform{which}"], dtype=torch.float64)
+            for which in ("", ", realised")
+        )
+        lines.append(
+            f"  {percent.mean():.1f} % of the regret of choosing at random (sd {_sd(percent):.1f}); "
+            f"realised {realised.mean():.1f} % (sd {_sd(realised):.1f})"
+        )
+    if config.swapped:
+        lines += [SOURCES, "edible and poisonous are swapped, a control: no target is for it"]
+    elif config.setting == "showdown":
+        if "Bayes by Backprop" in results:
+            regret = mean(results["Bayes by Backprop"]["percent of uniform"])
+            lines.append(verdict("B9, % of the regret at random", regret, high=35))
+        theirs = ", ".join(f"{k} {v}" for k, v in SHOWDOWN_README.items())
+        lines.append(f"Showdown's README, one run, realised, % of the regret at random: {theirs}")
+    else:
+        lines += [SOURCES, *targets(results)]
+    fixed = fixed_rates(environment(config)).items()
+    lines.append("expected regret per step: " + "; ".join(f"{name} {rate:.4f}" for name, rate in fixed))
+    lines += [f"{arm}: {rate:.1f} interactions per second, all runs together" for arm, rate in rates.items()]
+    return "\n".join(lines)
+
+
+def _sd(x: Tensor) -> float:
+    return float(x.std()) if len(x) > 1 else 0.0
+
+
+def write(folder: Path, config: DictConfig) -> str:
+    """Figure, table and numbers of what has been played; returns the report."""
+    found, rates = agents(config, folder)
+    fixed = fixed_rates(environment(config))
+    results = summary(found, fixed["at random"])
+    kind = "paper's setting" if config.setting == "paper" else "Bandits Showdown's setting"
+    if config.swapped:
+        kind += ", labels swapped (a control)"
+    figure = cumulative_regret(
+        {name: games.cumulative().numpy() for name, games in found.items()},
+        references={name: fixed[name] for name in ("never eat", "at random")},
+        title=f"Mushroom bandit, {kind}: cumulative regret, mean and range of {len(config.seeds)} runs",
+    )
+    save(figure, folder / "regret.png")
+    with replacing(folder / "regret.csv") as path, path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["agent", "seed", "step", "expected", "realised"])
+        for name, games in found.items():
+            expected, realised = games.cumulative(), games.cumulative(realised=True)
+            for i, seed in enumerate(config.seeds):
+                for t in sorted({*range(99, games.rounds, 100), games.rounds - 1}):
+                    table.writerow([name, seed, t + 1, float(expected[i, t]), float(realised[i, t])])
+    content = {"agents": results, "interactions per second": rates}
+    write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
+    return report(results, rates, config)

@@ -1,0 +1,276 @@
+"""Table 1, Fig. 2 and Fig. 3: SGD, dropout and Bayes by Backprop on MNIST at 400, 800 and 1200 units.
+
+`python -m experiments.paper.table1 [form=short|full] [rows=[...]] [widths=[...]] [seeds=[...]]
+[epochs=E] [draws=S] [key=value ...]` trains what is not there yet, prints the table beside the published
+numbers, and draws both figures. Other keys (data.limit=, device=) go to every run. `table1.yaml` says what
+the forms and rows are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from experiments._runner import plain
+from experiments._runner.build import ConfigError, build, key_of
+from experiments._runner.command import command, part_of, place, refuse, settings
+from experiments._runner.compose import compose
+from experiments._runner.folder import claimed, read_metrics
+from experiments._runner.reopen import reopen
+from experiments._runner.tables import mean_sd, table
+from experiments.paper.figures import error_by_epoch, weights_by_method
+from pyrobbb import figures
+from pyrobbb._support.files import make_folder, write_text
+from pyrobbb.training import history
+from pyrobbb.training.progress import Printed
+
+Cell = dict[str, Any]
+NEAR_ZERO = 0.01
+OF_BAYES = ("prior", "likelihood", "guide", "kl", "samples", "vectorize", "fast", "chains", "rates")
+OF_PLAIN = ("data", "batch_size", "device", "checkpoint_seconds")  # what plain networks are told as well
+LAST = 20  # epochs
+
+
+@lru_cache
+def declaration() -> DictConfig:
+    """`table1.yaml`."""
+    found = OmegaConf.load(Path(__file__).with_name("table1.yaml"))
+    assert isinstance(found, DictConfig)
+    return found
+
+
+@dataclass
+class Part:
+    """Which part of the table; what is left empty is the form's."""
+
+    form: str = "short"
+    rows: list[str] = field(default_factory=list)
+    widths: list[int] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    epochs: int | None = None
+    draws: int | None = None
+    validation_draws: int | None = None
+
+
+def choose(arguments: list[str]) -> tuple[Part, list[str]]:
+    """The form that was asked for, with what the command line changes in it.
+
+    Raises:
+        ConfigError: An unknown form or row.
+    """
+    asked, rest = settings(Part, arguments)
+    declared = declaration()
+    if asked.form not in declared.forms:
+        raise ConfigError(f"form must be one of {', '.join(declared.forms)}, got {asked.form!r}")
+    form = declared.forms[asked.form]
+    rows, widths, seeds = (list(getattr(asked, key) or form[key]) for key in ("rows", "widths", "seeds"))
+    part = Part(asked.form, rows, widths, seeds)
+    for key in ("epochs", "draws", "validation_draws"):
+        value = getattr(asked, key)
+        setattr(part, key, form[key] if value is None else value)
+    unknown = [name for name in part.rows if name not in declared.rows]
+    if unknown:
+        raise ConfigError(f"rows: {unknown[0]!r} is none of {', '.join(declared.rows)}")
+    refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
+    absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]
+    if absent:
+        raise ConfigError(f"{absent[0]}: its row is not asked for; rows are {', '.join(part.rows)}")
+    shared = compose("table1_mixture", of_every_row(rest), folder="")
+    if shared.data.get("validation") == 0:
+        raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
+    plain = [name for name in part.rows if "plain" in declared.rows[name]]
+    unclear = [key for key in map(key_of, rest) if key.partition(".")[0] in ("optim", "schedule")]
+    if plain == part.rows:
+        refuse(of_every_row(rest), OF_BAYES, f"row {plain[0]} is no Bayesian network")
+    for name in part.rows:
+        refuse(of_row(name, rest), ("network.hidden", "model", "seed"), "say widths=[...] or seeds=[...]")
+    if plain and unclear:
+        raise ConfigError(
+            f"{unclear[0]}: the plain networks of row {plain[0]} have their own; leave out such rows, or say "
+            f"of which row it is, as in mixture.{unclear[0]}"
+        )
+    return part, rest
+
+
+def of_every_row(overrides: Sequence[str]) -> list[str]:
+    """The overrides that are not of one row, as `sgd.optim.lr=0.1` is."""
+    return [word for word in overrides if key_of(word).partition(".")[0] not in declaration().rows]
+
+
+def of_row(name: str, overrides: Sequence[str]) -> list[str]:
+    """The overrides of this row alone, without its name."""
+    own = [word for word in overrides if key_of(word).startswith(f"{name}.")]
+    return [word.replace(f"{name}.", "", 1) for word in own]
+
+
+def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
+    """Every cell of the table, the narrow networks first; a finished one is read back."""
+    rows, every = declaration().rows, of_every_row(overrides)
+    cells = []
+    for width in part.widths:
+        for seed in part.seeds:
+            for name in part.rows:
+                target = folder / part.form / f"{name}-{width}-{seed}"
+                print(f"{target}", flush=True)
+                own = of_row(name, overrides)
+                common = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
+                common += [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *every]
+                cell = {"row": name, "width": width, "seed": seed, "folder": str(target)}
+                if "plain" in rows[name]:
+                    metrics = _plain(rows[name].plain, own, width, common, target)
+                else:
+                    metrics = _bayesian(compose(rows[name].experiment, [*common, *own], folder=target))
+                curve = [row.validation_error for row in history.read(target / "history.csv")]
+                cells.append(cell | {"metrics": metrics, "validation_errors": curve})
+                print(f"  test error {metrics['test']['error']:.2f} %, {metrics['train_seconds']:.0f} s")
+    return cells
+
+
+def _bayesian(config: DictConfig) -> dict[str, Any]:
+    run = build(config)
+    with claimed(config) as folder:
+        if not (folder / "metrics.json").exists():
+            run.execute(folder, Printed())
+        return read_metrics(folder)
+
+
+def _plain(
+    recipe: DictConfig, own: list[str], width: int, overrides: list[str], folder: Path
+) -> dict[str, Any]:
+    """A plain run shares the data and the scalars that a Bayesian one would have with the same overrides."""
+    shared = compose("table1_mixture", overrides, folder=folder)
+    config = OmegaConf.merge(
+        {key: shared[key] for key in (*OF_PLAIN, "epochs", "seed")}, recipe, OmegaConf.from_dotlist(own)
+    )
+    config.network.hidden = [width, width]
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(resolved, dict)
+    return plain.execute({str(k): v for k, v in resolved.items()}, folder, Printed())
+
+
+def report(cells: list[Cell], part: Part) -> str:
+    """Test error in percent: published, and ours as mean and standard deviation over the seeds."""
+    rows = declaration().rows
+    sources = list(dict.fromkeys(s for name in part.rows for s in rows[name].reported))
+    lines = []
+    for name in part.rows:
+        for width in part.widths:
+            own = [c for c in cells if (c["row"], c["width"]) == (name, width)]
+            numbers = (rows[name].reported.get(s, {}).get(width) for s in sources)
+            given = ["-" if number is None else f"{number:.2f}" for number in numbers]
+            ours = (mean_sd([c["metrics"][p]["error"] for c in own], 2) for p in ("test", "validation"))
+            of_mean = [c["metrics"]["test"].get("error_mean_weights") for c in own]
+            means = "-" if None in of_mean else mean_sd(of_mean, 2)
+            settled = (part.epochs or 0) > 2 * LAST  # before, it would be a mean over the whole course
+            tail = mean_sd([mean(c["validation_errors"][-LAST:]) for c in own], 2) if settled else "-"
+            minutes = mean(c["metrics"]["train_seconds"] for c in own) / 60
+            test, validation = ours
+            cells_ = [rows[name].title, width, *given, test, means, validation, tail, f"{minutes:.1f}"]
+            lines.append([str(c) for c in cells_])
+    for other in declaration().published:
+        quoted = [str(other.reported.get(s, "-")) for s in sources]
+        lines.append([other.title, str(other.width), *quoted, *["-"] * 5])
+    head = [
+        "method",
+        "units",
+        *sources,
+        "ours: test",
+        "mean weights",
+        "validation",
+        f"last {LAST} epochs",
+        "min",
+    ]
+    seeds = f"{len(part.seeds)} seed{'s' if len(part.seeds) > 1 else ''}"
+    middle = mean(c["metrics"]["test"]["error"] for c in cells)
+    title = (
+        f"Test error (%) on MNIST after {part.epochs} epochs, {seeds}, {part.draws} draws. The binomial "
+        f"standard error of one test of 10,000 images is {math.sqrt(middle * (100 - middle) / 1e4):.2f}.\n"
+        f'"last {LAST} epochs": mean validation error over them, of {part.validation_draws} draws each, '
+        f"if there are more than {2 * LAST}."
+    )
+    return f"{title}\n{table(head, lines)}"
+
+
+def gaps(cells: list[Cell], part: Part) -> str:
+    """Differences in mean test error, in percentage points, beside the paper's."""
+    published = declaration().rows
+    lines = []
+    for worse, better in (("sgd", "mixture"), ("dropout", "mixture"), ("gaussian", "mixture")):
+        if not {worse, better} <= set(part.rows):
+            continue
+        for width in part.widths:
+            means = {
+                name: mean(
+                    c["metrics"]["test"]["error"] for c in cells if (c["row"], c["width"]) == (name, width)
+                )
+                for name in (worse, better)
+            }
+            paper = {name: published[name].reported.paper.get(width) for name in (worse, better)}
+            given = "-" if None in paper.values() else f"{paper[worse] - paper[better]:+.2f}"
+            lines.append([f"{worse} - {better}", str(width), given, f"{means[worse] - means[better]:+.2f}"])
+    return table(["test error, points", "units", "paper", "ours"], lines) if lines else ""
+
+
+def weights(cell: Cell) -> torch.Tensor:
+    """All weights of a cell: one draw from q for Bayes by Backprop, the test-time weights otherwise."""
+    folder = Path(cell["folder"])
+    if (folder / "plain.pt").exists():
+        return plain.plain_weights(folder)
+    draw = next(reopen(folder).posterior.each_draw(1))
+    return torch.cat([value.flatten().cpu() for value in draw.values()])
+
+
+def draw(cells: list[Cell], part: Part, folder: Path) -> str:
+    """Fig. 2 and Fig. 3 at the greatest width; returns the widths of the weights' distributions in words."""
+    rows, width = declaration().rows, max(part.widths)
+    wide = [c for c in cells if c["width"] == width]
+    curves: dict[str, list[tuple[list[float], list[float]]]] = {}
+    for cell in wide:
+        errors = cell["validation_errors"]
+        epochs = [float(e) for e in range(1, len(errors) + 1)]
+        curves.setdefault(rows[cell["row"]].title, []).append((epochs, errors))
+    draws = f"Bayes by Backprop with {part.validation_draws} draws"
+    title = f"Validation error by epoch, two layers of {width} units, {draws} (paper: Fig. 2)"
+    figures.save(error_by_epoch(curves, title=title), folder / "figure2.png")
+    shown = {rows[c["row"]].title: weights(c) for c in wide if c["seed"] == part.seeds[0]}
+    title = (
+        f"Weights after training, two layers of {width} units; one draw of Bayes by Backprop (paper Fig. 3)"
+    )
+    figures.save(
+        weights_by_method({k: v.numpy() for k, v in shown.items()}, title=title), folder / "figure3.png"
+    )
+    return "weights: " + "; ".join(
+        f"{name} sd {float(w.std()):.4f}, {100 * float((w.abs() < NEAR_ZERO).double().mean()):.0f} % "
+        f"within {NEAR_ZERO} of 0"
+        for name, w in shown.items()
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Train, print, draw."""
+    folder, rest = place(arguments, "runs/table1", shared=("form", "rows", "widths", "seeds"))
+    part, overrides = choose(rest)
+    cells = train(part, overrides, folder)
+    form = declaration().forms[part.form]
+    target = folder / part.form / part_of(part, form, ("rows", "widths", "seeds"))
+    make_folder(target)
+    write_text(target / "table1.json", json.dumps(cells, indent=1) + "\n")
+    words = "\n".join([report(cells, part), gaps(cells, part), draw(cells, part, target)])
+    write_text(target / "table1.txt", words + "\n")
+    print(words)
+    print(
+        f"{target}: table1.json, table1.txt, figure2.png, figure3.png, the fits are in {folder / part.form}"
+    )
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

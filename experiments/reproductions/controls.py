@@ -1,0 +1,120 @@
+"""Negative controls and odd choices of published code, by name, so that their effect can be shown.
+
+None of them is a way to get a good network; `docs/errata.md` says where each was found.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+
+from pyrobbb._support import checks
+from pyrobbb.bandits import Mushroom
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.compression.pruning import PrunedGuide
+from pyrobbb.likelihoods import Categorical
+from pyrobbb.posterior import Posterior
+
+
+class DoubleSoftmax(Categorical):
+    r"""The softmax taken twice: p(y = c | f) = softmax(softmax(f))_c, from a softmax layer before the loss.
+
+    The inner softmax lies in [0, 1], so no example's loss falls below :math:`\log(1 + 9 / e) = 1.4612`
+    for ten classes, and no probability rises above e / (e + 9) = 0.232.
+    """
+
+    def forward(self, output: Tensor) -> TorchDistribution:
+        return super().forward(output.softmax(-1))
+
+
+class LogSizeNormal:
+    """Starting means from N(0, s^2) with s = scale * (the sum of ln(size) over the dimensions).
+
+    For a weight of n inputs and m outputs s = scale (ln n + ln m), about three times Kaiming's; for a
+    bias s = scale ln m.
+    """
+
+    def __init__(self, scale: float = 0.01) -> None:
+        self.scale = checks.positive("scale", scale)
+
+    def __call__(self, site: dict[str, Any]) -> Tensor:
+        shape = site["fn"].event_shape
+        return torch.randn_like(site["infer"]["init"]) * self.scale * sum(math.log(n) for n in shape)
+
+
+class MeanLogits(Categorical):
+    r"""The likelihood of the mean logits of a step's S draws: p(y = c) = softmax(mean_s f_s)_c.
+
+    Neither the expected log-likelihood of eq. 1 nor the log of the mean likelihood. Log-sum-exp is convex, so
+    that -log p is at most its mean over the draws: what the noise of the weights costs is understated.
+    Draws see one another only where they are one batch: `samples=5 vectorize=true fast=off`.
+    """
+
+    def forward(self, output: Tensor) -> TorchDistribution:
+        together = output
+        if self.training and output.dim() > 2:  # what is fitted; a prediction averages probabilities
+            together = output.mean(0, keepdim=True).expand_as(output)
+        return super().forward(together)
+
+
+class RhoZero(nn.Module):
+    r"""A pruned guide with :math:`\rho`, not :math:`\sigma`, set to 0 where it prunes: w ~ N(0, log(2)^2).
+
+    Its mean weights are those of proper pruning; its draws are noise.
+    """
+
+    def __init__(self, pruned: PrunedGuide) -> None:
+        super().__init__()
+        self.pruned = pruned
+
+    def forward(self, *args: object, **kwargs: object) -> Weights:
+        """Sample every weight site."""
+        with poutine.block():
+            weights = self.pruned(*args, **kwargs)
+        draws = {}
+        for name, mask in self.pruned.masks.items():
+            noise = math.log(2) * torch.randn_like(weights[name])
+            law = dist.Delta(torch.where(mask, weights[name], noise), event_dim=mask.dim())
+            draws[name] = pyro.sample(name, law)
+        return draws
+
+
+def with_rho_zero(pruned: Posterior) -> Posterior:
+    """What `prune` gave, with rho = 0 at the weights that are gone."""
+    chains: list[tuple[BayesianNetwork, nn.Module]] = []
+    for model, guide in pruned.chains:
+        assert isinstance(guide, PrunedGuide)
+        chains.append((model, RhoZero(guide)))
+    return Posterior(chains)
+
+
+class SwappedMushroom(Mushroom):
+    """The mushrooms with edible and poisonous taken for one another, as in a reproduction.
+
+    Leaving all costs 2.4101 a round there, 2.5899 in truth.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edible = ~self.edible
+
+
+def clamped(realised: Tensor) -> Tensor:
+    """Realised regret of each round without its negative values, as in a reproduction.
+
+    A poisonous mushroom that was eaten then costs 17.5 on average, 35 or 0, and not 15, 35 or -5.
+    """
+    return realised.clamp_min(0)
+
+
+def log_of_sum(value: Tensor, pi: float, sigma1: float, sigma2: float) -> Tensor:
+    """The mixture's log-density as the log of a sum of densities, which underflows: -inf far from 0."""
+    wide, narrow = (dist.Normal(0.0, sigma).log_prob(value).exp() for sigma in (sigma1, sigma2))
+    return (pi * wide + (1 - pi) * narrow).log()

@@ -1,0 +1,73 @@
+"""The points of the hyperparameter grids: the paper's priors, Ghia's rates, both reports' presets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+from experiments._runner.build import ConfigError
+
+PI, WIDE, NARROW = (0.25, 0.5, 0.75), (0, 1, 2), (6, 7, 8)  # -log sigma1, -log sigma2: the paper's grid
+RATES, SAMPLES = (1e-3, 1e-4, 1e-5), (1, 2, 3, 5)  # Ghia's
+PAPERS_SAMPLES = (1, 2, 5, 10)
+QUICK = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the grid: -log sigma1 and -log sigma2 as in the paper."""
+
+    pi: float
+    log_sigma1: float
+    log_sigma2: float
+    lr: float = 1e-3
+    samples: int = 1
+
+    @property
+    def sigmas(self) -> tuple[float, float]:
+        """sigma1 and sigma2."""
+        return math.exp(-self.log_sigma1), math.exp(-self.log_sigma2)
+
+    def __str__(self) -> str:
+        return (
+            f"pi={self.pi:g},s1=e-{self.log_sigma1:g},s2=e-{self.log_sigma2:g},"
+            f"lr={self.lr:g},samples={self.samples}"
+        )
+
+    def values(self) -> dict[str, float]:
+        """The keys of the run that the point decides."""
+        sigma1, sigma2 = self.sigmas
+        prior = {"prior.pi": self.pi, "prior.sigma1": sigma1, "prior.sigma2": sigma2}
+        return {**prior, "optim.lr": self.lr, "samples": self.samples}
+
+
+def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
+    """The points of a preset, and the overrides that go with it.
+
+    Raises:
+        ConfigError: A preset that is not there.
+    """
+    priors = [Point(*values) for values in product(PI, WIDE, NARROW)]
+    if quick:
+        return [Point(*values) for values in product((0.25, 0.75), (0,), (6, 8))], QUICK
+    if preset == "reduced":
+        others = [
+            Point(0.5, 0, 6, lr, samples)
+            for lr, samples in product(RATES, sorted({*SAMPLES, *PAPERS_SAMPLES}))
+        ]
+        return list(dict.fromkeys([*priors, *others])), []
+    if preset == "ghia":
+        every = [Point(*values) for values in product(PI, WIDE, NARROW, RATES, SAMPLES)]
+        return every, [
+            "model.hidden=[1200,1200]",
+            "epochs=10",
+            "schedule=constant",
+            "guide.init_loc._target_=experiments.reproductions.controls.LogSizeNormal",
+            "guide.init_loc._partial_=false",
+            "guide.init_rho=-4.5",
+        ]
+    if preset == "rahmanto":
+        five = [Point(p.pi, p.log_sigma1, p.log_sigma2, 1e-3, 5) for p in priors]
+        return five, ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=300"]
+    raise ConfigError(f"preset must be one of reduced, ghia, rahmanto, got {preset!r}")

@@ -1,0 +1,203 @@
+"""Free energy against error: `python -m experiments.studies.free_energy [seeds=[1,2,3]] [key=value ...]`.
+
+Is a lower free energy a better network? Two paths from one base recipe: rho's learning rate multiplied by
+0.1 to 10, so that sigma converges more slowly or faster, and the KL multiplied by a temperature of 0.01
+to 3. For each point and seed: the free energy that the paper's objective has there (temperature 1, whatever
+was trained; mean over the last epoch, nats per training datum), test error, NLL and calibration of averaged
+draws, and how many weights the posterior still uses. Writes `points.csv` and one figure. The test set is
+reported, not chosen by. Points that are finished are not run again.
+
+rates=[0.1,1,3,10] temperatures=[0.01,0.1,0.3,1,3] seeds=[1,2,3]    which settings
+quick=true       two settings of each on made data, for a test
+Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from experiments._runner.build import ConfigError
+from experiments._runner.command import command, part_of, place, refuse, settings
+from experiments._runner.compose import compose
+from experiments._runner.points import Fitted, Result, changed, fit_points
+from experiments._runner.tables import mean_sd, of_seeds, table
+from pyrobbb._support.files import make_folder, replacing
+from pyrobbb.experiment import evaluate
+from pyrobbb.figures.style import save
+from pyrobbb.figures.trade_off import Path as Line
+from pyrobbb.figures.trade_off import trade_off
+from pyrobbb.posterior import moments
+from pyrobbb.priors import ScaleMixture
+
+# Our prototype, one seed each, 20 epochs: what was trained on, per minibatch of 128 (KL x temperature), and
+# test error in %
+PROTOTYPE = {(1.0, 1.0): (1722, 1.76), (10.0, 1.0): (1197, 3.48), (1.0, 0.1): (216, 1.53)}
+QUICK = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100"]
+MEASURES = {
+    "free_energy": "free energy (nats per datum)",
+    "objective": "objective trained",
+    "kl": "KL (nats per datum)",
+    "error": "test error (%)",
+    "nll": "test NLL (nats)",
+    "ece": "calibration error (ECE)",
+    "above_noise": "weights above the prior's noise (%)",
+    "scale": "median sigma",
+}
+SHOWN = ("error", "nll", "ece", "above_noise")
+
+
+@dataclass
+class Settings:
+    """The study of free energy against error."""
+
+    rates: list[float] = field(default_factory=lambda: [0.1, 1.0, 3.0, 10.0])
+    temperatures: list[float] = field(default_factory=lambda: [0.01, 0.1, 0.3, 1.0, 3.0])
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    quick: bool = False
+
+
+def measure(fitted: Fitted) -> Result:
+    """Free energy, scores on the test set, and the share of weights above the prior's noise."""
+    part, last = fitted.data.test, fitted.history[-1]
+    if part is None:
+        raise ConfigError("the study needs test data")
+    scores = evaluate(fitted.posterior, part, draws=fitted.run.draws, seed=fitted.run.seed)
+    temperature = getattr(fitted.run.kl, "temperature", 1.0)
+    return {
+        "free_energy": last.free_energy,
+        "objective": temperature * last.kl + last.nll,
+        "kl": last.kl,
+        "train_nll": last.nll,
+        "above_noise": 100 * above_noise(fitted),
+        "scale": _median_scale(fitted),
+        **{
+            name: scores[name] for name in ("error", "nll", "ece", "error_mean_weights", "mutual_information")
+        },
+    }
+
+
+def above_noise(fitted: Fitted) -> float:
+    """Share of the weights whose mean lies beyond three standard deviations of the prior's spike.
+
+    The spike N(0, sigma2^2) is where the prior expects weights that do nothing; 0.3 % of its own draws
+    lie beyond 3 sigma2.
+    """
+    prior = fitted.run.prior
+    if not isinstance(prior, ScaleMixture):
+        raise ConfigError(f"the share of weights above the spike needs prior=scale_mixture, got {prior!r}")
+    locs, _ = moments(fitted.posterior.chains[0])
+    every = torch.cat([loc.flatten() for loc in locs.values()])
+    return float((every.abs() > 3 * prior.sigma2).double().mean())
+
+
+def _median_scale(fitted: Fitted) -> float:
+    _, scales = moments(fitted.posterior.chains[0])
+    return float(torch.cat([scale.flatten() for scale in scales.values()]).median())
+
+
+Setting = tuple[float, float]  # rate of rho, temperature
+
+
+def lines(chosen: Settings) -> dict[str, list[Setting]]:
+    """The two paths, which share the base."""
+    return {
+        "rate of rho x": [(rate, 1.0) for rate in sorted(chosen.rates)],
+        "temperature": [(1.0, t) for t in sorted(chosen.temperatures)],
+    }
+
+
+def report(results: dict[tuple[Setting, int], Result], batch_size: int) -> str:
+    """Mean and standard deviation over seeds of each setting, beside the prototype's one seed."""
+    head = [
+        "rate of rho",
+        "temperature",
+        "F (nats/datum)",
+        "objective per minibatch",
+        "test error (%)",
+        "NLL (nats)",
+    ]
+    head += ["ECE", "above noise (%)", "median sigma", "prototype, 20 epochs: objective, error"]
+    rows = []
+    for setting in dict.fromkeys(s for s, _ in results):
+        values = [r for (s, _), r in results.items() if s == setting and "stopped" not in r]
+        row = [f"{setting[0]:g}", f"{setting[1]:g}"]
+        if not values:
+            rows.append([*row, *["not finite"] * 7, "-"])
+            continue
+        objective = np.mean([value["objective"] for value in values])
+        row += [mean_sd([v["free_energy"] for v in values], 3), f"{objective * batch_size:.0f}"]
+        for name, digits in (("error", 2), ("nll", 4), ("ece", 4), ("above_noise", 1), ("scale", 5)):
+            row.append(mean_sd([v[name] for v in values], digits))
+        theirs = PROTOTYPE.get(setting)
+        rows.append([*row, "-" if theirs is None else f"{theirs[0]}, {theirs[1]} %"])
+    return f"{table(head, rows)}\n{of_seeds(sorted({seed for _, seed in results}))}"
+
+
+def write_csv(path: Path, results: dict[tuple[Setting, int], Result]) -> None:
+    """One row for each setting and seed."""
+    columns = [*MEASURES, "train_nll", "error_mean_weights", "mutual_information", "seconds", "stopped_epoch"]
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["rate_of_rho", "temperature", "seed", *columns])
+        for (setting, seed), result in results.items():
+            writer.writerow([*setting, seed, *(result.get(name, "") for name in columns)])
+
+
+def figure(chosen: Settings, results: dict[tuple[Setting, int], Result], path: Path) -> None:
+    """Error, NLL, calibration and share of weights against the free energy, along both paths."""
+    drawn = {}
+    for name, settings_ in lines(chosen).items():
+        kept = [s for s in settings_ if all("stopped" not in results[s, seed] for seed in chosen.seeds)]
+        if not kept:
+            continue
+
+        def grid(measure: str, kept: list[Setting] = kept) -> np.ndarray:
+            return np.array([[results[s, seed][measure] for seed in chosen.seeds] for s in kept])
+
+        values = [f"{s[0] if name.startswith('rate') else s[1]:g}" for s in kept]
+        drawn[name] = Line(values, grid("free_energy"), {MEASURES[m]: grid(m) for m in SHOWN})
+    seeds = len(chosen.seeds)
+    title = "Error, calibration and weights in use against the free energy, by rate of rho and temperature "
+    title += "(one seed)" if seeds == 1 else f"({seeds} seeds, bars of one standard deviation)"
+    if drawn:
+        save(trade_off(drawn, x_label=MEASURES["free_energy"] + ", temperature 1", title=title), path)
+
+
+def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:
+    """Fit what is missing of the study, and report."""
+    chosen, rest = settings(Settings, arguments)
+    folder, overrides = place(rest, "runs/free_energy" + ("/quick" if chosen.quick else ""))
+    refuse(overrides, ("seed", "kl", "rates"), "say seeds=[...], temperatures=[...] or rates=[...]")
+    target = folder / part_of(chosen, Settings(), ("rates", "temperatures", "seeds"))
+    if chosen.quick:
+        chosen.rates, chosen.temperatures, chosen.seeds = [1.0, 10.0], [0.1, 1.0], [1, 2]
+        overrides = [*QUICK, *overrides]
+    places = {
+        f"rate={rate:g},temperature={t:g},seed={seed}": ((rate, t), seed)
+        for seed in chosen.seeds
+        for line in lines(chosen).values()
+        for rate, t in line
+    }
+    base = compose("free_energy", overrides, folder=folder)
+    configs = {
+        name: changed(base, folder / name, {"rates.rho": rate, "kl.temperature": t, "seed": seed})
+        for name, ((rate, t), seed) in places.items()
+    }
+    found = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['error']:.2f} %")
+    results = {places[name]: found[name] for name in places}
+    make_folder(target)
+    write_csv(target / "points.csv", results)
+    figure(chosen, results, target / "free_energy.png")
+    print(report(results, base.batch_size))
+    print(f"{target}: points.csv, free_energy.png")
+    return results
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

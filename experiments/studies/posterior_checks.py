@@ -1,0 +1,179 @@
+"""Is the posterior right? Restarts against each other, priors against each other, and NUTS against the guide.
+
+`python -m experiments.studies.posterior_checks [key=value ...]` in three parts, each left in the folder and
+found
+again: four restarts of the paper's regression under two priors (R-hat of weights and of functions, PSIS-LOO
+by `az.compare`); and the tutorial's six points by NUTS and by the mean-field guide.
+
+nuts_chains=4 nuts_warmup=150 nuts_draws=150 nuts_depth=6    how much work NUTS does
+nuts_seed=0                                                  its own seed
+Other arguments are for the restarts, as in `experiments.run`: data.N=100 chains=2 epochs=50. Of these the
+mean field of the six points takes the number of chains, their draws and the seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments._runner.command import command, place, refuse, settings
+from experiments._runner.compose import compose, fitted
+from pyrobbb._support import checks
+from pyrobbb._support.files import replacing, write_text
+from pyrobbb.data import ToyPoints
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
+from pyrobbb.experiment import Result, Run
+from pyrobbb.figures import save
+from pyrobbb.figures.band_grid import Curves, band_grid
+from pyrobbb.inference.nuts import sample_nuts
+
+PRIORS = {"mixture": "prior=scale_mixture", "Gaussian": "prior=normal"}
+INSIDE, OUTSIDE = torch.linspace(0.0, 0.5, 11)[:, None], torch.tensor([[-0.3], [0.8], [1.2]])
+AT = (0.0, 1.5, 5.0, 100.0)
+REACH = torch.linspace(-5.25, 5.25, 211)[:, None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much work NUTS does, and its seed."""
+
+    nuts_chains: int = 4
+    nuts_warmup: int = 150
+    nuts_draws: int = 150
+    nuts_depth: int = 6
+    nuts_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            checks.count(name, value, minimum=0 if name == "nuts_seed" else 1)
+
+
+def restarts(folder: Path, overrides: Sequence[str]) -> dict[str, Result]:
+    """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
+    return {
+        name: fitted(compose("posterior_checks", [*overrides, prior], folder=folder / name))
+        for name, prior in PRIORS.items()
+    }
+
+
+def agreement(result: Result, folder: Path) -> dict[str, float]:
+    """R-hat between restarts: of single weights, and of the functions on and off the data."""
+    table = arviz_io.summary(arviz_io.load(folder / "posterior.nc"), ["weight"])
+    inside, outside = (
+        r_hat(function_draws(result.posterior, x, draws=result.run.draws)) for x in (INSIDE, OUTSIDE)
+    )
+    return {
+        f"{len(table)} of the weights, median": float(table["r_hat"].median()),
+        f"{len(table)} of the weights, largest": float(table["r_hat"].max()),
+        "functions on the data, median": float(np.median(inside)),
+        "functions on the data, largest": float(inside.max()),
+        "functions off the data, largest": float(outside.max()),
+    }
+
+
+def toy_mean_field(folder: Path, run: Run) -> Result:
+    """As many mean-field restarts of the six points."""
+    changes = [f"chains={run.chains}", "together=true", f"draws={run.draws}", f"seed={run.seed}"]
+    return fitted(compose("toy_regression", changes, folder=folder / "toy"))
+
+
+def toy_nuts(result: Result, folder: Path, chosen: Settings, x: Tensor) -> tuple[np.ndarray, int]:
+    """NUTS function draws `(chains, draws, G)` at `x` on the same model, and the count of divergences."""
+    path = folder / "nuts.npz"
+    asked = json.dumps([asdict(chosen), x.tolist()])
+    if path.exists():
+        with np.load(path) as found:
+            if str(found["asked"]) == asked:
+                return found["f"], int(found["divergences"])
+    sample = sample_nuts(
+        result.posterior.model.cpu(),
+        result.data.to("cpu").train,
+        warmup=chosen.nuts_warmup,
+        draws=chosen.nuts_draws,
+        chains=chosen.nuts_chains,
+        max_tree_depth=chosen.nuts_depth,
+        seed=chosen.nuts_seed,
+        log=lambda words: print(words, flush=True),
+    )
+    f = sample.functions(x)[..., 0].numpy()
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, f=f, divergences=sample.divergences, asked=asked)
+    return f, sample.divergences
+
+
+def toy_comparison(result: Result, folder: Path, chosen: Settings) -> dict[str, Any]:
+    """Spread of the function under NUTS and under the guide, with a figure."""
+    points = torch.tensor(AT)[:, None]
+    x = torch.cat([points, REACH])
+    exact, divergences = toy_nuts(result, folder, chosen, x)
+    guide = function_draws(result.posterior, x, draws=result.run.draws)[..., 0]
+    k = len(AT)
+    drawn = band_grid(
+        {
+            "mean field, one restart": [Curves(REACH[:, 0].numpy(), guide[0, :, k:])],
+            f"mean field, {len(guide)} restarts": [Curves(REACH[:, 0].numpy(), _pooled(guide)[:, k:])],
+            f"NUTS, {len(exact)} chains": [Curves(REACH[:, 0].numpy(), _pooled(exact)[:, k:])],
+        },
+        result.data.train.x[:, 0].cpu().numpy(),
+        result.data.train.y[:, 0].cpu().numpy(),
+        truth=[ToyPoints().truth(REACH[:, 0]).numpy()],
+        y_limits=[(-40.0, 25.0)],
+        title="Six points, the same model: the mean-field posterior is far too sure of the function",
+    )
+    save(drawn, folder / "nuts.png")
+    return {
+        "x": AT,
+        "sd, one mean-field restart": guide[0].std(0)[:k].tolist(),
+        "sd, mean-field restarts pooled": _pooled(guide).std(0)[:k].tolist(),
+        "sd, NUTS": _pooled(exact).std(0)[:k].tolist(),
+        "mean, mean-field": _pooled(guide).mean(0)[:k].tolist(),
+        "mean, NUTS": _pooled(exact).mean(0)[:k].tolist(),
+        "R-hat, mean-field restarts": r_hat(guide[..., :k, None])[:, 0].tolist(),
+        "R-hat, NUTS chains": r_hat(exact[..., :k, None])[:, 0].tolist(),
+        "divergences": divergences,
+    }
+
+
+def _pooled(values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1, values.shape[-1])
+
+
+def main(arguments: Sequence[str]) -> None:
+    """All three checks, printed and kept in `metrics.json`."""
+    chosen, rest = settings(Settings, arguments)
+    folder, overrides = place(rest, "runs/posterior_checks")
+    refuse(overrides, ("prior",), "it compares " + " with ".join(PRIORS.values()))
+    results = restarts(folder, overrides)
+    run = results["mixture"].run
+    found: dict[str, Any] = {"settings": asdict(chosen)}
+    points = len(results["mixture"].data.train)
+    print(f"{points} points of the paper's curve, {run.chains} restarts under each prior")
+    print("rank-normalised R-hat between restarts (1 is agreement)")
+    for name, result in results.items():
+        found[name] = agreement(result, folder / name)
+        for what, value in found[name].items():
+            print(f"  {name:9} prior   {what:32} {value:.3f}")
+    table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
+    found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
+    print("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
+    print("  " + table.round(2).to_string().replace("\n", "\n  "))
+    toy = toy_comparison(toy_mean_field(folder, run), folder, chosen)
+    found["toy"] = toy
+    print(f"six points, sd of f(x) under the posterior; NUTS had {toy['divergences']} divergences")
+    print(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))
+    for key in [k for k in toy if k not in ("x", "divergences")]:
+        print(f"  {key:32}" + "".join(f"{value:10.2f}" for value in toy[key]))
+    write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
+    print(f"{folder}: metrics.json, nuts.png; the fits are in its folders")
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

@@ -1,0 +1,173 @@
+"""The Harvard tutorial's MNIST, BNN beside MLP, on digits and on things that are no digit.
+
+`python -m experiments.tutorial.mnist [seeds=[1,2,3]] [quick=true] [key=value ...]` trains a Bayesian
+784-512-512-10 sigmoid network (prior N(0, 6^2), 20 epochs) and the tutorial's plain 784-400-400-10 ReLU one
+(10 epochs), both on all 60,000 images with pixels in [0, 1], and asks both about the test images, 1000
+images of noise, Fashion-MNIST and a few odd pictures. The predictive distribution is the mean of the draws'
+probabilities; its entropy is the sum of what each draw is unsure of and of what the draws disagree about
+(mutual information). Beside it stands what the tutorial printed as an entropy: it averaged log-probabilities,
+which gives a vector that does not sum to 1. Entropies are in bits here, as there; log2 10 = 3.3219.
+
+Writes `seed=S/` with the fits and `results.json`, and two figures. What is finished is not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from experiments._runner.build import build, key_of
+from experiments._runner.command import command, part_of, place, refuse, settings
+from experiments._runner.compose import compose
+from experiments._runner.folder import claimed, read_json
+from experiments._runner.points import Fitted, Result, fit_point, load
+from experiments.tutorial.mnist_report import figures, report
+from experiments.tutorial.mnist_uncertainty import ask, draw_log_probs, questions, uncertainty
+from experiments.tutorial.odd_images import SIDE
+from models.mlp import perceptron
+from pyrobbb._support.files import make_folder, replacing, write_text
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.training.point_estimate import PointEstimate, fit_plain
+from pyrobbb.training.progress import Printed
+from pyrobbb.training.trainer import Training
+
+BATCH = 128  # rows, the tutorial's; it counted the KL once for N / BATCH = 468.75 batches
+QUICK = ["data=blobs", "data.features=784", "data.classes=10", "data.N=300", "~data.scale", "epochs=2"]
+QUICK += ["+data.separation=0.1", "+data.noise=0.3", "model.hidden=[16]", "draws=5"]
+
+
+@dataclass
+class Settings:
+    """The tutorial's MNIST."""
+
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    mlp_epochs: int = 10
+    quick: bool = False
+
+
+def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path) -> Result:
+    """Both networks of one seed, and what they say; `arrays.npz` keeps what the figures need."""
+    config = compose("tutorial_mnist", [*overrides, f"seed={seed}"], folder=folder / "bnn")
+    hidden = [16] if chosen.quick else [400, 400]
+    plain = {"data": config.data, "hidden": hidden, "epochs": chosen.mlp_epochs, "seed": seed}
+    plain["folder"] = str(folder / "mlp")
+    with claimed(config), claimed(OmegaConf.create(plain)):
+        found = read_json(folder / "results.json")
+        if not found:
+            others = compose("tutorial_mnist", [*overrides, *_other_data(chosen)], folder=folder / "bnn")
+            data, fashion = load(config.data), load(others.data)
+            build(config).training(data)  # what cannot be trained is refused before the other network is
+            mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
+            found = _ask_both(config, mlp, data, fashion, folder)
+            write_text(folder / "results.json", json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def _ask_both(
+    config: DictConfig, mlp: PointEstimate, data: Dataset, fashion: Dataset, folder: Path
+) -> Result:
+    """Train the Bayesian network, and ask it and the plain one."""
+    results: Result = {}
+
+    def measure(fitted: Fitted) -> Result:
+        sets, shown, names = questions(data, fashion, config.seed)
+        answers, arrays = ask(fitted.posterior, mlp, sets, fitted.run.draws, config.seed)
+        results.update(answers)
+        arrays |= {"shown": shown.reshape(-1, SIDE, SIDE).numpy(), "names": np.array(names)}
+        arrays["shown_bnn"] = uncertainty(draw_log_probs(fitted.posterior, shown, fitted.run.draws))["probs"]
+        arrays["shown_mlp"] = mlp.predict(shown).softmax(-1).numpy()
+        with replacing(folder / "arrays.npz") as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        return scores(fitted, mlp)
+
+    # whose checkpoint stays, so that nothing is trained again
+    (folder / "bnn" / "result.json").unlink(missing_ok=True)
+    progress = Printed(error=", test error {:.2f} %")
+    results["scores"] = fit_point(config, measure, progress=progress, keep=True, prepare=partial(watch, data))
+    return results
+
+
+def watch(data: Dataset, training: Training) -> None:
+    """Measure the test set after each epoch, as the tutorial printed it; nothing is chosen by it."""
+    assert data.test is not None
+    training.validation = data.test.to(training.device)
+
+
+def _other_data(chosen: Settings) -> list[str]:
+    return ["data.seed=1"] if chosen.quick else ["data=fashion_mnist"]
+
+
+def train_mlp(data: Dataset, seed: int, epochs: int, folder: Path, hidden: Sequence[int]) -> PointEstimate:
+    """The tutorial's plain network; the history's validation columns hold the test set, as it printed."""
+    with isolated(seed):
+        network = perceptron(data.spec.features[0], hidden, data.spec.outputs)
+    shown = replace(data, validation=data.test)
+    optim = partial(torch.optim.Adam, lr=1e-3)  # its decay of a Python float was never applied
+    return fit_plain(
+        network,
+        shown,
+        epochs=epochs,
+        optim=optim,
+        seed=seed,
+        device="cpu",
+        folder=folder,
+        progress=Printed(error=", test error {:.2f} %"),
+    )
+
+
+def scores(fitted: Fitted, mlp: PointEstimate) -> Result:
+    """Accuracy of both networks on the test set; the BNN's loss in the tutorial's units."""
+    test = fitted.data.test
+    assert test is not None
+    prediction: Any = fitted.posterior.predict(test.x, test.y, draws=fitted.run.draws, seed=fitted.run.seed)
+    five: Any = fitted.posterior.predict(test.x, test.y, draws=5, seed=fitted.run.seed)
+    last, plain = fitted.history[-1], mlp.history.rows[-1]
+    nll = -float(five.log_likelihood.mean())  # mean over draws of the NLL, which is what it printed
+    rows = len(test) / math.ceil(len(test) / BATCH)  # of a test batch; it printed the sum over one
+    return {
+        "bnn_accuracy": 100 * float((prediction.probs.argmax(-1) == test.y).double().mean()),
+        "bnn_accuracy_5": 100 * float((five.probs.argmax(-1) == test.y).double().mean()),
+        "bnn_nll": -float(prediction.log_predictive.mean()),
+        "bnn_loss": last.kl * BATCH + nll * rows,
+        "bnn_errors": [row.validation_error for row in fitted.history],
+        "bnn_losses": [row.kl * BATCH + row.validation_nll * rows for row in fitted.history],
+        "mlp_accuracy": 100 - plain.validation_error,
+        "mlp_loss": plain.validation_nll,
+        "mlp_errors": [row.validation_error for row in mlp.history.rows],
+        "mlp_losses": [row.validation_nll for row in mlp.history.rows],
+    }
+
+
+def main(arguments: Sequence[str]) -> dict[int, Result]:
+    """Train and ask what is missing, and report."""
+    chosen, rest = settings(Settings, arguments)
+    name = "runs/tutorial_mnist" + ("/quick" if chosen.quick else "")
+    folder, _ = place(arguments, name, shared=("seeds", "quick"))
+    overrides = [word for word in rest if key_of(word) != "folder"]
+    refuse(overrides, ("seed",), "say seeds=[...]")
+    target = folder / part_of(chosen, Settings(), ("seeds",))
+    if chosen.quick:
+        overrides = [*QUICK, *overrides]
+        chosen.seeds, chosen.mlp_epochs = chosen.seeds[:1], 2
+    results = {}
+    for seed in chosen.seeds:
+        results[seed] = one_seed(seed, chosen, overrides, folder / f"seed={seed}")
+    make_folder(target)
+    figures(folder / f"seed={chosen.seeds[0]}", target)
+    print(report(results))
+    print(f"{target}: predictions.png, detection.png; {folder}: seed=*/results.json")
+    return results
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

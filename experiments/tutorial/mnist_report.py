@@ -1,0 +1,108 @@
+"""The tutorial's printed numbers beside ours, and its two figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from experiments._runner.points import Result
+from experiments._runner.tables import mean_sd, of_seeds, table
+from experiments.tutorial.mnist_uncertainty import DIGITS, FASHION, NOISE
+from pyrobbb.figures.detection import detection
+from pyrobbb.figures.prediction_bars import prediction_bars
+from pyrobbb.figures.style import save
+
+MLP_ACCURACIES = (96.40, 97.15, 97.49, 97.91, 97.83, 97.85, 97.43, 98.05, 98.27, 98.00)  # after each epoch
+MLP_LOSSES = (0.1248, 0.0910, 0.0801, 0.0661, 0.0779, 0.0701, 0.1034, 0.0745, 0.0719, 0.0878)
+BNN_FIRST = (91.07, 9806.67)  # after the first epoch
+TUTORIAL = {
+    "mlp_accuracy": MLP_ACCURACIES[-1],
+    "mlp_loss": MLP_LOSSES[-1],
+    "bnn_accuracy_5": 97.25,
+    "bnn_loss": 4913.4,
+}
+MLP_ENTROPY, PRINTED_ENTROPY = 0.1446, 0.9909  # bits, on noise
+
+
+def by_epoch(results: dict[int, Result]) -> str:
+    """Test accuracy and loss of both networks after each epoch."""
+    printed = zip(MLP_ACCURACIES, MLP_LOSSES, strict=True)
+    expected = [("mlp", i, f"{accuracy:.2f}", f"{loss:.4f}") for i, (accuracy, loss) in enumerate(printed)]
+    expected.append(("bnn", 0, f"{BNN_FIRST[0]:.2f}", f"{BNN_FIRST[1]:.2f}"))
+    lines = []
+    for kind, i, accuracy, loss in expected:
+        found = [r["scores"] for r in results.values() if i < len(r["scores"][f"{kind}_errors"])]
+        if found:
+            ours = mean_sd([100 - s[f"{kind}_errors"][i] for s in found], 2)
+            losses = mean_sd([s[f"{kind}_losses"][i] for s in found], 4 if kind == "mlp" else 1)
+            lines.append((f"{kind.upper()}, {i + 1}", accuracy, ours, loss, losses))
+    head = ("after epoch", "accuracy (%), tutorial", "ours", "loss, tutorial", "ours")
+    return (
+        table(head, lines)
+        + "\nOf the BNN: the mean KL of the epoch's draws, and accuracy and NLL of the averaged prediction."
+    )
+
+
+def report(results: dict[int, Result]) -> str:
+    """Mean and standard deviation over seeds, beside what the tutorial printed."""
+    first = next(iter(results.values()))
+    lines = []
+    names = {
+        "mlp_accuracy": "MLP test accuracy (%)",
+        "mlp_loss": "MLP test loss (nats)",
+        "bnn_accuracy": "BNN test accuracy, averaged draws (%)",
+        "bnn_accuracy_5": "BNN test accuracy, 5 draws (%)",
+        "bnn_nll": "BNN test NLL, averaged draws (nats)",
+        "bnn_loss": "BNN test loss: KL / 468.75 + NLL of a batch",
+    }
+    for key, name in names.items():
+        theirs = TUTORIAL.get(key)
+        given = "-" if theirs is None else f"{theirs:.2f}" if "accuracy" in key else f"{theirs:g}"
+        digits = 2 if "accuracy" in key else 4
+        lines.append((name, given, mean_sd([r["scores"][key] for r in results.values()], digits)))
+    blocks = [table(("", "tutorial", "ours"), lines), by_epoch(results)]
+    kinds = {
+        "mlp": "MLP entropy",
+        "entropy": "BNN H(mean p)",
+        "expected": "mean H(p)",
+        "information": "mutual information",
+        "geometric": "H(geometric mean)",
+        "geometric_sum": "its sum before",
+        "printed": "printed as entropy",
+    }
+    rows = [
+        (name, *(mean_sd([r["uncertainty"][name][k] for r in results.values()], 4) for k in kinds))
+        for name in first["uncertainty"]
+    ]
+    tutorial = (f"{NOISE}, tutorial", MLP_ENTROPY, *["-"] * 5, PRINTED_ENTROPY)
+    blocks += ["entropies in bits (at most 3.3219):", table(("inputs", *kinds.values()), [*rows, tutorial])]
+    areas = [(n, mean_sd([r["auroc"][n] for r in results.values()], 4)) for n in first["auroc"]]
+    blocks.append(table((f"AUROC, {FASHION} from {DIGITS} by", "ours"), areas))
+    blocks.append(of_seeds(results))
+    return "\n".join(blocks)
+
+
+def figures(folder: Path, target: Path) -> None:
+    """Prediction bars and detection, of the seed that the folder is named after."""
+    with np.load(folder / "arrays.npz") as arrays:
+        drawn = prediction_bars(
+            arrays["shown"],
+            {"BNN (mean of draws)": arrays["shown_bnn"], "MLP": arrays["shown_mlp"]},
+            [str(name) for name in arrays["names"]],
+            title=f"Class probabilities of both networks, for a digit and for others ({folder.name})",
+        )
+        scores = {
+            name: (arrays[f"{DIGITS}/{key}"], arrays[f"{FASHION}/{key}"])
+            for name, key in (("MLP entropy", "mlp"), ("BNN entropy", "entropy"))
+        }
+        scores["BNN mutual information"] = (
+            arrays[f"{DIGITS}/information"],
+            arrays[f"{FASHION}/information"],
+        )
+    save(drawn, target / "predictions.png")
+    title = (
+        f"Telling Fashion-MNIST from MNIST by the uncertainty of a network trained on MNIST ({folder.name})"
+    )
+    drawn = detection(scores, inside="MNIST", outside="Fashion-MNIST", unit="bits", title=title)
+    save(drawn, target / "detection.png")

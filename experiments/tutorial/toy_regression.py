@@ -1,0 +1,171 @@
+"""The tutorial's six points: a Bayesian network beside a plain one, near the data and far from it.
+
+`python -m experiments.tutorial.toy_regression [key=value ...]` fits the declared Bayesian network (the keys
+are those of `experiments.run`) and the tutorial's plain one, and leaves `metrics.json` and `figure.png`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch
+from torch import nn
+
+from experiments._runner.command import command, place
+from experiments._runner.compose import compose, fitted
+from experiments._runner.targets import verdict
+from models.mlp import perceptron
+from pyrobbb._support.files import write_text
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data import Dataset, ToyPoints
+from pyrobbb.experiment import Result
+from pyrobbb.figures import save
+from pyrobbb.figures.band_grid import Curves, band_grid
+from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ValuePrediction
+from pyrobbb.training import history
+from pyrobbb.training.point_estimate import PointEstimate, fit_plain
+
+RANGES = (2, 5, 100)
+Y_LIMITS = ((-5.0, 5.0), (-17.0, 6.0), (-17.0, 6.0))
+PLAIN_EPOCHS = 30_000
+TUTORIAL_PLAIN = {
+    0: 6.1186,
+    5_000: 0.5939,
+    10_000: 0.15990,
+    15_000: 0.014006,
+    20_000: 7.41e-4,
+    25_000: 4.19e-5,
+}
+AT = (0.0, 1.5, 5.0, 100.0)
+
+
+def plain(
+    data: Dataset, seed: int = 0, epochs: int = PLAIN_EPOCHS, every: int = 1000, folder: Path | None = None
+) -> PointEstimate:
+    """The tutorial's standard network: 1-16-16-1 sigmoid, squared error, full-batch SGD at 0.01."""
+    with isolated(seed):
+        network = perceptron(1, [16, 16], 1, "sigmoid")
+    descent = partial(torch.optim.SGD, lr=0.01)
+    return fit_plain(
+        network,
+        data,
+        epochs=epochs,
+        optim=descent,
+        batch_size=6,
+        loss="mse",
+        device="cpu",
+        record_every=every,
+        folder=folder,
+    )
+
+
+def untrained(data: Dataset, seed: int) -> float:
+    """The plain network's squared error before its training."""
+    with isolated(seed):
+        network = perceptron(1, [16, 16], 1, "sigmoid")
+    with torch.no_grad():
+        return float((network(data.train.x) - data.train.y).square().mean())
+
+
+def values(posterior: Posterior, x: torch.Tensor, draws: int = 100, seed: int = 1) -> torch.Tensor:
+    """Draws of the function at `x` `(G, 1)`, shape `(S, G)`."""
+    prediction = posterior.predict(x, draws=draws, seed=seed)
+    assert isinstance(prediction, ValuePrediction)
+    return prediction.means[..., 0]
+
+
+def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
+    """Losses as the tutorial prints them (nats, whole data set), and the spread of the function draws."""
+    folder = Path(result.metrics["folder"])
+    losses = [
+        row.free_energy * result.data.spec.N for row in history.read(folder / "history.csv") if not row.chain
+    ]
+    x = torch.tensor(AT)[:, None].to(result.data.train.x.device)
+    spread = values(result.posterior, x, draws=draws).std(0).tolist()
+    return {
+        "loss": {
+            "first": losses[0],
+            "median of last 100": median(losses[-100:]),
+            "mean of last 100": mean(losses[-100:]),
+        },
+        "sd of the draws": dict(zip(map(str, AT), spread, strict=True)),
+        "test rmse": result.metrics["test"]["rmse"],
+    }
+
+
+def targets(found: dict[str, Any], plain: list[dict[int, float]]) -> list[str]:
+    """What was asked of the Bayesian network's loss and spread, and of the best plain network."""
+    loss, spread = found["loss"], found["sd of the draws"]
+    lines = [
+        verdict("A12, first loss", loss["first"], low=1500, high=8000),
+        verdict("A12, median of the last 100 losses", loss["median of last 100"], low=255, high=350),
+        verdict("A12, sd of f at 5 / at 1.5", spread["5.0"] / spread["1.5"], low=2),
+    ]
+    best = [table[20_000] for table in plain if 20_000 in table]
+    return lines + (
+        [verdict("A13, squared error after 20,000 epochs, best", min(best), high=1e-2)] if best else []
+    )
+
+
+def figure(result: Result, fit: PointEstimate, path: Path) -> None:
+    """Both networks on +-2, +-5 and +-100."""
+    device = result.data.train.x.device
+    grids = [torch.linspace(-1.05 * reach, 1.05 * reach, 421)[:, None] for reach in RANGES]
+    bayesian = [Curves(g[:, 0].numpy(), values(result.posterior, g.to(device)).cpu().numpy()) for g in grids]
+    point = [Curves(g[:, 0].numpy(), fit.predict(g).T.numpy()) for g in grids]
+    train = result.data.train.to("cpu")
+    layers = (m for m in result.posterior.model.network.modules() if isinstance(m, nn.Linear))
+    units = [str(layer.out_features) for layer in layers]
+    drawn = band_grid(
+        {f"Bayesian network, 1-{'-'.join(units)}": bayesian, "plain network, 1-16-16-1": point},
+        train.x[:, 0].numpy(),
+        train.y[:, 0].numpy(),
+        truth=[ToyPoints().truth(g[:, 0]).numpy() for g in grids],
+        y_limits=Y_LIMITS,
+        title="Six points: what a Bayesian and a plain network say near the data and far from them",
+    )
+    save(drawn, path)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Fit both, print the numbers beside the tutorial's, draw the figure."""
+    folder, overrides = place(arguments, "runs/toy_regression")
+    result = fitted(compose("toy_regression", overrides, folder=folder / "bayesian"))
+    result.metrics["folder"] = str(folder / "bayesian")
+    data = result.data.to("cpu")
+    fits = [plain(data, seed, folder=folder / f"plain-{seed}") for seed in range(3)]
+    found = numbers(result)
+    loss, spread = found["loss"], found["sd of the draws"]
+    print("Bayesian network       tutorial   ours    (12 runs of another implementation)")
+    print(f"first loss             3808.87    {loss['first']:.2f}   (2478-5713)")
+    print(f"median of last 100     278.11     {loss['median of last 100']:.2f}    (272-334)")
+    print("(the tutorial prints one step, the 1991st; the spread of single steps is in the history)")
+    for x, others in zip(AT, ("0.12-0.16", "0.18-0.26", "0.58-0.80", "1.0-2.0"), strict=True):
+        print(f"sd of f at x = {x:<5g}     -          {spread[str(x)]:.3f}     ({others})")
+    print("plain 1-16-16-1, squared error after each number of epochs (weights of three seeds)")
+    begun = [untrained(data, seed) for seed in range(3)]
+    table = [
+        {0: first} | {row.epoch: row.nll for row in fit.history.rows}
+        for first, fit in zip(begun, fits, strict=True)
+    ]
+    for epoch, printed in TUTORIAL_PLAIN.items():
+        ours = "  ".join(f"{t[epoch]:9.2e}" for t in table)
+        print(f"{epoch:6}   tutorial {printed:9.2e}   ours {ours}")
+    far = [float(fit.predict(torch.tensor([[100.0]]))) for fit in fits]
+    print("\n".join(targets(found, table)))
+    print("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
+    found["plain"] = {"mse": table, "at 100": far}
+    best = min(fits, key=lambda fit: fit.history.rows[-1].nll)
+    figure(result, best, folder / "figure.png")
+    write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
+    print(f"{folder}: metrics.json, figure.png; the Bayesian run is in {folder / 'bayesian'}")
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

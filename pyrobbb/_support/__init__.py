@@ -1,0 +1,1 @@
+"""What only supports: files, signals, seeds, devices, memory, processes, checks of what is given."""

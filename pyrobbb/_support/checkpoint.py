@@ -1,0 +1,187 @@
+"""Checkpoints: tensors and plain values only, so that opening one never runs code."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from pyrobbb._support.files import replacing
+
+FORMAT = 1
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: damaged, or of another network or guide."""
+
+
+class DamagedError(CheckpointError):
+    """A checkpoint whose bytes are not those that were written."""
+
+
+def before(path: Path | str) -> Path:
+    """Where `save` keeps the checkpoint before the one at `path`."""
+    path = Path(path)
+    return path.with_name(f"{path.stem}.before{path.suffix}")
+
+
+def save(path: Path | str, content: dict[str, Any]) -> None:
+    """Write `content` (tensors, numbers, strings, lists and dicts) to `path`, whole or not at all.
+
+    The checkpoint that was there stays beside it, under the name `before(path)`.
+
+    Raises:
+        OSError: It cannot be written; the checkpoints that were there stay.
+    """
+    content = _plain({"format": FORMAT, **content})
+    # A file of Python's, not a path, for torch's own writer does not say why it fails.
+    with replacing(path, before=before(path)) as temporary, temporary.open("wb") as file:
+        torch.save({**content, "digest": _digest(content)}, file)
+
+
+def remove(path: Path | str) -> None:
+    """Remove the checkpoint at `path` and the one before it."""
+    for each in (before(path), Path(path)):
+        each.unlink(missing_ok=True)
+
+
+def _digest(content: Any) -> str:
+    """SHA-256 of every key, value and tensor: torch itself does not notice a changed byte in a tensor."""
+    digest = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, Mapping):
+            digest.update(f"{{{len(value)}".encode())
+            for key, item in value.items():
+                add(key)
+                add(item)
+        elif isinstance(value, list | tuple):
+            digest.update(f"[{len(value)}".encode())
+            for item in value:
+                add(item)
+        else:
+            digest.update(repr(value).encode())
+
+    add(content)
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """`value` with numpy's numbers as Python's: a learning rate of `np.exp(-7)` must be readable again."""
+    if type(value) is dict:
+        return {key: _plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a checkpoint.
+
+    Raises:
+        CheckpointError: If the file is cut, is no checkpoint, holds code, or is of a newer format.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb"):  # missing or not permitted is not damaged
+            pass
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of damaged bytes before it refuses them
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist") from None
+    except (PermissionError, IsADirectoryError) as error:
+        raise CheckpointError(f"{path} is no readable checkpoint ({error.strerror})") from error
+    except pickle.UnpicklingError as error:
+        raise DamagedError(
+            f"{path} is no readable checkpoint (it is damaged, or holds code, which is never run)"
+        ) from error
+    except Exception as error:  # on damaged bytes torch raises almost anything
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise DamagedError(f"{path} is no readable checkpoint ({reason})") from error
+    if not isinstance(content, dict) or "format" not in content:
+        raise CheckpointError(f"{path} is not a checkpoint of pyrobbb")
+    if content["format"] != FORMAT:
+        raise CheckpointError(
+            f"{path} has checkpoint format {content['format']}, this version of pyrobbb reads {FORMAT}"
+        )
+    digest = content.pop("digest", None)  # version 0.1.0 wrote none
+    if digest is not None and digest != _digest(content):
+        raise DamagedError(f"{path} is no readable checkpoint (its content is not what was written)")
+    return _moved(content, torch.device(device))
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: _moved(item, device) for key, item in value.items()}
+    return type(value)(_moved(item, device) for item in value) if type(value) in (list, tuple) else value
+
+
+def load_newest(
+    path: Path | str, device: torch.device | str = "cpu", *, repair: bool = False
+) -> tuple[dict[str, Any], Path] | None:
+    """The checkpoint at `path`, or the one before it if that one is damaged, and its file; None without any.
+
+    It says so, on the logger `pyrobbb._support.checkpoint`. With `repair` the damaged one is renamed, so that
+    it does not take the place of the one before when the next is saved; otherwise the folder stays as it is.
+
+    Raises:
+        CheckpointError: From `load`, if no whole one is there or the newest belongs to something else.
+    """
+    path, older = Path(path), before(path)
+    if not path.exists():  # a run was killed before its first checkpoint, or between two renamings
+        return (load(older, device), older) if older.exists() else None
+    try:
+        return load(path, device), path
+    except DamagedError as damage:
+        if not older.exists():
+            raise
+        found = load(older, device), older
+        logger.warning("%s; taking the one before it, %s", damage, older)
+    if repair:
+        path.replace(path.with_name(f"{path.stem}.damaged{path.suffix}"))
+    return found
+
+
+def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path | str) -> None:
+    """Put `state` into `module`, or leave it as it is.
+
+    Raises:
+        CheckpointError: If names or shapes differ; it lists the first few that do.
+    """
+    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise CheckpointError(f"{path} holds no {what}")
+    own = module.state_dict()
+    check_shapes({k: v.shape for k, v in own.items()}, {k: v.shape for k, v in state.items()}, what, path)
+    module.load_state_dict(state)
+
+
+def check_shapes(
+    own: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]], what: str, path: Path | str
+) -> None:
+    """Raise CheckpointError, with the first few differences, unless both name the same shapes."""
+    wrong = [f"no {name}" for name in sorted(own.keys() - stored.keys())]
+    wrong += [f"unknown {name}" for name in sorted(stored.keys() - own.keys())]
+    wrong += [
+        f"{name} is {tuple(stored[name])}, the {what}'s is {tuple(own[name])}"
+        for name in sorted(own.keys() & stored.keys())
+        if tuple(own[name]) != tuple(stored[name])
+    ]
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise CheckpointError(f"{path} is a checkpoint of another {what}: {'; '.join(wrong[:3])}{more}")

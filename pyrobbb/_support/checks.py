@@ -1,0 +1,68 @@
+"""Checks of a value's domain, each with one message: the name, what it was, what it must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a finite float, or a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: Any) -> float:
+    """`value` if it is a number greater than 0."""
+    if number(name, value) <= 0:
+        raise ValueError(f"{name} must be greater than 0, got {value!r}")
+    return float(value)
+
+
+def between(name: str, value: Any, low: float, high: float) -> float:
+    """`value` if it is a number in [`low`, `high`]."""
+    if not low <= number(name, value) <= high:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value!r}")
+    return float(value)
+
+
+def count(name: str, value: Any, *, minimum: int = 1) -> int:
+    """`value` if it is a whole number, at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
+    return int(value)
+
+
+def seed(name: str, value: Any) -> int:
+    """`value` if torch's generators take it: a whole number from 0 to 2^63 - 1."""
+    if count(name, value, minimum=0) >= 2**63:
+        raise ValueError(f"{name} must be less than 2^63, got {value!r}")
+    return int(value)
+
+
+def counts(name: str, value: Any) -> tuple[int, ...]:
+    """`value` if it is a list of whole numbers, each at least 1."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"{name} must be a list of whole numbers, got {value!r}")
+    return tuple(count(f"{name}[{i}]", item) for i, item in enumerate(value))
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """`value` if it is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return str(value)
+
+
+def dense(name: str, value: Tensor) -> Tensor:
+    """`value` if it is neither sparse nor without values."""
+    if value.layout != torch.strided or value.is_meta:
+        kind = "has no values (device meta)" if value.is_meta else f"is sparse ({value.layout})"
+        raise ValueError(f"{name} {kind}; it must be an ordinary tensor")
+    return value

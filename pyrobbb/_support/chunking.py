@@ -1,0 +1,85 @@
+"""Network outputs for many weight draws and many rows, computed in blocks that fit the memory."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support.memory import out_of_memory
+from pyrobbb.bnn import BayesianNetwork, Weights
+
+logger = logging.getLogger(__name__)
+
+LARGE = 50_000  # weights
+
+
+def is_large(model: BayesianNetwork) -> bool:
+    """Whether one draw of its weights keeps the processor busy, so that draws are best taken singly."""
+    return model.num_weights >= LARGE
+
+
+@dataclass
+class Block:
+    """How much is computed at a time: at most so many rows and draws, in so much room for activations."""
+
+    rows: int
+    megabytes: float
+    draws: int = sys.maxsize
+    told: bool = False
+
+    def shrink(self, rows: int, draws: int) -> bool:
+        """Allow half of what was too much; False if it was one row and one draw."""
+        if not self.told:
+            logger.warning("out of memory for %d rows and %d draws at a time; taking fewer", rows, draws)
+        self.told = True
+        if rows > 1:
+            self.rows = rows // 2
+        elif draws > 1:
+            self.draws = draws // 2
+        return rows > 1 or draws > 1
+
+
+def outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -> Tensor:
+    """Network outputs `(S, M, width)`, computed block by block over the rows of `x`.
+
+    The draws of a large network go one after another, so that a layer's values stay in the cache. Where
+    memory does not suffice, the blocks become smaller; the draws are the same.
+    """
+    S = weights[model.sites[0]].shape[0]
+    large = is_large(model)
+    draws = 1 if large else min(S, block.draws)
+    fitting = int(block.megabytes * 2**20 / (draws * _activations(model, weights, x)))
+    rows = max(1, min(block.rows, fitting, len(x)))
+    parts = x.split(rows)
+    try:
+        if large:
+            each = ({name: value[s] for name, value in weights.items()} for s in range(S))
+            return torch.stack([torch.cat([model.apply_network(w, part) for part in parts]) for w in each])
+        groups = ({name: value[s : s + draws] for name, value in weights.items()} for s in range(0, S, draws))
+        return torch.cat([torch.cat([model.apply_network(w, part) for part in parts], dim=1) for w in groups])
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error) or not block.shrink(rows, draws):
+            raise
+    return outputs(model, weights, x, block)  # here, where the error no longer holds on to what it had
+
+
+def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> int:
+    """Bytes that two of the largest layer outputs take for one row and one draw, found by trying a row."""
+    sizes = [1]
+
+    def note(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            sizes.append(output.numel() * output.element_size())
+
+    hooks = [module.register_forward_hook(note) for module in model.network.modules()]
+    try:
+        model.apply_network({name: w[0] for name, w in weights.items()}, x[:1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return 2 * max(sizes)

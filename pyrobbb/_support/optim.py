@@ -1,0 +1,102 @@
+"""One torch optimiser over everything that training changes, and its learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import torch
+from pyro.optim import PyroOptim
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from pyrobbb._support import checks
+
+MakeOptimizer = Callable[[Iterable[dict[str, Any]]], Optimizer]
+MakeSchedule = Callable[[Optimizer], LRScheduler]
+
+
+class JointOptimizer(PyroOptim):
+    """One torch optimiser over all parameters behind Pyro's interface, which makes one for each."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def __call__(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptimizer:
+    """`optim`, asked for its one-kernel form where torch has one and `optim` names no other form.
+
+    On CUDA it is asked to keep its step count on the device too, so that a CUDA graph can hold it.
+    """
+    if not isinstance(optim, partial) or not isinstance(optim.func, type) or optim.args:
+        return optim
+    known = signature(optim.func).parameters
+    if "fused" not in known or {"fused", "foreach", "differentiable"} & set(optim.keywords):
+        return optim
+    if torch.device(device).type == "cuda" and "capturable" in known:
+        return partial(optim, fused=True, capturable=True)
+    return partial(optim, fused=True)
+
+
+def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
+    """On CUDA, keep a capturable optimiser's learning rates in tensors, which schedules fill in place."""
+    if torch.device(device).type != "cuda":
+        return
+    for group in optimizer.param_groups:
+        if group.get("capturable", False):
+            group["lr"] = torch.as_tensor(group["lr"], device=device)
+
+
+def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Take up `state`, which an optimiser on another device may have left: forms and kind of rate stay ours.
+
+    A rate in a tensor (CUDA) stays one and a number stays a number; so do fused and capturable forms, which
+    a state dictionary would otherwise replace by those of where it was made.
+    """
+    ours = [dict(group) for group in optimizer.param_groups]
+    saved = list(state["param_groups"])
+    if len(saved) == len(ours):  # torch says it clearly where they differ
+        forms = ("fused", "foreach", "capturable", "differentiable")
+        saved = [s | {k: o[k] for k in forms if k in o} for s, o in zip(saved, ours, strict=True)]
+    optimizer.load_state_dict({**state, "param_groups": saved})
+    for group, own in zip(optimizer.param_groups, ours, strict=True):
+        if isinstance(own["lr"], torch.Tensor):
+            group["lr"] = torch.as_tensor(group["lr"]).to(own["lr"])
+        else:
+            group["lr"] = float(group["lr"])
+
+
+def named_parameters(model: nn.Module, guide: nn.Module) -> dict[str, nn.Parameter]:
+    """Everything that training changes: the guide's parameters, then the model's, in a fixed order."""
+    named = {f"guide.{k}": v for k, v in guide.named_parameters()}
+    return named | {f"model.{k}": v for k, v in model.named_parameters()}
+
+
+def parameter_groups(
+    named: Mapping[str, nn.Parameter], optim: MakeOptimizer, rates: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Optimiser groups, one for each factor on the learning rate.
+
+    `rates` maps part of a parameter's name (`rho`, say) to the factor on its learning rate.
+
+    Raises:
+        ValueError: If a name in `rates` fits no parameter, or the optimiser states no `lr` to multiply.
+    """
+    rest = dict(named)
+    groups = []
+    for part, factor in rates.items():
+        chosen = {k: rest.pop(k) for k in list(rest) if part in k}
+        if not chosen:
+            raise ValueError(f"rates: {part!r} fits no parameter; there are {', '.join(named)}")
+        lr = getattr(optim, "keywords", {}).get("lr")
+        if lr is None:
+            raise ValueError("rates multiply the optimiser's lr, so optim must state one")
+        groups.append({"params": list(chosen.values()), "lr": lr * checks.positive(f"rates.{part}", factor)})
+    return ([{"params": list(rest.values())}] if rest else []) + groups

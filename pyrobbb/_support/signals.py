@@ -1,0 +1,48 @@
+"""Ctrl-C and SIGTERM between two steps, never within one: what is saved then is consistent."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupt:
+    """While active, a first SIGINT or SIGTERM is only noted; `check` raises KeyboardInterrupt for it.
+
+    A second signal raises at once. Outside the main thread, where Python delivers no signals, it does
+    nothing. The handlers that were there come back at the end.
+
+    Args:
+        ignore_repeats: A second signal is only noted, too: `torchrun` passes on to its processes what a
+        terminal
+            has already sent them.
+    """
+
+    def __init__(self, *, ignore_repeats: bool = False) -> None:
+        self.ignore_repeats = ignore_repeats
+
+    def __enter__(self) -> Interrupt:
+        self.noted = False
+        self.before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.noted and not self.ignore_repeats:
+            raise KeyboardInterrupt
+        self.noted = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come."""
+        if self.noted:
+            raise KeyboardInterrupt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)

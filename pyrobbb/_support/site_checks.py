@@ -1,0 +1,100 @@
+"""Do model and guide speak of the same weights?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro import poutine
+from torch import Tensor, nn
+from torch.distributions import constraints
+
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data.dataset import Split
+
+
+def on_real_line(law: Any) -> bool:
+    """Whether a prior has its density on the whole real line, or does not say where."""
+    try:
+        support = law.support
+    except NotImplementedError:  # a law of the user's own
+        return True
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support is constraints.real
+
+
+def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
+    """Raise ValueError unless the guide samples exactly the model's latent sites, in their shapes.
+
+    Its parameters must be known to Pyro, too: without any, Pyro's ELBO takes no gradient and says nothing.
+    And it must give weights without data, as predictions ask for them.
+    """
+    with torch.no_grad():
+        guide_trace = poutine.trace(guide).get_trace(first.x, first.y)
+        model_trace = poutine.trace(model).get_trace(first.x, first.y)
+    wanted = {k: model_trace.nodes[k]["value"].shape for k in model_trace.stochastic_nodes if k != "data"}
+    auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
+    given = {
+        k: guide_trace.nodes[k]["value"].shape for k in guide_trace.stochastic_nodes if k not in auxiliary
+    }
+    wrong = [f"no site {k!r}" for k in wanted if k not in given]
+    wrong += [f"site {k!r}, which the model lacks" for k in given if k not in wanted]
+    wrong += [
+        f"site {k!r} of shape {tuple(given[k])} instead of {tuple(wanted[k])}"
+        for k in wanted
+        if k in given and given[k] != wanted[k]
+    ]
+    if wrong:
+        raise ValueError(f"the guide's sites do not match the model's; the guide has {'; '.join(wrong)}")
+    _check_parameters(guide, guide_trace)
+    _check_draws(guide, first, wanted)
+
+
+def check_trainable(model: nn.Module, guide: nn.Module) -> None:
+    """Raise ValueError if a parameter is frozen: Pyro would make it trainable again, and tell nobody."""
+    for what, module, instead in (
+        ("guide", guide, "rates={'NAME': 1e-6} all but stops one"),
+        ("model", model, "freeze it in the network, before BayesianNetwork(network, ...)"),
+    ):
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                raise ValueError(f"parameter {name!r} of the {what} is frozen; {instead}")
+
+
+def _check_parameters(guide: nn.Module, trace: Any) -> None:
+    """Pyro must know the guide's parameters, and the guide those of Pyro: the optimiser has the guide's."""
+    sites = {name: site for name, site in trace.nodes.items() if site["type"] == "param"}
+    own = {id(parameter) for parameter in guide.parameters()}
+    loose = [name for name, site in sites.items() if id(_leaf(site["value"])) not in own]
+    if loose:
+        raise ValueError(
+            f"the guide's parameter {loose[0]!r} is none of its module's and would not be trained; make it "
+            f"an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
+        )
+    known = bool(sites)
+    hidden = [name for name, parameter in guide.named_parameters() if parameter.requires_grad]
+    if hidden and not known:
+        raise ValueError(
+            f"Pyro does not see the guide's parameters {', '.join(hidden)}, so it would not train them; "
+            f"derive {type(guide).__name__} from pyro.nn.PyroModule"
+        )
+
+
+def _leaf(value: Tensor) -> Tensor:
+    """What is stored for a parameter: the unconstrained one, if it has a constraint."""
+    unconstrained = getattr(value, "unconstrained", None)
+    return value if unconstrained is None else unconstrained()
+
+
+def _check_draws(guide: nn.Module, first: Split, wanted: Any) -> None:
+    """Once trained, the guide is asked for weights without any data."""
+    try:
+        with torch.no_grad(), isolated(device=first.x.device):  # training's own noise does not move on for it
+            nodes = poutine.trace(guide).get_trace().nodes
+    except TypeError as error:
+        raise ValueError(
+            f"the guide must give weights when called without data, for predictions; "
+            f"write {type(guide).__name__}.forward(self, x=None, y=None) ({error})"
+        ) from error
+    assert all(name in nodes for name in wanted)

@@ -1,0 +1,292 @@
+"""Which way a training steps: the fastest that fits model and guide, with one line on what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from pyro import poutine
+from torch import Tensor, nn
+
+from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, record
+from pyrobbb.accelerated.cuda_graph import GraphStep, capturable
+from pyrobbb.accelerated.distributed_step import SummedStep
+from pyrobbb.accelerated.fused_kl import Law, NotElementwiseError, laws
+from pyrobbb.accelerated.mean_field_step import MeanFieldStep
+from pyrobbb.accelerated.program_step import ProgramStep
+from pyrobbb.accelerated.programs import flat_program, pyro_program
+from pyrobbb.accelerated.replay_noise import Injected
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.svi import ReferenceStep, Step, Terms
+
+FAST = ("auto", "compiled", "eager", "off")
+
+# What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
+# and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
+_MEAN_FIELD = (0.3e-3, 40e-9, 20.0)
+_PYRO = (3e-3, 40e-9, 60.0)
+_SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
+
+
+class NotFastError(ValueError):
+    """The fast path does not fit this model and guide; the message says why."""
+
+
+def make_step(
+    model: nn.Module,
+    guide: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    first: Split,
+    *,
+    samples: int = 1,
+    vectorize: bool = False,
+    fast: str = "auto",
+    steps: int = 0,
+    log: Callable[[str], None] = lambda message: None,
+    ranks: ProcessGroup = SINGLE,
+) -> Step:
+    """The step that trains `guide`: fast and compiled, fast, or Pyro's own `ReferenceStep`.
+
+    The choice depends on the arguments only, so that a resumed run makes the same one. One that is to take
+    many more steps may compile, or one elsewhere have no compiler: its noise is then of another stream.
+
+    Args:
+        model: The Pyro model, on its device.
+        guide: The Pyro guide, with its parameters made.
+        optimizer: Over the parameters of both.
+        first: A batch of full size, to record with and to compare both paths on.
+        samples: Weight draws per step.
+        vectorize: Let the reference path evaluate these draws as one batch.
+        fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
+        steps: Steps that the whole training will take; a short one is not worth a compilation.
+        log: Told in one line what was lost, and how long a compilation took.
+        ranks: The processes whose gradients are summed.
+    """
+    reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize)
+    alone = ranks.size == 1
+    if fast == "off":
+        return reference if alone else SummedStep(reference, ranks)
+    size = sum(p.numel() for p in guide.parameters()) * samples // 2
+
+    try:
+        try:
+            runs = element_wise(model, guide, first)
+        except NotFastError as reason:
+            step: MeanFieldStep | ProgramStep = _pyro(
+                model,
+                guide,
+                optimizer,
+                first,
+                samples,
+                compilation_pays(fast, size, steps, _PYRO),
+                reason,
+                log,
+            )
+        else:
+            assert isinstance(model, BayesianNetwork)
+            pays = compilation_pays(fast, size, steps)
+            step = _mean_field(model, guide, optimizer, first, runs, samples, pays, log)
+        _check(step, model, guide, first, samples)
+    except NotFastError as reason:
+        log(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
+        return reference if alone else SummedStep(reference, ranks)
+    whole = step if alone else SummedStep(step, ranks)
+    if not first.x.is_cuda:
+        return whole
+    lost = no_graph(step, model, first)
+    if lost is not None:
+        log(f"training without a CUDA graph, bound by launches: {lost}")
+        return whole
+    return GraphStep(whole, first.x, first.y)
+
+
+def no_graph(step: MeanFieldStep | ProgramStep, model: Any, first: Split) -> str | None:
+    """Why the step cannot become a CUDA graph, known before a failed capture would end the training."""
+    if not capturable(step.optimizer):
+        return f"{type(step.optimizer).__name__} cannot be captured"
+    try:
+        if isinstance(step, ProgramStep):
+            noise = step.normals.values.reshape(step.noise_shape)
+            record(step.program, [noise, step.share, first.x, first.y])
+        else:
+            record(partial(_log_likelihood, model), [first.x, first.y])
+    except CannotRecordError as error:
+        return str(error)
+    return None
+
+
+def _log_likelihood(model: BayesianNetwork, x: Tensor, y: Tensor) -> Tensor:
+    return model.likelihood(model.apply_network(model.initial(), x)).log_prob(y)
+
+
+def compilation_pays(
+    fast: str,
+    size: int,
+    steps: int,
+    saving: tuple[float, float, float] = _MEAN_FIELD,
+    calls: int = 1,
+) -> bool:
+    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each."""
+    constant, each, cost = saving
+    return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
+
+
+def _mean_field(
+    model: BayesianNetwork,
+    guide: Any,
+    optimizer: torch.optim.Optimizer,
+    first: Split,
+    runs: list[Law],
+    samples: int,
+    compiled: bool,
+    log: Callable[[str], None],
+) -> MeanFieldStep | ProgramStep:
+    size = guide.loc.numel()
+
+    def make(compiled: bool) -> MeanFieldStep | ProgramStep:
+        if size * samples > _SMALL:
+            return MeanFieldStep(model, guide, optimizer, runs, samples=samples, compiled=compiled)
+        program = flat_program(model, guide, runs, parameters(optimizer), samples)
+        batch = (first.x, first.y) if compiled else None
+        return ProgramStep(program, optimizer, (samples, size), batch)
+
+    if compiled:
+        began = perf_counter()
+        try:
+            step = make(True)
+        except (CannotCompileError, CannotRecordError) as reason:
+            log(f"training without compiled code, several times slower: {reason}")
+        else:
+            log(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
+            return step
+    return make(False)
+
+
+def _pyro(
+    model: nn.Module,
+    guide: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    first: Split,
+    samples: int,
+    compiled: bool,
+    reason: Exception,
+    log: Callable[[str], None],
+) -> ProgramStep:
+    # Without compilation it gains nothing on the CPU; on CUDA it can still become a graph.
+    if not compiled and not first.x.is_cuda:
+        raise NotFastError(f"{reason}, and this run is too short for a compilation of its program to pay")
+    program = pyro_program(model, guide, parameters(optimizer), samples)
+    began = perf_counter()
+    try:
+        with torch.random.fork_rng([first.x.device] if first.x.is_cuda else []), Injected(None) as counting:
+            program(None, torch.ones_like(parameters(optimizer)[0][:0].sum()), first.x, first.y)
+        step = ProgramStep(program, optimizer, (counting.used,), (first.x, first.y) if compiled else None)
+    except (CannotCompileError, CannotRecordError) as other:
+        raise NotFastError(f"{reason}, and its program cannot be compiled: {other}") from other
+    if compiled:
+        log(f"compiled Pyro's program in {perf_counter() - began:.1f} s; the result is kept on disk")
+    return step
+
+
+def element_wise(model: nn.Module, guide: Any, first: Split) -> list[Law]:
+    """The prior, weight by weight in the guide's order; NotFastError for another kind of guide."""
+    if not isinstance(model, BayesianNetwork):
+        raise NotFastError(f"the model is a {type(model).__name__}, not a BayesianNetwork")
+    if not (hasattr(guide, "split") and hasattr(guide, "shapes")) or {
+        name for name, p in guide.named_parameters() if p.dim() == 1
+    } != {"loc", "rho"}:
+        raise NotFastError(
+            f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
+        )
+    if guide.loc.dtype not in (torch.float32, torch.float64):
+        raise NotFastError(f"the weights are {guide.loc.dtype}")
+    with torch.no_grad():
+        trace: Any = poutine.trace(model).get_trace(first.x, first.y)
+    try:
+        return laws({name: trace.nodes[name]["fn"] for name in guide.shapes})
+    except (NotElementwiseError, KeyError) as reason:
+        raise NotFastError(str(reason)) from reason
+
+
+def _check(
+    step: MeanFieldStep | ProgramStep, model: Any, guide: nn.Module, first: Split, samples: int
+) -> None:
+    """NotFastError unless the step and Pyro's see the same terms and gradients on the same noise."""
+    flat = len(step.noise_shape) == 2  # draw after draw, else in the order of Pyro's vectorised draws
+    reference = ReferenceStep(model, guide, step.optimizer, samples=samples, vectorize=not flat)
+    noise = torch.randn(step.noise_shape, dtype=step.share.dtype).to(step.share.device)
+    devices = [first.x.device] if first.x.is_cuda else []
+    with torch.random.fork_rng(devices):
+        ours = gradients(step, first, noise)
+    with torch.random.fork_rng(devices):
+        theirs = gradients(reference, first, noise, N=model.N)
+    found = difference(ours, theirs)
+    if found is not None:
+        raise NotFastError(
+            f"its {found.name} differs from Pyro's on the first rows ({_size(found.ours):g}, not "
+            f"{_size(found.theirs):g}); do model or guide do more than sample their weights?"
+        )
+
+
+Seen = tuple[Tensor, Tensor, Tensor]  # KL, NLL and gradient, as `gradients` gives them
+
+
+class Difference(NamedTuple):
+    """What two steps see differently, and what each sees."""
+
+    name: str
+    ours: Tensor
+    theirs: Tensor
+
+
+def difference(ours: Seen, theirs: Seen) -> Difference | None:
+    """The first of KL, NLL and gradient in which two steps on the same noise disagree beyond rounding."""
+    for name, a, b in zip(("KL", "NLL", "gradient"), ours, theirs, strict=True):
+        if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
+            return Difference(name, a, b)
+    return None
+
+
+def _size(value: Tensor) -> float:
+    return float(value) if value.dim() == 0 else float(value.norm())
+
+
+def gradients(
+    step: MeanFieldStep | ProgramStep | ReferenceStep,
+    rows: Split,
+    noise: Tensor,
+    *,
+    share: float = 1.0,
+    N: int = 1,
+) -> Seen:
+    """KL, NLL and the gradient of F = share KL - log P(D_i | w) that a step sees on given noise.
+
+    `noise` has the step's `noise_shape`, `N` is the model's number of data. No parameter changes.
+    """
+    for parameter in parameters(step.optimizer):
+        parameter.grad = None
+    if isinstance(step, ReferenceStep):
+        with Injected(noise.flatten()):
+            terms = step.evaluate(rows.x, rows.y, share, len(rows) / N)
+    else:
+        terms = step.evaluate(rows.x, rows.y, share, noise)
+    return seen(step.optimizer, terms)
+
+
+def seen(optimizer: torch.optim.Optimizer, terms: Terms) -> Seen:
+    """`terms`, and the gradient that lies in the parameters of `optimizer`, which forget it."""
+    changed = parameters(optimizer)
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in changed]
+    for parameter in changed:
+        parameter.grad = None
+    return terms.kl.clone(), terms.nll.clone(), torch.cat([part.flatten() for part in parts])
+
+
+def parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Everything that `optimizer` trains, in its order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -1,0 +1,82 @@
+r"""A step that several processes take together, each on its own rows of the minibatch and its own noise.
+
+Process r of K has the rows D_r of minibatch D_i and draws weights w_r. With the plate scaled to the whole N
+and the KL's share split as the rows are, it differentiates
+
+.. math::
+    F_{i,r} = \frac{|D_r|}{|D_i|} \pi_i \mathrm{KL}(w_r) - \log P(D_r \mid w_r),
+    \qquad E \sum_r F_{i,r} = E F_i
+
+so the sum of the K gradients has the expectation of the one-process gradient (eq. 9), also where the rows do
+not divide evenly, and the KL enters once. The sum is one all-reduce of all gradients per step; every process
+then takes the same optimiser step.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb.accelerated.cuda_graph import Capturable
+from pyrobbb.svi import ReferenceStep, Terms
+
+
+class SummedStep:
+    """A step on the sum over all processes of what `step` sees on this one's rows.
+
+    Its x and y are this process's rows, `share` and `data` their part of the KL and of the data; they may be
+    none. The terms it returns are those of the whole minibatch: the KL averaged over the processes' draws
+    in proportion to their rows, the negative log-likelihood summed. It can become a CUDA graph as `step` can.
+
+    Args:
+        step: Any step on one process.
+        ranks: The processes.
+    """
+
+    def __init__(self, step: Capturable | ReferenceStep, ranks: ProcessGroup) -> None:
+        self.step, self.ranks, self.optimizer = step, ranks, step.optimizer
+        self.parameters: list[nn.Parameter] = [p for g in step.optimizer.param_groups for p in g["params"]]
+        dtype = self.parameters[0].dtype
+        for parameter in self.parameters:
+            dtype = torch.promote_types(dtype, parameter.dtype)
+        sizes = [parameter.numel() for parameter in self.parameters]
+        self.flat = torch.zeros(sum(sizes) + 3, dtype=dtype, device=self.parameters[0].device)
+        *parts, self.sums = self.flat.split([*sizes, 3])  # KL times rows, NLL, rows
+        self.parts = [part.view_as(p) for part, p in zip(parts, self.parameters, strict=True)]
+        if not isinstance(step, ReferenceStep):
+            self.share = step.share
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        if isinstance(self.step, ReferenceStep):
+            terms = self._sum(self.step.evaluate(x, y, share, data) if len(x) else None, len(x))
+        else:
+            self.share.fill_(share)
+            terms = self.compute(x, y)
+        self.optimizer.step()
+        self.clear()
+        return terms
+
+    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+        """The terms and, in the parameters' `grad`, the gradients at the share that `self.share` holds."""
+        assert not isinstance(self.step, ReferenceStep)
+        return self._sum(self.step.compute(x, y, noise) if len(x) else None, len(x))
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _sum(self, terms: Terms | None, rows: int) -> Terms:
+        with torch.no_grad():
+            if terms is None:
+                self.flat.zero_()
+            else:
+                for part, parameter in zip(self.parts, self.parameters, strict=True):
+                    part.zero_() if parameter.grad is None else part.copy_(parameter.grad)
+                self.sums.copy_(torch.stack([terms.kl * rows, terms.nll, torch.full_like(terms.nll, rows)]))
+            self.ranks.sum_(self.flat)
+            for part, parameter in zip(self.parts, self.parameters, strict=True):
+                parameter.grad = part.to(parameter.dtype)
+            kl, nll, total = self.sums.clone().unbind()
+            return Terms(kl / total, nll)

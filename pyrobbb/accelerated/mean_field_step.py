@@ -1,0 +1,143 @@
+"""The fast step for a mean-field normal with flat parameters: the fused KL, then the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb.accelerated.compile import Program, compile, record
+from pyrobbb.accelerated.fused_kl import Law, before_draws, next_draw, one_draw
+from pyrobbb.accelerated.rng import Normals
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.svi import Terms
+
+Pass = Callable[[], Tensor]
+
+
+class MeanFieldStep:
+    r"""One step on F = share KL - log P(D_i | w) for :math:`q(w) = N(\mu, \mathrm{softplus}(\rho)^2)`.
+
+    The same as `ReferenceStep` on the same noise, up to rounding. The draws are averaged one after the
+    other into the same buffers, so memory does not grow with their number.
+
+    Args:
+        model: A `BayesianNetwork`.
+        guide: A guide with flat parameters `loc` and `rho` and `split`, such as `MeanFieldNormal`.
+        optimizer: Over the parameters of both.
+        runs: The prior of each run of weights, in the guide's order.
+        samples: Weight draws that each step averages over.
+        compiled: Compile the element-wise passes and the noise.
+    """
+
+    def __init__(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        runs: Sequence[Law],
+        *,
+        samples: int = 1,
+        compiled: bool = False,
+    ) -> None:
+        self.model, self.guide, self.optimizer, self.samples = model, guide, optimizer, samples
+        self.loc: nn.Parameter = guide.loc
+        self.rho: nn.Parameter = guide.rho
+        size = self.loc.numel()
+        self.normals = Normals(size, self.loc.detach(), compiled=compiled)
+        self.eps = self.normals.values
+        self.w = torch.zeros_like(self.eps)
+        self.to_loc, self.to_rho = torch.zeros_like(self.w), torch.zeros_like(self.w)
+        self.noise_shape = (samples, size)
+        self.share = torch.zeros((), dtype=self.loc.dtype, device=self.loc.device)
+        self.each = torch.zeros_like(self.share)  # share / samples
+        self.weights = {
+            name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()
+        }  # share the storage of w
+        flats = (self.eps, self.to_loc, self.to_rho)
+        self.views = list(zip(*(guide.split(flat).values() for flat in flats), strict=True))
+        self.others = [p for g in optimizer.param_groups for p in g["params"]]
+        self.others = [p for p in self.others if p is not self.loc and p is not self.rho]
+        self.begin, self.draws = self._make_passes(runs, compiled)
+
+    def _make_passes(self, runs: Sequence[Law], compiled: bool) -> tuple[list[Pass], list[Pass]]:
+        """What runs once per step, and once per draw."""
+
+        def bound(program: Program, *inputs: Tensor) -> Pass:
+            run = compile(record(program, inputs), inputs) if compiled else program
+            return partial(run, *inputs)
+
+        loc, rho = self.loc.detach(), self.rho.detach()
+        gradients = (self.to_loc, self.to_rho)
+        program: Callable[..., Tensor]
+        flats: tuple[Tensor, ...]
+        before: list[Pass]
+        if self.samples == 1:
+            before, program, flats = [], one_draw, (loc, rho, self.eps, self.w, *gradients)
+        else:
+            sigma, slope = torch.zeros_like(loc), torch.zeros_like(loc)
+            before = [bound(before_draws, self.share, rho, sigma, slope, *gradients)]
+            program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
+        draws = []
+        begin = 0
+        for law in runs:
+            parts = [flat[begin : begin + law.length] for flat in flats]
+            draws.append(bound(partial(program, law), self.each, *parts, *law.vectors.values()))
+            begin += law.length
+        return before, draws
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        terms = self.evaluate(x, y, share)
+        self.optimizer.step()
+        self.clear()
+        return terms
+
+    def clear(self) -> None:
+        """Forget the gradients of the point parameters; those of loc and rho are overwritten anyway."""
+        for parameter in self.others:
+            parameter.grad = None
+
+    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
+        """The terms; leaves the gradients of F in every parameter's `grad`.
+
+        `noise`, of shape `(samples, D)`, takes the place of fresh draws.
+        """
+        self.share.fill_(share)
+        return self.compute(x, y, noise)
+
+    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+        """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
+        torch.div(self.share, self.samples, out=self.each)
+        leaves = [*self.weights.values(), *self.others]
+        with torch.no_grad():
+            before: Any = sum(run() for run in self.begin)
+        kl: Any = 0.0
+        nll: Any = 0.0
+        for s in range(self.samples):
+            if noise is None:
+                self.normals.draw()
+            else:
+                self.eps.copy_(noise[s])
+            with torch.no_grad():
+                kl = kl + sum(run() for run in self.draws)
+            output = self.model.apply_network(self.weights, x)
+            self.model.likelihood.check(output, y)
+            loss = -self.model.likelihood(output).log_prob(y).sum() / self.samples
+            self._add(torch.autograd.grad(loss, leaves, allow_unused=True))
+            nll = nll + loss.detach()
+        self.loc.grad, self.rho.grad = self.to_loc, self.to_rho
+        return Terms(before + kl / self.samples, nll)
+
+    def _add(self, gradients: Sequence[Tensor | None]) -> None:
+        """Add the likelihood's gradients with respect to the weights and the point parameters."""
+        with torch.no_grad():
+            for gradient, (factor, to_loc, to_rho) in zip(gradients, self.views, strict=False):
+                if gradient is not None:
+                    to_loc.add_(gradient)
+                    to_rho.addcmul_(gradient, factor)
+            for parameter, gradient in zip(self.others, gradients[len(self.views) :], strict=True):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient

@@ -1,0 +1,84 @@
+"""The fast step for small networks, and for any guide and model: one program for loss and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb.accelerated.compile import compile, lift, record
+from pyrobbb.accelerated.programs import Program
+from pyrobbb.accelerated.rng import Normals
+from pyrobbb.svi import Terms
+
+
+class ProgramStep:
+    """Takes steps with the terms and gradients that `program` gives.
+
+    Args:
+        program: See `pyrobbb.accelerated.programs`.
+        optimizer: Over the parameters whose gradients the program gives, in the optimiser's order.
+        noise_shape: Shape of the noise that the program takes.
+        compiled: None, or a batch `(x, y)` to record and compile the program for; batches of another
+            shape, such as the last of an epoch, run uncompiled.
+
+    Raises:
+        CannotRecordError: If the program looks at a tensor's value.
+        CannotCompileError: If it cannot be compiled.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        optimizer: torch.optim.Optimizer,
+        noise_shape: tuple[int, ...],
+        compiled: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.program, self.optimizer, self.noise_shape = program, optimizer, noise_shape
+        self.parameters: list[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
+        like = self.parameters[0].detach()
+        size = torch.Size(noise_shape).numel()
+        self.normals = Normals(size, like, compiled=compiled is not None)
+        self.share = torch.zeros((), dtype=like.dtype, device=like.device)
+        self.shapes: tuple[torch.Size, torch.Size] | None = None
+        if compiled is not None:
+            self._compile(*compiled)
+
+    def _compile(self, x: Tensor, y: Tensor) -> None:
+        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y]
+        graph, self.held = lift(record(self.program, inputs), len(inputs))
+        self.run = compile(graph, [*inputs, *self.held])
+        self.shapes = x.shape, y.shape
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        terms = self.evaluate(x, y, share)
+        self.optimizer.step()
+        return terms
+
+    def clear(self) -> None:
+        """Nothing to forget: each step replaces every gradient."""
+
+    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
+        """The terms; leaves the gradients of F in every parameter's `grad`.
+
+        `noise`, of shape `noise_shape`, takes the place of fresh draws.
+        """
+        self.share.fill_(share)
+        return self.compute(x, y, noise)
+
+    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+        """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
+        if noise is None:
+            self.normals.draw()
+            noise = self.normals.values.reshape(self.noise_shape)
+        with torch.no_grad():
+            given: Any
+            if (x.shape, y.shape) == self.shapes:
+                given = self.run(noise, self.share, x, y, *self.held)
+            else:
+                given = self.program(noise, self.share, x, y)
+        kl, nll, *gradients = given
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return Terms(kl, nll)

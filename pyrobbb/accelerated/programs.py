@@ -1,0 +1,105 @@
+"""The free energy of a minibatch and its gradients as one function of tensors, ready to be recorded.
+
+A program maps `(noise, share, x, y)` to a list: KL, NLL and the gradient of F = share KL - log P(D_i | w)
+with respect to each of the given parameters, in their order. `share` is a tensor without dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pyro.infer import Trace_ELBO
+from torch import Tensor, nn
+
+from pyrobbb.accelerated.compile import CannotRecordError
+from pyrobbb.accelerated.fused_kl import Law, score_all
+from pyrobbb.accelerated.replay_noise import Injected
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.svi import terms_of
+
+Program = Callable[[Tensor | None, Tensor, Tensor, Tensor], list[Tensor]]
+
+
+def pyro_program(
+    model: nn.Module, guide: nn.Module, parameters: Sequence[nn.Parameter], samples: int
+) -> Program:
+    """What Pyro's `Trace_ELBO` runs for any model and guide; several draws are one batch.
+
+    Its noise is one-dimensional, in the order of Pyro's draws; None lets Pyro draw it.
+
+    Raises:
+        CannotRecordError: When called, if the program scales its sites itself or samples a site that is
+            not reparameterised.
+    """
+    elbo = Trace_ELBO(num_particles=samples, vectorize_particles=samples > 1, max_plate_nesting=1)
+
+    def program(noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+        with torch.enable_grad(), Injected(noise):
+            ((model_trace, guide_trace),) = elbo._get_traces(model, guide, (x, y), {})
+            _check_sites(model_trace, guide_trace, model, len(x))
+            kl, nll = (term / samples for term in terms_of(model_trace, guide_trace))
+            gradients = _gradients(share * kl + nll, parameters)
+        return [kl.detach(), nll.detach(), *gradients]
+
+    return program
+
+
+def flat_program(
+    model: BayesianNetwork,
+    guide: Any,
+    runs: Sequence[Law],
+    parameters: Sequence[nn.Parameter],
+    samples: int,
+) -> Program:
+    """The same for a mean-field normal with flat `loc` and `rho`, without Pyro; all draws are one batch.
+
+    Its noise has shape `(samples, D)`. The formulas are those of `pyrobbb.accelerated.fused_kl`.
+    """
+    loc, rho = guide.loc, guide.rho
+    others = [p for p in parameters if p is not loc and p is not rho]
+
+    def program(noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+        assert noise is not None
+        eps = noise.reshape(samples, -1) if samples > 1 else noise.flatten()
+        sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
+        w = loc.detach() + sigma * eps
+        log_ratio, prior_slope = score_all(runs, w, sigma, eps)
+        with torch.enable_grad():
+            weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
+            output = model.apply_network(weights, x)
+            model.likelihood.check(output, y)
+            nll = -model.likelihood(output).log_prob(y).sum() / samples
+            gradients = _gradients(nll, [*weights.values(), *others])
+        ours = torch.cat([g.reshape(*w.shape[:-1], -1) for g in gradients[: len(weights)]], dim=-1)
+        ours = ours - (share / samples) * prior_slope
+        to_rho = ours * eps
+        if samples > 1:
+            ours, to_rho = ours.sum(0), to_rho.sum(0)
+        to_rho = (to_rho - share / sigma) * slope
+        rest = iter(gradients[len(weights) :])
+        mine = [ours if p is loc else to_rho if p is rho else next(rest) for p in parameters]
+        return [log_ratio.sum() / samples, nll.detach(), *mine]
+
+    return program
+
+
+def _gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    given = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for g, p in zip(given, parameters, strict=True)]
+
+
+def _check_sites(model_trace: Any, guide_trace: Any, model: Any, rows: int) -> None:
+    """CannotRecordError unless the ELBO is the plain sum that `Terms` stands for."""
+    for site in [*model_trace.nodes.values(), *guide_trace.nodes.values()]:
+        if site["type"] != "sample" or type(site["fn"]).__name__ == "_Subsample":
+            continue
+        expected = model.N / rows if site["is_observed"] else 1.0
+        if site["mask"] is not None or isinstance(site["scale"], Tensor) or site["scale"] != expected:
+            raise CannotRecordError(f"site {site['name']!r} is scaled or masked by the program itself")
+    for name, site in guide_trace.nodes.items():
+        score = site["score_parts"].score_function if "score_parts" in site else 0
+        if isinstance(score, Tensor) or score != 0:
+            raise CannotRecordError(f"the guide's site {name!r} is not reparameterised")

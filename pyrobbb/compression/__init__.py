@@ -1,0 +1,1 @@
+"""Weights removed by signal-to-noise, and the smaller network that is left."""

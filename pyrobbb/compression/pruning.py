@@ -1,0 +1,138 @@
+r"""Removing the weights that carry more noise than signal (section 5.1 of the paper, Table 2 and Fig. 4).
+
+The paper orders the weights by :math:`|\mu_j| / \sigma_j` and replaces the posterior of the lowest by a
+constant zero: mean and spread are both gone, in the mean network and in every draw.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from torch import Tensor, nn
+
+from pyrobbb._support import checks
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.posterior import Posterior, moments
+
+By = Literal["snr", "magnitude"]
+Masks = dict[str, Tensor]
+
+
+def decibel(ratio: Tensor) -> Tensor:
+    """10 log10 of `ratio` itself, in dB; -inf at 0. The paper does not say which convention is its own."""
+    return 10.0 * ratio.log10()
+
+
+def scores(chain: tuple[BayesianNetwork, nn.Module], by: By = "snr") -> Weights:
+    r"""What the weights of one chain are ordered by: :math:`|\mu| / \sigma`, or :math:`|\mu|`.
+
+    A weight that is a constant zero has signal-to-noise ratio 0, so that a pruned posterior can be pruned on.
+
+    Raises:
+        ValueError: By `snr`, if a weight that is not 0 has no spread (a point estimate).
+    """
+    checks.one_of("by", by, ("snr", "magnitude"))
+    loc, scale = moments(chain)
+    if by == "magnitude":
+        return {name: mu.abs() for name, mu in loc.items()}
+    for name, mu in loc.items():
+        if bool(((scale[name] == 0) & (mu != 0)).any()):
+            raise ValueError(f"by='snr' needs a spread, but {name!r} is a point estimate; use by='magnitude'")
+    return {name: torch.where(mu == 0, 0.0, mu.abs() / scale[name]) for name, mu in loc.items()}
+
+
+def keep(score: Weights, removed: float, *, biases: bool = True) -> Masks:
+    """True for the weights that stay when the share `removed` with the lowest score goes.
+
+    One threshold for all layers together. Exactly `round(removed * count)` weights go, also where scores
+    are equal.
+
+    Args:
+        score: Of each weight, by site.
+        removed: Share of the weights to remove, from 0 to 1.
+        biases: Count parameters of one dimension (biases, gains of normalisation layers) as weights, as
+            the paper's 2.4 million do; else they all stay, and `removed` is a share of the others.
+    """
+    checks.between("removed", removed, 0, 1)
+    names = [name for name, value in score.items() if biases or value.dim() > 1]
+    if not names:
+        raise ValueError(f"biases=False leaves nothing to prune; the parameters are {', '.join(score)}")
+    flat = torch.cat([score[name].flatten() for name in names])
+    count = round(removed * len(flat))
+    stays = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+    stays[flat.topk(count, largest=False, sorted=False).indices] = False
+    masks = {name: torch.ones_like(value, dtype=torch.bool) for name, value in score.items()}
+    parts = stays.split([score[name].numel() for name in names])
+    masks |= {name: part.reshape(score[name].shape) for name, part in zip(names, parts, strict=True)}
+    return masks
+
+
+class PrunedGuide(nn.Module):
+    """A fitted guide whose masked weights are a constant zero, for prediction and analysis.
+
+    A draw is the fitted guide's own draw times the mask, at sites of the same names. It is not meant to
+    be trained: a constant zero has no density, and so no finite free energy.
+
+    Args:
+        chain: The model whose sites they are, and the fitted guide; shared, not copied.
+        masks: True for the weights that stay.
+    """
+
+    def __init__(self, chain: tuple[BayesianNetwork, nn.Module], masks: Masks) -> None:
+        super().__init__()
+        self._model = (chain[0],)  # a tuple, so that the model does not become part of the guide
+        self.guide = chain[1]
+        self.sites = tuple(masks)
+        for i, mask in enumerate(masks.values()):
+            self.register_buffer(f"mask_{i}", mask)
+
+    @property
+    def masks(self) -> Masks:
+        """True for the weights that stay."""
+        return {name: self.get_buffer(f"mask_{i}") for i, name in enumerate(self.sites)}
+
+    def forward(self, *args: object, **kwargs: object) -> Weights:
+        """Sample every weight site."""
+        with poutine.block():
+            nodes = poutine.trace(self.guide).get_trace(*args, **kwargs).nodes
+        return {
+            name: pyro.sample(name, dist.Delta(nodes[name]["value"] * mask, event_dim=mask.dim()))
+            for name, mask in self.masks.items()
+        }
+
+    def loc_and_scale(self) -> tuple[Weights, Weights]:
+        r""":math:`\mu` and :math:`\sigma`, both 0 for a weight that is gone."""
+        loc, scale = moments((self._model[0], self.guide))
+        masks = self.masks
+        return {k: v * masks[k] for k, v in loc.items()}, {k: v * masks[k] for k, v in scale.items()}
+
+
+def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool = True) -> Posterior:
+    """The posterior without the share `removed` of its weights, each chain by its own order.
+
+    Draw s of the result is draw s of `posterior` with zeros in place of what was removed.
+
+    Args:
+        posterior: A fitted posterior of any guide.
+        removed: Share of the weights to remove, from 0 to 1.
+        by: `snr`, the paper's order, or `magnitude`.
+        biases: Whether biases count as weights and may go (see `keep`).
+
+    Raises:
+        ValueError: An option outside its domain, or an order that the guide cannot give.
+    """
+    chains = []
+    for chain in posterior.chains:
+        masks = keep(scores(chain, by), removed, biases=biases)
+        chains.append((chain[0], PrunedGuide(chain, masks)))
+    return Posterior(chains)
+
+
+def left(posterior: Posterior, chain: int = 0) -> int:
+    """How many weights of a chain are not a constant zero."""
+    loc, scale = moments(posterior.chains[chain])
+    return sum(int(((loc[name] != 0) | (scale[name] != 0)).sum()) for name in loc)

@@ -1,0 +1,160 @@
+"""A network with fixed weights, most of them 0: on disk without the zeros, and predicting without them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support.files import replacing
+from pyrobbb.bnn import BayesianNetwork
+
+ROWS = 128  # inputs at a time: more fall out of the cache, and CSR loses its gain
+FORMAT = 1
+
+
+def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Module:
+    """An ordinary network, in evaluation mode, with the given weights as its parameters.
+
+    Args:
+        model: Whose architecture.
+        weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
+
+    Raises:
+        ValueError: If a site is missing, or a value has another shape.
+    """
+    network = deepcopy(model.network)
+    made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
+    owners = {id(network.get_buffer(name)): name for name in model.sites}
+    for path, buffer in list(network.named_buffers(remove_duplicate=False)):
+        name = owners.get(id(buffer))
+        if name is None:
+            continue
+        if name not in weights or weights[name].shape != buffer.shape:
+            got = tuple(weights[name].shape) if name in weights else "nothing"
+            raise ValueError(f"weights[{name!r}] must have shape {tuple(buffer.shape)}, got {got}")
+        parent, _, attribute = path.rpartition(".")
+        module = network.get_submodule(parent)
+        delattr(module, attribute)
+        module.register_parameter(
+            attribute, made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
+        )
+    return network.eval()
+
+
+class SparseLinear(nn.Module):
+    """y = W x + b with W in compressed sparse rows (CSR); no gradients."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        weight = layer.weight.detach()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            stored = weight.to_sparse_csr()
+        # the parts, not the CSR tensor: a module with a sparse buffer can neither be copied nor moved
+        self.register_buffer("rows", stored.crow_indices().int())  # 32 bits: twice as fast as 64
+        self.register_buffer("columns", stored.col_indices().int())
+        self.register_buffer("values", stored.values())
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
+        self.shape = tuple(weight.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output `(*, out)` for `x` of `(*, in)`."""
+        weight = torch.sparse_csr_tensor(
+            self.get_buffer("rows"),
+            self.get_buffer("columns"),
+            self.get_buffer("values"),
+            self.shape,
+            check_invariants=False,
+        )
+        columns = x.reshape(-1, x.shape[-1]).T
+        output = torch.cat([weight @ block.contiguous() for block in columns.split(ROWS, dim=1)], dim=1)
+        bias = self.bias
+        if isinstance(bias, Tensor):
+            output = output + bias[:, None]
+        return output.T.reshape(*x.shape[:-1], self.shape[0])
+
+
+def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
+    """A copy of `network` in which every `nn.Linear` with few weights left is a `SparseLinear`.
+
+    Args:
+        network: Any network; its other layers stay as they are.
+        at_most: The share of weights left above which a dense layer is the faster one.
+    """
+    network = deepcopy(network)
+    for name, module in list(network.named_modules()):
+        if not isinstance(module, nn.Linear):
+            continue
+        if int(module.weight.count_nonzero()) > at_most * module.weight.numel():
+            continue
+        if not name:
+            return SparseLinear(module)
+        parent, _, attribute = name.rpartition(".")
+        setattr(network.get_submodule(parent), attribute, SparseLinear(module))
+    return network
+
+
+def save_sparse(network: nn.Module, path: Path | str) -> int:
+    """Write the network's state to `path` (NumPy's .npz, no pickle) without its zeros; returns the bytes.
+
+    A tensor is stored by rows as the places and values of what is not 0, where that is smaller, and whole
+    otherwise. Places take two bytes where they fit.
+    """
+    arrays: dict[str, np.ndarray] = {"format": np.array(FORMAT)}
+    for name, value in network.state_dict().items():
+        array = value.detach().cpu().numpy()
+        flat = array.reshape(array.shape[0], -1) if array.ndim else array.reshape(1, 1)
+        rows, columns = np.nonzero(flat)
+        small = np.uint16 if flat.shape[1] <= 2**16 else np.uint32
+        if array.dtype.kind != "f" or rows.size * (4 + small().itemsize) + 4 * len(flat) >= array.nbytes:
+            arrays[f"{name}|dense"] = array
+            continue
+        arrays[f"{name}|shape"] = np.array(array.shape, dtype=np.int64)
+        arrays[f"{name}|row_ends"] = np.bincount(rows, minlength=len(flat)).cumsum().astype(np.uint32)
+        arrays[f"{name}|columns"] = columns.astype(small)
+        arrays[f"{name}|values"] = flat[rows, columns]
+    path = Path(path)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return path.stat().st_size
+
+
+def load_sparse(path: Path | str, network: nn.Module) -> nn.Module:
+    """A copy of `network` with the state that `save_sparse` wrote, in dense layers, in evaluation mode.
+
+    Raises:
+        ValueError: If the file is no such file, or is that of another network.
+    """
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+        if int(arrays.pop("format", np.array(0))) != FORMAT:
+            raise ValueError(f"no format {FORMAT}")
+    except (BadZipFile, ValueError, EOFError, TypeError) as error:
+        raise ValueError(f"{path} is no network that save_sparse wrote ({error})") from error
+    state = {}
+    for key, array in arrays.items():
+        name, _, part = key.rpartition("|")
+        if part == "dense":
+            state[name] = torch.from_numpy(array)
+        elif part == "shape":
+            columns, values = arrays[f"{name}|columns"], arrays[f"{name}|values"]
+            rows = np.repeat(
+                np.arange(len(arrays[f"{name}|row_ends"])), np.diff(arrays[f"{name}|row_ends"], prepend=0)
+            )
+            flat = np.zeros((array[0], int(np.prod(array[1:]))), dtype=values.dtype)
+            flat[rows, columns] = values
+            state[name] = torch.from_numpy(flat.reshape(array))
+    network = deepcopy(network)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(f"{path} holds another network: {' '.join(str(error).split())[:200]}") from error
+    return network.eval()

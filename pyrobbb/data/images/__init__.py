@@ -1,0 +1,1 @@
+"""MNIST and its relatives: IDX files found, downloaded, checked and split."""

@@ -1,0 +1,107 @@
+"""Small made data, for tests and quick starts: nothing to download, and the truth is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyrobbb._support import checks
+from pyrobbb.data.arrays import from_arrays
+from pyrobbb.data.dataset import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blobs:
+    """Classes that are round Gaussian clouds of equal size.
+
+    c_k ~ N(0, separation^2 I),  y_n = n mod classes,  x_n ~ N(c_{y_n}, noise^2 I), of shape (N, features).
+
+    Raises:
+        ValueError: a field outside its domain, which the message names.
+    """
+
+    N: int = 300
+    features: int = 2
+    classes: int = 3
+    separation: float = 3.0
+    noise: float = 1.0
+    validation: int = 100
+    test: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count("classes", self.classes, minimum=2)
+        checks.count("N", self.N, minimum=self.classes)  # every class occurs
+        checks.count("features", self.features)
+        checks.positive("separation", self.separation)
+        _check_common(self)
+
+    def load(self) -> Dataset:
+        """Draw the data; the same seed gives the same data."""
+        generator = torch.Generator().manual_seed(self.seed)
+        centres = self.separation * torch.randn(self.classes, self.features, generator=generator)
+
+        def draw(rows: int) -> tuple[Tensor, Tensor]:
+            y = torch.arange(rows) % self.classes
+            return centres[y] + self.noise * torch.randn(rows, self.features, generator=generator), y
+
+        x, y = draw(self.N)
+        return from_arrays(
+            x,
+            y,
+            task="classification",
+            validation=draw(self.validation) if self.validation else None,
+            test=draw(self.test) if self.test else None,
+            classes=self.classes,
+            name="Blobs",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySine:
+    """One period of a sine with Gaussian noise: a regression with one input and one output.
+
+    x_n ~ U(-1, 1),  y_n ~ N(sin(pi x_n), noise^2), both of shape (N, 1).
+
+    Raises:
+        ValueError: a field outside its domain, which the message names.
+    """
+
+    N: int = 100
+    noise: float = 0.1
+    validation: int = 50
+    test: int = 50
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count("N", self.N)
+        _check_common(self)
+
+    def load(self) -> Dataset:
+        """Draw the data; the same seed gives the same data."""
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def draw(rows: int) -> tuple[Tensor, Tensor]:
+            x = 2 * torch.rand(rows, 1, generator=generator) - 1
+            return x, torch.sin(math.pi * x) + self.noise * torch.randn(rows, 1, generator=generator)
+
+        x, y = draw(self.N)
+        return from_arrays(
+            x,
+            y,
+            task="regression",
+            validation=draw(self.validation) if self.validation else None,
+            test=draw(self.test) if self.test else None,
+            name="NoisySine",
+        )
+
+
+def _check_common(made: Blobs | NoisySine) -> None:
+    checks.between("noise", made.noise, 0, math.inf)
+    checks.count("validation", made.validation, minimum=0)
+    checks.count("test", made.test, minimum=0)
+    checks.count("seed", made.seed, minimum=0)
+    checks.between("seed", made.seed, 0, 2**63 - 1)

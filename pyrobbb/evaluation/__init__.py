@@ -1,0 +1,1 @@
+"""What a posterior is worth: metrics, strange inputs told apart, diagnostics, ArviZ."""

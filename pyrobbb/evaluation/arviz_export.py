@@ -1,0 +1,247 @@
+"""What of a posterior goes into `posterior.nc`: not 2.4 million weights, but what an analysis needs.
+
+Draws of a chosen or random subset of weights, their prior, the variational parameters' summary by
+layer, the log-likelihood and predictive draws of a random subset of the training data (that is what
+`az.loo` is defined on), and the predictions for the test set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyrobbb._support import checks
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.posterior import Posterior, moments
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
+
+Groups = dict[str, dict[str, np.ndarray]]
+LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+SHOWN = 24  # the most uncertain test inputs, kept for their picture
+
+DIMS: dict[str, Sequence[str]] = {
+    "weight": ("parameter",),
+    "posterior_predictive/y": ("row", "target"),
+    "log_likelihood/y": ("row",),
+    "observed_data/y": ("row", "target"),
+    "predictions/y": ("test_row", "target"),
+    "predictions/mean": ("test_row", "target"),
+    "predictions_constant_data/y": ("test_row", "target"),
+    "probs": ("test_row", "class"),
+    "predictive_entropy": ("test_row",),
+    "expected_entropy": ("test_row",),
+    "x": ("shown", "feature"),
+    "shown_row": ("shown",),
+    "loc": ("parameter_sample",),
+    "scale": ("parameter_sample",),
+    "sample_site": ("parameter_sample",),
+    "size": ("layer",),
+    **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},
+    **{f"{name}_quantile": ("layer", "level") for name in ("loc", "scale", "snr")},
+}
+
+
+class WeightSelection:
+    """Some of a model's weights, by place; labels read `0.weight[12,33]`.
+
+    Args:
+        model: Whose weights.
+        weights: How many at random, or names: a parameter (`4.bias`), a pattern of parameters
+            (`*.bias`), one weight (`0.weight[12,33]`) or a row of them (`0.weight[12]`).
+        seed: Which ones at random.
+
+    Raises:
+        ValueError: If a name fits no weight.
+    """
+
+    def __init__(self, model: BayesianNetwork, weights: int | Sequence[str], seed: int = 0) -> None:
+        self.shapes = {name: value.shape for name, value in model.initial().items()}
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        starts = dict(zip(self.shapes, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
+        if isinstance(weights, int):
+            total = sum(sizes)
+            order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+            self.places = order[: min(weights, total)].sort().values
+        else:
+            places = [p for text in weights for p in self._find(text, starts)]
+            self.places = torch.tensor(sorted(set(places)))
+        self.labels = [self._label(place, starts) for place in self.places.tolist()]
+
+    def _find(self, text: str, starts: dict[str, int]) -> list[int]:
+        name, bracket, index = text.partition("[")
+        matches = [n for n in self.shapes if fnmatchcase(n, name)]
+        found = []
+        for site in matches:
+            grid = torch.arange(starts[site], starts[site] + self.shapes[site].numel())
+            grid = grid.reshape(self.shapes[site])
+            try:
+                part = grid[tuple(int(i) for i in index.rstrip("]").split(","))] if bracket else grid
+            except (IndexError, ValueError):
+                raise ValueError(
+                    f"{text!r} is no weight; {site} has shape {tuple(self.shapes[site])}"
+                ) from None
+            found += part.flatten().tolist()
+        if not found:
+            raise ValueError(f"{text!r} fits no weight; the parameters are {', '.join(self.shapes)}")
+        return found
+
+    def _label(self, place: int, starts: dict[str, int]) -> str:
+        site = max((n for n in starts if starts[n] <= place), key=lambda n: starts[n])
+        index = np.unravel_index(place - starts[site], self.shapes[site])
+        return f"{site}[{','.join(str(i) for i in index)}]"
+
+    def pick(self, weights: dict[str, Tensor]) -> Tensor:
+        """The chosen entries of one draw `{site: value}`, as a vector."""
+        flat = torch.cat([weights[name].reshape(-1) for name in self.shapes])
+        return flat[self.places.to(flat.device)]
+
+
+def to_groups(
+    posterior: Posterior,
+    data: Dataset,
+    *,
+    draws: int = 100,
+    weights: int | Sequence[str] = 200,
+    observations: int = 1000,
+    seed: int = 0,
+) -> tuple[Groups, dict[str, Any]]:
+    """Arrays by ArviZ group and variable, and the labels of their dimensions."""
+    chosen = WeightSelection(posterior.model, weights, seed)
+    chains = range(len(posterior.chains))
+    rows = _some(data.train, checks.count("observations", observations), seed)
+    groups: Groups = {
+        "posterior": {"weight": np.stack([_weight_draws(posterior, c, draws, seed, chosen) for c in chains])},
+        "prior": {"weight": _prior_draws(posterior.model, draws, seed, chosen)[None]},
+        "variational": _variational(posterior, seed),
+        "observed_data": {"y": _column(rows.y)},
+    }
+    seen = [
+        posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
+    ]
+    groups["posterior_predictive"] = {"y": np.stack([_columns(p.samples) for p in seen])}
+    groups["log_likelihood"] = {"y": _untied(np.stack([_numpy(p.log_likelihood) for p in seen]))}
+    if data.test is not None:
+        _add_test(groups, posterior, data.test, draws, seed)
+    layers = list(moments(posterior.chains[0])[0])
+    return groups, {"parameter": chosen.labels, "layer": layers, "level": LEVELS}
+
+
+def to_arviz(posterior: Posterior, data: Dataset, **options: Any) -> Any:
+    """The posterior as ArviZ's container; options are those of `to_groups`."""
+    groups, coords = to_groups(posterior, data, **options)
+    return arviz_io.to_arviz(groups, dims=DIMS, coords=coords, attrs={"data": data.name})
+
+
+def _some(split: Split, count: int, seed: int) -> Split:
+    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+    order = order.to(split.x.device)
+    return Split(split.x[order], split.y[order])
+
+
+def _weight_draws(
+    posterior: Posterior, chain: int, draws: int, seed: int, chosen: WeightSelection
+) -> np.ndarray:
+    each = posterior.each_draw(draws, chain=chain, seed=seed)
+    return np.stack([_numpy(chosen.pick(weights)) for weights in each])
+
+
+def _prior_draws(model: BayesianNetwork, draws: int, seed: int, chosen: WeightSelection) -> np.ndarray:
+    initial = model.initial()
+    device = next(iter(initial.values())).device
+    with isolated(seed, device=device), torch.no_grad():
+        laws = {name: model.prior.distribution(name, value) for name, value in initial.items()}
+        return np.stack(
+            [
+                _numpy(chosen.pick({name: law.sample() for name, law in laws.items() if law is not None}))
+                for _ in range(draws)
+            ]
+        )
+
+
+def _variational(posterior: Posterior, seed: int, count: int = 20_000) -> dict[str, np.ndarray]:
+    """Location, scale and signal-to-noise |loc| / scale by layer, and of a random sample of weights."""
+    loc, scale = moments(posterior.chains[0])
+    tables: dict[str, list[Any]] = {}
+    for name in loc:
+        mu, sigma = loc[name].flatten(), scale[name].flatten()
+        tables.setdefault("size", []).append(mu.numel())
+        for what, value in (("loc", mu), ("scale", sigma), ("snr", mu.abs() / sigma)):
+            array = _numpy(value).astype(np.float64)
+            tables.setdefault(f"{what}_mean", []).append(array.mean())
+            tables.setdefault(f"{what}_sd", []).append(array.std() if np.isfinite(array).all() else np.nan)
+            tables.setdefault(f"{what}_quantile", []).append(
+                np.quantile(array, LEVELS, method="inverted_cdf")
+            )
+    every_loc = torch.cat([v.flatten() for v in loc.values()])
+    every_scale = torch.cat([v.flatten() for v in scale.values()])
+    site = torch.cat([torch.full((v.numel(),), i, dtype=torch.int16) for i, v in enumerate(loc.values())])
+    pick = torch.randperm(len(every_loc), generator=torch.Generator().manual_seed(seed))[:count]
+    arrays = {name: np.asarray(values) for name, values in tables.items()}
+    arrays["loc"] = _numpy(every_loc[pick.to(every_loc.device)])
+    arrays["scale"] = _numpy(every_scale[pick.to(every_loc.device)])
+    arrays["sample_site"] = _numpy(site[pick])
+    return arrays
+
+
+def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, seed: int) -> None:
+    chains = range(len(posterior.chains))
+    each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
+    groups["predictions"] = {"y": np.stack([_columns(p.samples) for p in each])}
+    constant = {"y": _column(test.y)}
+    if all(isinstance(p, ClassPrediction) for p in each):
+        classes = [p for p in each if isinstance(p, ClassPrediction)]
+        probs = torch.stack([p.probs for p in classes]).mean(0)
+        entropy = -torch.special.xlogy(probs, probs).sum(-1)
+        shown = entropy.argsort(descending=True)[:SHOWN]
+        constant["probs"] = _numpy(probs)
+        constant["predictive_entropy"] = _numpy(entropy)
+        constant["expected_entropy"] = _numpy(torch.stack([p.expected_entropy for p in classes]).mean(0))
+        constant["x"] = _numpy(test.x[shown].flatten(1))
+        constant["shown_row"] = _numpy(shown)
+    else:
+        values = [p for p in each if isinstance(p, ValuePrediction)]
+        groups["predictions"]["mean"] = np.stack([_numpy(p.means) for p in values])
+        constant["x"] = _numpy(test.x.flatten(1))
+        constant["shown_row"] = np.arange(len(test))
+    groups["predictions_constant_data"] = constant
+
+
+def _untied(log_likelihood: np.ndarray) -> np.ndarray:
+    """Less than 1e-9 nats subtracted at random, so that no two draws are equal.
+
+    All draws give a sure prediction log-likelihood 0, and the Pareto smoothing of `az.loo` fails on ties.
+    """
+    noise = np.random.default_rng(0).random(log_likelihood.shape)
+    return np.asarray(log_likelihood.astype(np.float64) - 1e-9 * noise)
+
+
+def _numpy(value: Tensor | None) -> np.ndarray:
+    assert value is not None
+    return value.detach().cpu().numpy()
+
+
+def _column(y: Tensor) -> np.ndarray:
+    """Targets as `(rows, targets)`; class numbers are one target."""
+    array = _small(_numpy(y))
+    return array.reshape(len(array), -1)
+
+
+def _columns(samples: Tensor | None) -> np.ndarray:
+    array = _small(_numpy(samples))
+    return array.reshape(*array.shape[:2], -1)
+
+
+def _small(array: np.ndarray) -> np.ndarray:
+    """Class numbers in two bytes, if they fit."""
+    if array.dtype.kind not in "iub":
+        return array
+    fits = array.size == 0 or array.max() <= np.iinfo(np.int16).max
+    return array.astype(np.int16 if fits else np.int32)

@@ -1,0 +1,224 @@
+"""Posterior arrays to ArviZ and to `posterior.nc`; the only file that knows which ArviZ is installed.
+
+ArviZ 0.x holds its groups in an `InferenceData`, ArviZ 1.x in xarray's `DataTree`. The file is the same
+for both: netCDF4, one netCDF group per ArviZ group. Needs numpy, xarray and ArviZ, and no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import h5py
+import numpy as np
+import xarray as xr
+from xarray.backends import H5NetCDFStore
+
+from pyrobbb import __version__
+from pyrobbb._support.files import replacing
+
+SAMPLE_GROUPS = (
+    "posterior",
+    "posterior_predictive",
+    "log_likelihood",
+    "prior",
+    "prior_predictive",
+    "predictions",
+)
+"""Groups whose every variable begins with the axes (chain, draw)."""
+
+DATA_GROUPS = ("observed_data", "constant_data", "predictions_constant_data", "variational")
+"""Groups without draws; `variational` is ours, the rest are ArviZ's."""
+
+ARVIZ_GENERATION = int(version("arviz").split(".")[0])
+LIBRARY = "pyrobbb"
+COMPRESS_ABOVE = 8192  # bytes; for less, HDF5's index of chunks is larger than what it saves
+SUMMARY_COLUMNS = [
+    *("mean", "sd", "hdi_lower", "hdi_upper"),
+    *("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"),
+]
+
+
+def to_arviz(
+    groups: Mapping[str, Mapping[str, np.ndarray]],
+    *,
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Sequence[Any] | np.ndarray] | None = None,
+    attrs: Mapping[str, str | int | float] | None = None,
+) -> Any:
+    """Arrays by group and variable, as the container of the installed ArviZ.
+
+    The variables of `SAMPLE_GROUPS` have shape `(chain, draw, *dims[variable])`, a chain being an
+    independent restart; those of `DATA_GROUPS` have shape `dims[variable]`. `posterior_predictive`,
+    `log_likelihood` (in nats) and `observed_data` speak of the training observations, as `az.loo`
+    requires; test data goes to `predictions` and `predictions_constant_data`.
+
+    Args:
+        groups: `{group: {variable: array}}`.
+        dims: Names of a variable's axes, (chain, draw) left out. The key is the variable's name, or
+            `"group/variable"` where it differs between groups; a scalar needs no entry.
+        coords: Labels along a dimension; 0, 1, 2, ... for a dimension that is not named here.
+        attrs: Strings and numbers to keep with the whole.
+
+    Returns:
+        `arviz.InferenceData` (ArviZ 0.x) or `xarray.DataTree` (ArviZ 1.x).
+
+    Raises:
+        ValueError: An unknown group, or an array that does not fit its dimensions and coordinates.
+    """
+    if not groups:
+        raise ValueError("groups is empty; to_arviz needs at least one group with a variable")
+    coords = {} if coords is None else coords
+    unused = set(coords) - {"chain", "draw"} - {name for names in dims.values() for name in names}
+    if unused:
+        raise ValueError(f"coords names {sorted(unused)}, which no entry of dims uses")
+    for key, value in (attrs or {}).items():
+        if not isinstance(value, str | int | float | np.integer | np.floating) or isinstance(value, bool):
+            raise ValueError(f"attrs[{key!r}] must be a string or a number, got {value!r}")
+    datasets = {group: _dataset(group, variables, dims, coords) for group, variables in groups.items()}
+    return _container(datasets, {**(attrs or {}), "inference_library": LIBRARY, "version": __version__})
+
+
+def save(data: Any, path: Path | str) -> None:
+    """Write an `InferenceData` or `DataTree` to `path` as netCDF4, whole or not at all.
+
+    The file is made in memory, for HDF5 brings the whole process down when a disk is full.
+
+    Raises:
+        OSError: It cannot be written; what was there stays.
+    """
+    memory = io.BytesIO()
+    with h5netcdf.File(memory, "w") as file:
+        xr.Dataset(attrs=dict(data.attrs)).dump_to_store(H5NetCDFStore(file))
+        for group, dataset in _datasets(data).items():
+            packed = {
+                name: {"zlib": True, "shuffle": True}
+                for name, variable in dataset.variables.items()
+                if variable.dtype.kind in "iuf" and variable.nbytes > COMPRESS_ABOVE
+            }
+            dataset.dump_to_store(H5NetCDFStore(file.create_group(group)), encoding=packed)
+    with replacing(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
+
+
+def load(path: Path | str) -> Any:
+    """Read a file written by `save`, under either ArviZ, into memory.
+
+    Returns:
+        `arviz.InferenceData` (ArviZ 0.x) or `xarray.DataTree` (ArviZ 1.x); the file is closed again.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is cut short, damaged, or was not written by `save`.
+    """
+    path = Path(path)
+    with path.open("rb"):  # missing, a folder, not permitted: Python's own words are the clearest
+        pass
+    try:
+        with h5py.File(path, mode="r") as file:
+            ours = file.attrs.get("inference_library") == LIBRARY
+            groups = [name for name, item in file.items() if isinstance(item, h5py.Group)] if ours else []
+        attrs = xr.load_dataset(path, engine="h5netcdf").attrs if ours else {}
+        datasets = {group: xr.load_dataset(path, engine="h5netcdf", group=group) for group in groups}
+    except Exception as error:  # h5py and xarray raise many kinds for damaged bytes
+        raise ValueError(
+            f"{path} cannot be read as a posterior: {path.stat().st_size} bytes that are cut short, "
+            f"damaged or no netCDF4 file ({error})"
+        ) from error
+    if not ours:
+        raise ValueError(f"{path} is a netCDF4 file that pyrobbb did not write; open it with ArviZ itself")
+    return _container(datasets, attrs)
+
+
+def summary(
+    data: Any, var_names: Sequence[str] | None = None, *, group: str = "posterior", ci_prob: float = 0.95
+) -> Any:
+    """`az.summary` with the same columns and unrounded numbers in both generations.
+
+    A pandas table, one row per scalar: mean, sd, hdi_lower, hdi_upper (highest-density interval of mass
+    `ci_prob`), mcse_mean, mcse_sd, ess_bulk, ess_tail, r_hat. With one chain r_hat is NaN: there is no
+    other restart to disagree with.
+    """
+    if group not in _datasets(data):
+        raise ValueError(f"group must be one of {', '.join(_datasets(data))}, got {group!r}")
+    az = import_arviz()
+    names = None if var_names is None else list(var_names)
+    interval = {"hdi_prob": ci_prob} if ARVIZ_GENERATION == 0 else {"ci_prob": ci_prob, "ci_kind": "hdi"}
+    with np.errstate(invalid="ignore", divide="ignore"):  # draws that never vary (AutoDelta) have sd 0
+        table = az.summary(data, var_names=names, group=group, round_to="none", **interval)
+    lower, upper = (name for name in table.columns if name.startswith("hdi"))
+    table = table.rename(columns={lower: "hdi_lower", upper: "hdi_upper"})
+    return table[SUMMARY_COLUMNS].astype(float)
+
+
+def import_arviz() -> Any:
+    """The module arviz, imported without the notice that ArviZ 0.x shows once a day, nor its log of
+    parts of ArviZ 1.x that it does not find.
+    """
+    log = logging.getLogger("arviz.preview")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
+            return import_module("arviz")
+    finally:
+        log.setLevel(level)
+
+
+def _dataset(
+    group: str,
+    variables: Mapping[str, np.ndarray],
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Sequence[Any] | np.ndarray],
+) -> xr.Dataset:
+    if group not in SAMPLE_GROUPS + DATA_GROUPS:
+        raise ValueError(f"groups has {group!r}; known are {', '.join(SAMPLE_GROUPS + DATA_GROUPS)}")
+    if not variables:
+        raise ValueError(f"groups[{group!r}] has no variable; leave the group out")
+    sizes: dict[str, int] = {}
+    arrays = {}
+    for name, value in variables.items():
+        where = f"groups[{group!r}][{name!r}]"
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufU":
+            raise ValueError(f"{where} must hold numbers or strings, got dtype {array.dtype}")
+        if array.dtype == np.float16:
+            array = array.astype(np.float32)  # netCDF has no half precision
+        axes = tuple(dims.get(f"{group}/{name}", dims.get(name, ())))
+        if group in SAMPLE_GROUPS:
+            axes = ("chain", "draw", *axes)
+        if array.ndim != len(axes):
+            raise ValueError(f"{where} has shape {array.shape}, expected {len(axes)} axes {axes}")
+        if set(axes) & set(variables) or "/" in name:
+            raise ValueError(f"{where} has axes {axes}: no axis may be named like a variable, nor hold a '/'")
+        for axis, size in zip(axes, array.shape, strict=True):
+            expected = len(coords[axis]) if axis in coords else sizes.setdefault(axis, size)
+            if size != expected:
+                raise ValueError(f"{where} has length {size} along {axis!r}, expected {expected}")
+            sizes[axis] = size
+        arrays[name] = (axes, array)
+    labels = {axis: np.asarray(coords.get(axis, np.arange(size))) for axis, size in sizes.items()}
+    return xr.Dataset(arrays, coords=labels)
+
+
+def _container(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
+    if ARVIZ_GENERATION == 0:
+        return import_arviz().InferenceData(attrs=dict(attrs), **datasets)
+    tree = xr.DataTree.from_dict(dict(datasets))
+    tree.attrs = dict(attrs)
+    return tree
+
+
+def _datasets(data: Any) -> dict[str, xr.Dataset]:
+    """The groups of an `InferenceData` or a `DataTree`."""
+    if hasattr(data, "children"):
+        return {name: node.to_dataset() for name, node in data.children.items()}
+    return {name: data[name] for name in data.groups()}

@@ -1,0 +1,63 @@
+"""Do restarts agree? Asked of functions, not of weights, which have as many copies as units permute."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyrobbb.bnn import evaluating
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.posterior import Posterior
+
+
+def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: int = 0) -> np.ndarray:
+    """Network outputs at `x` `(G, *features)` by restart and draw, shape `(chains, draws, G, width)`.
+
+    All of them are held in memory at once, so `x` should be a few hundred chosen inputs.
+    """
+    each = []
+    for c, (model, _) in enumerate(posterior.chains):
+        weights = posterior.draw(draws, chain=c, seed=seed)
+        with torch.no_grad(), evaluating(model):
+            each.append(model.apply_network(weights, x.to(weights[model.sites[0]].device)).cpu())
+    return torch.stack(each).numpy()
+
+
+def functions_to_arviz(values: np.ndarray) -> Any:
+    """Function values `(chains, draws, G, width)` as variable `f` of an ArviZ `posterior` group."""
+    return arviz_io.to_arviz({"posterior": {"f": values}}, dims={"f": ("point", "output")})
+
+
+def r_hat(values: np.ndarray) -> np.ndarray:
+    """Rank-normalised split R-hat between restarts at each input, `(G, width)`; 1 is agreement.
+
+    A restart's draws are independent, so what is above 1 is disagreement between the restarts: they
+    found different posteriors.
+    """
+    table = arviz_io.summary(functions_to_arviz(values), ["f"])
+    return table["r_hat"].to_numpy().reshape(values.shape[2:])
+
+
+def compare(posteriors: Mapping[str, Any]) -> Any:
+    """`az.compare` by PSIS-LOO with the same columns in both ArviZ generations, best model first.
+
+    A pandas table with one row for each of `posteriors` (ArviZ containers with a `log_likelihood` group
+    of the same data): elpd and its se, p (effective parameters), elpd_diff and dse (difference from the
+    best, with its standard error), weight (stacking), and k_bad, the share of data whose Pareto k is
+    above 0.7, for which the estimate is not to be trusted. The draws are the guide's, not the exact
+    posterior's: the comparison is of the two approximate posteriors.
+    """
+    az = arviz_io.import_arviz()
+    with warnings.catch_warnings():  # of high Pareto k, which the table counts, and of pandas' future
+        warnings.simplefilter("ignore")
+        loos = {name: az.loo(data, pointwise=True) for name, data in posteriors.items()}
+        table = az.compare(dict(loos))
+    table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
+    table["elpd_diff"] = table["elpd_diff"].abs()  # the generations differ in its sign
+    table["k_bad"] = [float((np.asarray(loos[name].pareto_k) > 0.7).mean()) for name in table.index]
+    return table[["elpd", "se", "p", "elpd_diff", "dse", "weight", "k_bad"]].astype(float)

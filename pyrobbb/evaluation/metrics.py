@@ -1,0 +1,129 @@
+"""How good, and how sure, a prediction is: from probabilities and labels to numbers.
+
+Everything is in nats, except errors in percent. What torchmetrics has is taken from torchmetrics.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+from math import sqrt
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyrobbb.data.images.torchvision_compat import import_torchvision
+
+Array = np.ndarray | Tensor
+CALIBRATION_BINS = 15
+SUM_TOLERANCE = 1e-4
+
+
+def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
+    """Scores of predictive probabilities `(M, C)` against labels `(M,)` in 0..C-1.
+
+    `error`: share of examples whose most probable class is wrong, in percent.
+    `nll`: -mean_m log p_m[y_m], in nats per example. A probability that was rounded to 0 counts as the
+    smallest normal number of its type (87 nats in float32), so that the mean stays finite.
+    `brier`: mean_m sum_c (p_mc - [y_m = c])^2, from 0 to 2.
+    `ece`: expected calibration error, sum_b n_b/M |accuracy_b - confidence_b| over 15 equal bins.
+
+    Raises:
+        ValueError: Shapes that do not fit, labels out of range, or rows that are no probabilities, such
+            as a geometric mean that nobody normalised.
+    """
+    probs, y = _probabilities(probs), _tensor(y)
+    M, C = probs.shape
+    if y.shape != (M,) or y.is_floating_point() or y.is_complex():
+        raise ValueError(f"y must hold {M} whole-number labels, got shape {tuple(y.shape)}, dtype {y.dtype}")
+    y = y.to(probs.device, torch.long)
+    if y.min() < 0 or y.max() >= C:
+        raise ValueError(f"y must lie in 0..{C - 1} for {C} classes, got {int(y.min())}..{int(y.max())}")
+    torchmetrics = _torchmetrics()
+    _, wrong, *_ = torchmetrics.multiclass_stat_scores(probs, y, num_classes=C, average="micro").tolist()
+    ece = torchmetrics.multiclass_calibration_error(probs, y, num_classes=C, n_bins=CALIBRATION_BINS)
+    chosen = probs.gather(1, y[:, None]).clamp_min(torch.finfo(probs.dtype).tiny).double()
+    difference = probs.double() - torch.nn.functional.one_hot(y, C)
+    return {
+        "error": 100 * wrong / M,
+        "nll": 0.0 - float(chosen.log().mean()),  # not -0.0 when every prediction is perfect
+        "brier": float(difference.square().sum(1).mean()),
+        "ece": float(ece),
+    }
+
+
+def regression_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, float]:
+    """Scores of a predictive density of real targets.
+
+    `rmse`: sqrt(mean (mean - y)^2), in the units of y.
+    `nll`: -mean_m log p(y_m | x_m), in nats per example, where the density is averaged over weight
+    draws: p(y | x) = mean_s p(y | x, w_s).
+
+    Args:
+        mean: Predictive means, `(M,)` or `(M, D)`.
+        log_density: Log predictive density of each target, `(M,)`.
+        y: Targets, of the shape of `mean`.
+
+    Raises:
+        ValueError: Shapes that differ (they are never broadcast), or a value that is not finite.
+    """
+    mean, log_density, y = (_tensor(a).double() for a in (mean, log_density, y))
+    if mean.shape != y.shape or y.ndim not in (1, 2) or not len(y):
+        raise ValueError(
+            f"mean and y must share a shape (M,) or (M, D): {tuple(mean.shape)}, {tuple(y.shape)}"
+        )
+    if log_density.shape != y.shape[:1]:
+        raise ValueError(f"log_density must have shape ({len(y)},), got {tuple(log_density.shape)}")
+    for name, value in (("mean", mean), ("log_density", log_density), ("y", y)):
+        if not value.isfinite().all():
+            raise ValueError(f"{name} has {int((~value.isfinite()).sum())} values that are not finite")
+    return {"rmse": sqrt(float((mean - y).square().mean())), "nll": -float(log_density.mean())}
+
+
+def entropy(probs: Array) -> Tensor:
+    """H(p) = -sum_c p_c log p_c over the last axis, in nats, with 0 log 0 = 0."""
+    probs = _tensor(probs)
+    return -torch.special.xlogy(probs, probs).sum(-1)
+
+
+def _tensor(values: Array) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    return torch.tensor(np.ascontiguousarray(values))  # a copy: torch shares no read-only memory
+
+
+def _probabilities(probs: Array) -> Tensor:
+    """`probs` with rows that sum to 1 exactly, or the reason why they are no probabilities."""
+    probs = _tensor(probs)
+    if probs.ndim != 2 or not probs.numel():
+        raise ValueError(f"probs must have shape (M, C), got {tuple(probs.shape)}")
+    if probs.shape[-1] < 2:
+        raise ValueError("probs must have at least 2 classes; for one probability p, stack (1 - p, p)")
+    if not probs.is_floating_point():
+        raise ValueError(f"probs must be floating-point numbers, got {probs.dtype}")
+    if probs.dtype in (torch.float16, torch.bfloat16):
+        probs = probs.float()
+    total = probs.sum(-1)
+    bad = ~((probs >= 0).all(-1) & ((total - 1).abs() <= SUM_TOLERANCE))  # so written, NaN is bad too
+    if bad.any():
+        first = tuple(int(i) for i in bad.nonzero()[0])
+        raise ValueError(
+            f"probs must be at least 0 and sum to 1 within {SUM_TOLERANCE:g}: {int(bad.sum())} of "
+            f"{bad.numel()} rows do not; row {first[0]} has sum "
+            f"{float(total[first]):.6g}, minimum {float(probs[first].min()):.3g}"
+        )
+    # torchmetrics takes numbers outside [0, 1], such as 1 + 1e-7, for logits and applies a softmax to all
+    return probs / total[..., None]
+
+
+def _torchmetrics() -> ModuleType:
+    """The classification metrics of torchmetrics, imported late.
+
+    It takes seconds, and brings in matplotlib.pyplot and, for its image metrics, torchvision: hence
+    the import that also survives a torchvision built for another torch.
+    """
+    with suppress(ImportError):
+        import_torchvision()
+    return importlib.import_module("torchmetrics.functional.classification")

@@ -1,0 +1,73 @@
+"""Where a guide starts: functions from a sample site to the initial value of its location.
+
+They have the form of Pyro's own `init_to_*` functions, so the same name serves our guides and
+Pyro's (`init_loc_fn`). Sites that are not weights (auxiliary sites) are not expected here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyrobbb._support import checks
+
+Site = dict[str, Any]
+Initial = Callable[[Site], Tensor]
+
+
+def _like(site: Site) -> Tensor:
+    """An empty tensor of the site's shape, precision and device."""
+    sample = site["value"] if site.get("value") is not None else site["fn"].sample()
+    return torch.empty_like(sample)
+
+
+def network(site: Site) -> Tensor:
+    """The network's own initial value of the parameter."""
+    if "init" not in site["infer"]:
+        raise ValueError(f"site {site['name']!r} carries no initial value; choose another initialiser")
+    return site["infer"]["init"].detach().clone()
+
+
+def kaiming(site: Site) -> Tensor:
+    r"""Draws from :math:`N(0, 2 / \text{fan-in})` for weights (He et al. 2015), 0 for biases."""
+    value = _like(site)
+    event = value.shape[value.dim() - site["fn"].event_dim :]
+    if len(event) < 2:
+        return value.zero_()
+    return value.normal_(0.0, (2.0 / prod(event[1:])) ** 0.5)
+
+
+class Normal:
+    """Draws from N(loc, scale^2)."""
+
+    def __init__(self, scale: float = 0.1, loc: float = 0.0) -> None:
+        self.loc, self.scale = checks.number("loc", loc), checks.positive("scale", scale)
+
+    def __call__(self, site: Site) -> Tensor:
+        return _like(site).normal_(self.loc, self.scale)
+
+
+class Uniform:
+    """Draws from the uniform law on [low, high)."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = checks.number("low", low), checks.number("high", high)
+        if low > high:
+            raise ValueError(f"low must not be greater than high, got low={low!r} and high={high!r}")
+
+    def __call__(self, site: Site) -> Tensor:
+        return _like(site).uniform_(self.low, self.high)
+
+
+class Constant:
+    """The same value everywhere."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = checks.number("value", value)
+
+    def __call__(self, site: Site) -> Tensor:
+        return _like(site).fill_(self.value)

@@ -1,0 +1,96 @@
+"""How much of the KL divergence each minibatch carries (section 3.4 of the paper).
+
+The paper's minibatch cost is F_i = pi_i KL - log P(D_i | w) with sum_i pi_i = 1 (eq. 9). Pyro's plate
+counts the likelihood N/B times, so its loss is N/B * F_i and the KL there has the weight
+`N/B * share(i, M, epoch)`; `LatentScale` puts it on the weight sites of model and guide alike, for a
+weight on one of the two alone would not optimise a free energy at all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyro.poutine.messenger import Messenger
+
+from pyrobbb._support import checks
+
+
+class LatentScale(Messenger):
+    """Effect handler that multiplies the log-density of every latent site by `scale`."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if not msg["is_observed"]:
+            msg["scale"] = msg["scale"] * self.scale
+
+
+class KLWeight(ABC):
+    """The share pi_i of the KL that minibatch i = 1..M of an epoch carries; B/N is its share of the data."""
+
+    @abstractmethod
+    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+        """pi_i for minibatch `i` of `M` in `epoch` (from 1), which holds the fraction `data` = B/N."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(KLWeight):
+    """pi_i = 1/M (eq. 8); a short last minibatch carries its share of the data, so that the sum is 1."""
+
+    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+        return data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometric(KLWeight):
+    r""":math:`\pi_i = 2^{M-i} / (2^M - 1)`, the paper's scheme: the first minibatch carries half.
+
+    Computed as :math:`2^{-i} / (1 - 2^{-M})`, which is finite for every M.
+    """
+
+    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+        return 2.0**-i / (1.0 - 2.0**-M)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp(KLWeight):
+    """`then`, multiplied by a factor that rises linearly from 1/epochs to 1 in the first `epochs` epochs."""
+
+    epochs: int
+    then: KLWeight = field(default_factory=Uniform)
+
+    def __post_init__(self) -> None:
+        checks.count("epochs", self.epochs)
+
+    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+        return min(epoch / self.epochs, 1.0) * self.then.share(i, M, epoch, data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tempered(KLWeight):
+    """A departure from Bayes: `then`, multiplied by a `temperature`. Below 1 the posterior is "cold".
+
+    The result minimises temperature * KL - E log P(D | w), which is the free energy of no posterior
+    under this prior unless the temperature is 1.
+    """
+
+    temperature: float
+    then: KLWeight = field(default_factory=Uniform)
+
+    def __post_init__(self) -> None:
+        checks.positive("temperature", self.temperature)
+
+    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+        return self.temperature * self.then.share(i, M, epoch, data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full(KLWeight):
+    """A negative control: the whole KL on every minibatch, M times too much (a published error)."""
+
+    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+        return 1.0

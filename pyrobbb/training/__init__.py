@@ -1,0 +1,1 @@
+"""Training: the loop, what a checkpoint holds and resumes, history, progress, validation."""

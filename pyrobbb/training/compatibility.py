@@ -1,0 +1,115 @@
+"""What a training was made with, as plain values: a checkpoint of another one must not be gone on with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from pyrobbb._support.checkpoint import CheckpointError
+
+FORMS = ("fused", "foreach", "capturable", "differentiable", "maximize")  # how it is computed, by device
+MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are the optimiser's
+
+
+def component(thing: Any) -> str:
+    """A prior, a share of the KL or a network as it prints itself, or its kind if it shows no values."""
+    words = repr(thing)
+    return type(thing).__name__ if " at 0x" in words else words
+
+
+def likelihood(module: nn.Module) -> dict[str, Any]:
+    """A likelihood's kind, its numbers and its fixed buffers; what is trained moves, and does not count."""
+    plain = {k: v for k, v in vars(module).items() if not k.startswith("_") and _is_plain(v)}
+    fixed = {k: v.tolist() for k, v in module.named_buffers()}
+    return {"kind": type(module).__name__, **{k: v for k, v in plain.items() if k != "training"}, **fixed}
+
+
+def optimizer(made: Optimizer) -> dict[str, Any]:
+    """An optimiser's kind and options, with the learning rate of each of its groups."""
+    options = {k: _plain(v) for k, v in made.defaults.items() if k not in FORMS and _is_plain(_plain(v))}
+    rates = [float(group.get("initial_lr", group["lr"])) for group in made.param_groups]
+    return {**options, "lr": [float(f"{rate:.6g}") for rate in rates]}  # on CUDA they are 32 bits long
+
+
+def schedule(made: LRScheduler | None) -> dict[str, Any]:
+    """A schedule's kind and the numbers that it was made with."""
+    if made is None:
+        return {"kind": "none"}
+    found = {k: _plain(v) for k, v in vars(made).items() if k not in MOVING and not k.startswith("_")}
+    plain = {"kind": type(made).__name__, **{k: v for k, v in found.items() if _is_plain(v)}}
+    inner = getattr(made, "_schedulers", ())  # one after another, or chained
+    if inner:
+        plain["of"] = [schedule(one) for one in inner]
+        plain["milestones"] = list(getattr(made, "_milestones", ()))
+    return plain
+
+
+def training(
+    N: int, batch_size: int, seed: int, steps: Optimizer, rates: LRScheduler | None, **more: Any
+) -> dict[str, Any]:
+    """What every training is made with, and `more` that its own kind is made with."""
+    return {
+        "N": N,
+        "batch_size": batch_size,
+        "seed": seed,
+        **more,
+        "optimizer": type(steps).__name__,
+        "optim": optimizer(steps),
+        "schedule": schedule(rates),
+    }
+
+
+def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) -> None:
+    """Raise CheckpointError with the first value that differs; version 0.1.0 wrote fewer of them."""
+    for name, value in mine.items():
+        before = theirs.get(name, value)
+        if before == value:
+            continue
+        if name == "data":
+            if before == value.partition(":")[0]:
+                continue  # version 0.1.0 looked at 64 rows alone
+            raise CheckpointError(f"{path} was made with other training data of the same shape")
+        if name == "network":
+            raise CheckpointError(f"{path} was made with another network: {_first_difference(before, value)}")
+        if isinstance(value, dict) and isinstance(before, dict):
+            name, before, value = next(
+                (f"{name} {key}", before.get(key, "none"), value.get(key, "none"))
+                for key in sorted(value.keys() | before.keys())
+                if before.get(key) != value.get(key)
+            )
+        raise CheckpointError(f"{path} was made with {name} {before}, this is {value}; give another folder")
+
+
+def _first_difference(before: str, now: str) -> str:
+    """Of two printed networks, the first lines that differ."""
+    pairs = zip_longest(before.splitlines(), now.splitlines(), fillvalue="nothing")
+    theirs, mine = next((a.strip(), b.strip()) for a, b in pairs if a != b)
+    return f"{theirs} there, {mine} here"
+
+
+def check_epochs(done: int, asked: int, path: Any) -> None:
+    """Raise CheckpointError if a checkpoint is further than the training is to go."""
+    if done > asked:
+        raise CheckpointError(
+            f"{path} has {done} epochs behind it, this training is to end after {asked}; give another folder"
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, Counter):  # MultiStepLR's milestones
+        return sorted(value.elements())
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_plain(v) for v in value)
+    return value is None or isinstance(value, bool | int | float | str)

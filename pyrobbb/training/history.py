@@ -1,0 +1,86 @@
+"""The course of a training: one row per epoch, in memory and in `history.csv`."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from pyrobbb._support.files import named_errors, replacing
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch did.
+
+    `free_energy` = `kl` + `nll`, all in nats per training datum and averaged over the epoch's steps;
+    `validation_error` is in percent for classification, the root mean squared error otherwise, and
+    `validation_nll` in nats per datum, both NaN without a validation set.
+    """
+
+    chain: int
+    epoch: int
+    free_energy: float
+    kl: float
+    nll: float
+    validation_error: float
+    validation_nll: float
+    lr: float
+    seconds: float
+
+
+@dataclass
+class History:
+    """All epochs of one chain so far."""
+
+    rows: list[Epoch] = field(default_factory=list)
+
+    @property
+    def train_seconds(self) -> float:
+        """Time spent in training steps, validation not counted."""
+        return sum(row.seconds for row in self.rows)
+
+
+def write(path: Path | str, rows: list[Epoch]) -> None:
+    """Write a whole history, replacing what was there."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [f.name for f in fields(Epoch)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def append(path: Path | str, row: Epoch) -> None:
+    """Add one row to the file; the next reader sees it."""
+    with named_errors(path), Path(path).open("a", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, [f.name for f in fields(Epoch)]).writerow(asdict(row))
+
+
+def read_if_there(path: Path | str) -> list[Epoch]:
+    """Read a history back; no file is an empty history, and so is a damaged one, of which the log is told."""
+    try:
+        return read(path) if Path(path).exists() else []
+    except ValueError as error:
+        logger.warning("%s; it is written anew from the checkpoints", error)
+        return []
+
+
+def read(path: Path | str) -> list[Epoch]:
+    """Read a history back; a last line that a crash cut short is left out.
+
+    Raises:
+        ValueError: If the file is damaged or something else.
+    """
+    types = {f.name: int if f.type == "int" else float for f in fields(Epoch)}
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        text = file.read()
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    try:
+        return [
+            Epoch(**{name: kind(record[name]) for name, kind in types.items()})  # type: ignore[arg-type]
+            for record in csv.DictReader(whole)
+        ]
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise ValueError(f"{path} is no history of a training: {error!r}") from error

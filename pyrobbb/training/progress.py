@@ -1,0 +1,102 @@
+"""What a person sees while a network trains: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+from time import monotonic
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from pyrobbb.training.history import Epoch
+
+
+class Progress(Protocol):
+    """Receives the events of a training."""
+
+    def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+        """Training begins or goes on after `epoch` of `epochs`, of `steps` steps each, `done` of the next."""
+
+    def step(self) -> None:
+        """One step is done."""
+
+    def epoch(self, row: Epoch) -> None:
+        """One epoch is done."""
+
+    def stop(self) -> None:
+        """Training ends, well or badly."""
+
+    def log(self, message: str) -> None:
+        """A line worth reading."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None: ...
+
+    def step(self) -> None: ...
+
+    def epoch(self, row: Epoch) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def log(self, message: str) -> None: ...
+
+
+class Printed:
+    """A progress bar over the steps of each epoch on a terminal; at most one line a second elsewhere."""
+
+    def __init__(self, file: Any = None, error: str = ", validation error {:.4g}") -> None:
+        self.file = sys.stderr if file is None else file
+        self.error = error
+        self.bar: Any = None
+        self.last_line = -math.inf
+
+    def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+        self.first, self.epochs = epoch + done / steps, epochs
+        self.began = monotonic()
+        if self.file.isatty():
+            self.bar = tqdm(
+                total=epochs * steps, initial=epoch * steps + done, file=self.file, unit="step",
+                dynamic_ncols=True,
+                bar_format="{desc} |{bar:12}| {elapsed}<{remaining}{postfix}",
+            )  # fmt: skip
+            self.bar.set_description(f"epoch {epoch}/{epochs}")
+
+    def step(self) -> None:
+        if self.bar is not None:
+            self.bar.update()
+
+    def epoch(self, row: Epoch) -> None:
+        left = (monotonic() - self.began) / (row.epoch - self.first) * (self.epochs - row.epoch)
+        error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
+        energy = (
+            f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + " if row.kl else ""
+        )  # 0: a plain network
+        line = f"{energy}NLL {row.nll:.4g}{error}"
+        if self.bar is not None:
+            self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")
+            self.bar.set_postfix_str(f"{line}, {row.seconds:.3g} s/epoch")
+        elif monotonic() - self.last_line >= 1 or row.epoch == self.epochs:
+            self.last_line = monotonic()
+            timing = f"{row.seconds:.3g} s/epoch, {_clock(left)} left"
+            self.log(f"epoch {row.epoch}/{self.epochs}: {line}, {timing}")
+
+    def stop(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+    def log(self, message: str) -> None:
+        if self.bar is not None:
+            self.bar.write(message, file=self.file)
+        else:
+            print(message, file=self.file, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,87 @@
+"""Domain checks: what passes comes back, what does not is named with its value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_fakes import law
+from pyrobbb._support import checks
+
+
+@law
+@given(st.floats() | st.integers(-(10**300), 10**300))
+def test_number_passes_exactly_the_finite(value: float) -> None:
+    if math.isfinite(value):
+        assert checks.number("here", value) == float(value)
+        assert isinstance(checks.number("here", value), float)
+    else:
+        with pytest.raises(ValueError, match=r"here must be a finite number, got (-?inf|nan)"):
+            checks.number("here", value)
+
+
+@law
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-3, 0), st.floats(0, 3))
+def test_ranges(value: float, low: float, high: float) -> None:
+    for passes, check in (
+        (value > 0, lambda: checks.positive("here", value)),
+        (low <= value <= high, lambda: checks.between("here", value, low, high)),
+    ):
+        if passes:
+            assert check() == value
+        else:
+            with pytest.raises(ValueError, match=r"here must .*got"):
+                check()
+
+
+@law
+@given(st.integers(-5, 5), st.integers(-2, 2))
+def test_counts(value: int, minimum: int) -> None:
+    if value >= minimum:
+        assert checks.count("here", value, minimum=minimum) == value
+    else:
+        words = f"here must be a whole number of at least {minimum}, got {value}"
+        with pytest.raises(ValueError, match=words):
+            checks.count("here", value, minimum=minimum)
+
+
+@pytest.mark.parametrize("value", ["1", None, True, [1], 1j, "nan"])
+def test_other_types_are_no_numbers(value: Any) -> None:
+    for check in (checks.number, checks.positive, checks.count):
+        with pytest.raises(ValueError, match="here must be"):
+            check("here", value)
+    with pytest.raises(ValueError, match="here must be"):
+        checks.between("here", value, 0, 1)
+
+
+def test_a_fraction_is_no_count() -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        checks.count("here", 2.0)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    assert checks.positive("here", np.float32(0.5)) == 0.5
+    assert checks.count("here", np.int64(3)) == 3
+
+
+def test_lists_of_counts() -> None:
+    assert checks.counts("here", [3, 4]) == checks.counts("here", (3, 4)) == (3, 4)
+    assert checks.counts("here", []) == ()
+    for value in (3, "34", None, {3: 4}):
+        with pytest.raises(ValueError, match="here must be a list of whole numbers, got"):
+            checks.counts("here", value)
+    with pytest.raises(ValueError, match=r"here\[1\] must be a whole number of at least 1, got 0"):
+        checks.counts("here", [3, 0])
+
+
+def test_choices() -> None:
+    assert checks.one_of("here", "relu", ("relu", "tanh")) == "relu"
+    with pytest.raises(ValueError, match="here must be one of relu, tanh, got 'gelu'"):
+        checks.one_of("here", "gelu", ("relu", "tanh"))
+    with pytest.raises(ValueError, match="got 3"):
+        checks.one_of("here", 3, ("relu", "tanh"))

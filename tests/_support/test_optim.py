@@ -1,0 +1,121 @@
+"""One optimiser over all parameters, with rates of their own for some of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from engine_fakes import classes, classifier
+from pyrobbb._support.optim import JointOptimizer, fused, load_state, named_parameters, parameter_groups
+from pyrobbb._support.random_state import isolated
+
+ADAM = partial(torch.optim.Adam, lr=0.01)
+
+
+def three() -> dict[str, nn.Parameter]:
+    return {name: nn.Parameter(torch.zeros(2)) for name in ("guide.loc", "guide.rho", "model.scale")}
+
+
+def test_names_say_whose_they_are_guide_first() -> None:
+    model, guide = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 2))
+    named = named_parameters(model, guide)
+    assert list(named) == ["guide.0.weight", "guide.0.bias", "model.weight", "model.bias"]
+    assert named["model.bias"] is model.bias
+
+
+def test_groups_without_rates() -> None:
+    named = three()
+    (group,) = parameter_groups(named, ADAM, {})
+    assert group["params"] == list(named.values())
+    assert "lr" not in group
+
+
+def test_each_rate_has_its_group_and_the_rest_another() -> None:
+    named = three()
+    rest, rho, scale = parameter_groups(named, ADAM, {"rho": 10, "model.": 0.5})
+    assert rest == {"params": [named["guide.loc"]]}
+    assert rho["params"] == [named["guide.rho"]]
+    assert rho["lr"] == pytest.approx(0.1)
+    assert scale["params"] == [named["model.scale"]]
+    assert scale["lr"] == pytest.approx(0.005)
+    assert [g["lr"] for g in ADAM([rest, rho, scale]).param_groups] == pytest.approx([0.01, 0.1, 0.005])
+
+
+def test_rates_for_all_leave_no_rest() -> None:
+    named = three()
+    groups = parameter_groups(named, ADAM, {"guide": 2.0, "model": 3.0})
+    assert [len(group["params"]) for group in groups] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("optim", "rates", "message"),
+    [
+        (ADAM, {"roh": 2.0}, "rates: 'roh' fits no parameter; there are guide.loc, guide.rho, model.scale"),
+        (ADAM, {"rho": -2.0}, "rates.rho must be greater than 0, got -2.0"),
+        (torch.optim.Adam, {"rho": 2.0}, "rates multiply the optimiser's lr, so optim must state one"),
+    ],
+)
+def test_bad_rates_are_named(optim: Any, rates: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parameter_groups(three(), optim, rates)
+
+
+def test_one_torch_optimiser_steps_all_parameters_once() -> None:
+    data = classes()
+    _, guide = classifier(data)
+    with isolated(0):
+        guide(data.train.x)
+    before = [p.detach().clone() for p in guide.parameters()]
+    for p in guide.parameters():
+        p.grad = torch.ones_like(p)
+    JointOptimizer(torch.optim.SGD(guide.parameters(), lr=0.5))(set(guide.parameters()))
+    for p, old in zip(guide.parameters(), before, strict=True):
+        torch.testing.assert_close(p, old - 0.5)
+        assert p.grad is None
+
+
+def test_the_one_kernel_form_is_asked_for_where_torch_has_it() -> None:
+    assert fused(ADAM).keywords == {"lr": 0.01, "fused": True}  # type: ignore[attr-defined]
+    for kept in (
+        partial(torch.optim.Adam, lr=0.01, foreach=True),
+        partial(torch.optim.Adam, lr=0.01, fused=False),
+        partial(torch.optim.RMSprop, lr=0.01),  # has none
+        torch.optim.Adam,
+        lambda groups: torch.optim.Adam(groups, lr=0.01),
+    ):
+        assert fused(kept) is kept
+
+
+@pytest.mark.parametrize("of_cuda", [True, False])
+def test_a_state_from_another_device_keeps_our_forms(of_cuda: bool) -> None:
+    """A checkpoint made on CUDA has its rate in a tensor and is capturable; one made on the CPU is not."""
+    here = {"lr": 0.01, "fused": True}
+    there: dict[str, Any] = {"lr": torch.tensor(0.02), "fused": True, "capturable": True}
+    if of_cuda:
+        here, there = there, here
+    (mine,), (theirs,) = ([nn.Parameter(torch.ones(3))] for _ in range(2))
+    made, ours = torch.optim.Adam([theirs], **there), torch.optim.Adam([mine], **here)
+    for optimizer, parameter in ((made, theirs), (ours, mine)):
+        parameter.grad = torch.ones(3)
+        optimizer.step()
+    load_state(ours, made.state_dict())
+    (group,) = ours.param_groups
+    assert float(group["lr"]) == pytest.approx(float(there["lr"]))
+    assert isinstance(group["lr"], torch.Tensor) is of_cuda
+    assert group["capturable"] is of_cuda
+    before = mine.detach().clone()
+    ours.step()
+    assert float(ours.state[mine]["step"]) == 2
+    assert not torch.equal(mine, before)
+
+
+def test_a_state_of_other_groups_is_refused() -> None:
+    one, two = (
+        torch.optim.SGD([{"params": [p]} for p in list(three().values())[:n]], lr=0.1) for n in (1, 2)
+    )
+    with pytest.raises(ValueError, match="parameter groups"):
+        load_state(one, two.state_dict())

@@ -1,0 +1,161 @@
+"""A guide that does not sample the model's weights is refused before training, in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import autoguide
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from engine_fakes import classes, nothing_changes
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb._support.site_checks import check_sites
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.trainer import Training
+
+DATA = classes()
+MODEL = BayesianNetwork(nn.Linear(3, 3), priors.Normal(), likelihoods.Categorical(), 12)
+
+
+class Plain(nn.Module):
+    """A guide with sites of the given shapes, and parameters that Pyro does not know."""
+
+    def __init__(self, **shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            setattr(self, f"loc_{name}", nn.Parameter(torch.zeros(shape)))
+        self.names = tuple(shapes)
+
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> None:
+        for name in self.names:
+            loc = getattr(self, f"loc_{name}")
+            pyro.sample(name, dist.Normal(loc, 0.1).to_event(loc.dim()))
+
+
+class Handmade(Plain, PyroModule):
+    """The same, its parameters known to Pyro."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        MeanFieldNormal, autoguide.AutoNormal, autoguide.AutoDelta, autoguide.AutoMultivariateNormal,
+        autoguide.AutoDiagonalNormal, autoguide.AutoLaplaceApproximation,
+        lambda model: Handmade(bias=(3,), weight=(3, 3)),
+    ],
+)  # fmt: skip
+def test_guides_that_fit(make: Callable[[Any], nn.Module]) -> None:
+    with isolated(0):
+        check_sites(MODEL, make(MODEL), DATA.train.head(1))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"weight": (3, 3)}, "the guide has no site 'bias'$"),
+        ({"weight": (3, 3), "bias": (3,), "more": (2,)}, "has site 'more', which the model lacks$"),
+        ({"weight": (3, 2), "bias": (3,)}, r"has site 'weight' of shape \(3, 2\) instead of \(3, 3\)$"),
+        ({"wieght": (3, 3), "bias": (3,)}, "has no site 'weight'; site 'wieght', which the model lacks$"),
+    ],
+)
+def test_guides_that_do_not_fit(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    with nothing_changes(), pytest.raises(ValueError, match=message):
+        Training(MODEL, Handmade(**shapes), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+def test_a_handmade_guide_trains() -> None:
+    guide = Handmade(weight=(3, 3), bias=(3,))
+    Training(MODEL, guide, DATA, epochs=1, batch_size=6, device="cpu").run()
+    assert all(p.abs().min() > 0 for p in guide.parameters())
+
+
+def test_a_guide_whose_parameters_pyro_cannot_see() -> None:
+    """Pyro would take no gradient and train nothing, without a word."""
+    with pytest.raises(ValueError, match=r"Pyro does not see .* loc_weight, .*derive Plain from"):
+        Training(MODEL, Plain(weight=(3, 3), bias=(3,)), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+class NeedsData(Handmade):
+    def forward(self, x: Tensor, y: Tensor | None = None) -> None:  # type: ignore[override]
+        super().forward(x, y)
+
+
+class Loose(Handmade):
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> None:
+        pyro.param("free_scale", torch.ones(1))
+        super().forward(x, y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (NeedsData, r"called without data, .* write NeedsData.forward\(self, x=None, y=None\)"),
+        (Loose, "the guide's parameter 'free_scale' is none of its module's"),
+    ],
+)
+def test_guides_that_would_fail_later(kind: type[Handmade], message: str) -> None:
+    with nothing_changes(), pytest.raises(ValueError, match=message):
+        Training(MODEL, kind(weight=(3, 3), bias=(3,)), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+def test_frozen_parameters_are_refused_for_pyro_would_train_them() -> None:
+    guide = Handmade(weight=(3, 3), bias=(3,))
+    guide.loc_bias.requires_grad_(False)
+    with pytest.raises(ValueError, match="'loc_bias' of the guide is frozen"):
+        Training(MODEL, guide, DATA, epochs=1, batch_size=6, device="cpu")
+    some = priors.PerParameter(where={"bias": priors.Deterministic()}, default=priors.Normal())
+    model = BayesianNetwork(nn.Linear(3, 3), some, likelihoods.Categorical(), 12)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"'network.bias' of the model is frozen; freeze it in the network"):
+        Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+class Positive(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return dist.HalfNormal(torch.ones_like(parameter)).to_event(parameter.dim())
+
+
+def test_a_normal_guide_needs_priors_on_the_real_line() -> None:
+    model = BayesianNetwork(nn.Linear(3, 3), Positive(), likelihoods.Categorical(), 12)
+    with pytest.raises(ValueError, match=r"prior of 'weight' lives on .*AutoNormal"):
+        Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
+    with isolated(0):
+        Training(model, autoguide.AutoNormal(model), DATA, epochs=1, batch_size=6, device="cpu").run()
+
+
+class Unsaid(dist.TorchDistribution):  # type: ignore[misc]
+    """A law of a user's own: what it needs to be a prior, and no `support`."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, shape: torch.Size) -> None:
+        super().__init__(event_shape=shape, validate_args=False)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return torch.randn(*sample_shape, *self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -0.5 * value.square().flatten(-len(self.event_shape)).sum(-1)
+
+
+class OfUnsaid(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return Unsaid(parameter.shape)
+
+
+def test_a_prior_that_does_not_say_where_it_lives_is_taken() -> None:
+    with pytest.raises(NotImplementedError):
+        _ = Unsaid(torch.Size([3])).support
+    model = BayesianNetwork(nn.Linear(3, 3), OfUnsaid(), likelihoods.Categorical(), 12)
+    training = Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
+    training.run()
+    assert training.history.rows[-1].kl > 0

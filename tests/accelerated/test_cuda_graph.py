@@ -1,0 +1,165 @@
+"""The CUDA graph path, with CUDA's graphs imitated on the CPU: recorded operations, replayed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated import dispatch as choose
+from pyrobbb.accelerated.cuda_graph import GraphStep, capturable
+from pyrobbb.accelerated.dispatch import make_step, no_graph
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.mean_field import MeanFieldNormal
+
+B, N = 6, 30
+
+
+class Tape(TorchDispatchMode):
+    """A CUDA graph in effect: fixed operations on fixed memory, whatever Python does afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("a value was looked at while a graph was being captured")
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+    def replay(self) -> None:
+        with torch.no_grad():
+            for func, args, kwargs, result in self.calls:
+                again = func(*args, **kwargs)
+                for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                    if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                        old.detach().copy_(new)
+
+
+class FakeCuda:
+    """What `GraphStep` asks of `torch.cuda`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.captures = 0
+        for name in ("Stream", "current_stream"):
+            patch.setattr(torch.cuda, name, lambda: self)
+        patch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+        patch.setattr(torch.cuda, "CUDAGraph", Tape)
+        patch.setattr(torch.cuda, "graph", self.capture)
+        self.state: list[Any] = []
+
+    def wait_stream(self, other: object) -> None: ...
+
+    @contextmanager
+    def capture(self, tape: Tape) -> Iterator[None]:
+        """Run the body to learn its operations, then put back what it changed: capturing computes nothing."""
+        self.captures += 1
+        kept = [(t, t.detach().clone()) for t in self.state_of()]
+        random = torch.get_rng_state()
+        with tape:
+            yield
+        with torch.no_grad():
+            for tensor, value in kept:
+                tensor.copy_(value)
+        torch.set_rng_state(random)
+
+    def state_of(self) -> list[Tensor]:
+        optimizer = self.state[0]
+        moments = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, Tensor)]
+        return [p for g in optimizer.param_groups for p in g["params"]] + moments
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return FakeCuda(monkeypatch)
+
+
+def made(network: nn.Module | None = None, samples: int = 1, **options: Any) -> tuple[Any, Split]:
+    """A fast step on the CPU, its optimiser as on CUDA, and a batch."""
+    with isolated(1):
+        network = network or nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Dropout(0.2), nn.Linear(5, 2))
+        prior = priors.PerParameter(default=priors.ScaleMixture(), where={"0.bias": priors.Deterministic()})
+        model = BayesianNetwork(network, prior, likelihoods.Normal(0.5, learn_scale=True), N)
+        guide = MeanFieldNormal(model, init_rho=-2.0)
+        rows = Split(torch.randn(B, 4), torch.randn(B, 2))
+        guide(rows.x, rows.y)
+        adam = partial(torch.optim.Adam, lr=torch.tensor(1e-2), fused=True, capturable=True)
+        optimizer = adam([*guide.parameters(), *model.parameters()])
+        return make_step(model, guide, optimizer, rows, fast="eager", samples=samples, **options), rows
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("small", [0, 10**9])
+def test_replays_are_the_steps_themselves(
+    small: int, samples: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other rows, other shares, a short batch and another learning rate: nothing is baked into the graph."""
+    monkeypatch.setattr(choose, "_SMALL", small)
+    ends = []
+    for graph in (False, True):
+        step, rows = made(samples=samples)
+        cuda.state = [step.optimizer]
+        take = GraphStep(step, rows.x, rows.y) if graph else step
+        seen = []
+        with isolated(7):
+            for i in range(9):
+                part = Split(rows.x + 0.1 * i, rows.y - 0.1 * i).head(B if i not in (0, 5) else 4)
+                if i == 7:
+                    step.optimizer.param_groups[0]["lr"].fill_(1e-3)
+                terms = take(part.x, part.y, 0.2 + 0.05 * i, len(part) / N)
+                seen.append(torch.stack([terms.kl, terms.nll]).clone())
+        parameters = [p.detach() for g in step.optimizer.param_groups for p in g["params"]]
+        ends.append((torch.stack(seen), deepcopy(parameters)))
+    torch.testing.assert_close(ends[1][0], ends[0][0])
+    for one, other in zip(ends[0][1], ends[1][1], strict=True):
+        torch.testing.assert_close(other, one)
+    assert cuda.captures == 1
+
+
+def test_it_captures_again_after_a_reset(cuda: FakeCuda) -> None:
+    step, rows = made()
+    cuda.state = [step.optimizer]
+    take = GraphStep(step, rows.x, rows.y)
+    with isolated(0):
+        for _ in range(2):
+            for _ in range(GraphStep.WARM_UP + 2):
+                take(rows.x, rows.y, 0.2, B / N)
+            take.reset()
+    assert cuda.captures == 2
+
+
+class Looking(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if float(x.detach().sum()) > 0 else 2 * x
+
+
+@pytest.mark.parametrize("small", [0, 10**9])
+def test_what_cannot_be_captured_is_known_beforehand(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "_SMALL", small)
+    looking = nn.Sequential(nn.Linear(4, 2), Looking())
+    for network, fits in ((None, True), (looking, False)):
+        step, rows = made(network)
+        with isolated():  # as in a training: validation looks at values
+            assert (no_graph(step, step.model if small == 0 else None, rows) is None) is fits
+    step.optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    assert no_graph(step, None, rows) == "SGD cannot be captured"
+
+
+def test_capturable_means_steps_and_rates_on_the_device() -> None:
+    weights = [nn.Parameter(torch.zeros(2))]
+    assert capturable(torch.optim.Adam(weights, lr=torch.tensor(0.1), fused=True, capturable=True))
+    assert not capturable(torch.optim.Adam(weights, lr=0.1, fused=True, capturable=True))
+    assert not capturable(torch.optim.Adam(weights, lr=0.1, fused=True))

@@ -1,0 +1,272 @@
+"""The fast path computes Pyro's Trace_ELBO: same noise in, same terms and gradients out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pytest
+import torch
+from pyro.infer.autoguide import (
+    AutoNormal,
+)
+from torch import Tensor, nn
+
+from pyrobbb import priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated import dispatch as choose
+from pyrobbb.accelerated import fused_kl as fast_kl
+from pyrobbb.accelerated.compile import CannotRecordError, compile, record
+from pyrobbb.accelerated.dispatch import parameters
+from pyrobbb.accelerated.mean_field_step import MeanFieldStep
+from pyrobbb.accelerated.program_step import ProgramStep
+from pyrobbb.accelerated.programs import pyro_program
+from pyrobbb.accelerated.replay_noise import Injected
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import ReferenceStep
+from step_cases import AUTOGUIDES, LIKELIHOODS, PRIORS, SHARES, B, Case, N, flat_guide
+
+KINDS = {"passes": (MeanFieldStep, 0), "program": (ProgramStep, 10**9)}  # and the size up to which "small"
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
+    chosen, small = KINDS[request.param]
+    monkeypatch.setattr(choose, "_SMALL", small)
+    return chosen
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("prior", PRIORS)
+def test_same_noise_same_terms_and_gradients(prior: str, likelihood: str, kind: type) -> None:
+    case = Case(PRIORS[prior], likelihood)
+    step = case.step(fast="eager")
+    assert type(step) is kind
+    assert not case.said
+    for share in SHARES.values():
+        case.assert_close(step, share=share)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("guide", AUTOGUIDES)
+def test_pyros_program_is_pyros_program(guide: str, prior: str, likelihood: str) -> None:
+    case = Case(PRIORS[prior], likelihood, AUTOGUIDES[guide])
+    program = pyro_program(case.model, case.guide, parameters(case.optimizer), 1)
+    with isolated(0):
+        with Injected(None) as counting:
+            program(None, torch.ones(()), case.data.x, case.data.y)
+        step = ProgramStep(program, case.optimizer, (counting.used,))
+        for share in SHARES.values():
+            case.assert_close(step, share=share)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_same_in_double_precision(prior: str, kind: type) -> None:
+    case = Case(PRIORS[prior], "normal_learnt", dtype=torch.float64)
+    case.assert_close(case.step(fast="eager"), rtol=1e-12)
+
+
+@pytest.mark.parametrize("samples", [2, 5])
+def test_several_draws_average_as_in_pyro(samples: int, kind: type) -> None:
+    case = Case(PRIORS["per_parameter"], "normal_learnt")
+    step = case.step(fast="eager", samples=samples)
+    assert step.noise_shape == (samples, case.guide.loc.numel())
+    case.assert_close(step, samples=samples)
+
+
+@pytest.mark.parametrize("prior", ["mixture", "per_parameter", "fan_in", "student_t"])
+def test_compiled_passes_agree_too(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "_SMALL", 0)
+    case = Case(PRIORS[prior])
+    step = case.step(fast="compiled")
+    assert type(step) is MeanFieldStep, case.said
+    assert len(case.said) == 1
+    assert "compiled" in case.said[0]
+    case.assert_close(step)
+
+
+@pytest.mark.parametrize(("guide", "samples"), [(flat_guide, 1), (flat_guide, 3), (AutoNormal, 2)])
+def test_compiled_programs_agree_too(guide: Any, samples: int) -> None:
+    case = Case(PRIORS["mixture"], "normal_learnt", guide)
+    step = case.step(fast="compiled", samples=samples)
+    assert type(step) is ProgramStep, case.said
+    case.assert_close(step, samples=samples)
+    short = case.data.head(4)
+    with isolated(0):
+        terms = step(short.x, short.y, 0.1, 4 / N)  # a batch of another shape runs uncompiled
+    assert torch.isfinite(terms.kl + terms.nll)
+
+
+def test_a_network_with_dropout_uses_the_same_masks(kind: type) -> None:
+    case = Case(PRIORS["normal"])
+    case.model.network.append(nn.Dropout(0.5))
+    assert type(case.step(fast="eager")) is kind
+
+
+class Wider(MeanFieldNormal):
+    """A guide that says it is a flat mean field, but samples something else."""
+
+    def split(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        return super().split(1.5 * flat)
+
+
+class OtherGuide(MeanFieldNormal):
+    """A mean field with one more parameter."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__(model)
+        self.extra = nn.Parameter(torch.zeros(3))
+
+
+class Correlated(priors.Prior):
+    """A prior whose weights are not independent as far as anyone can see."""
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        n = parameter.numel()
+        base = pyro.distributions.MultivariateNormal(torch.zeros(n), torch.eye(n))
+        return pyro.distributions.TransformedDistribution(
+            base, [torch.distributions.transforms.ReshapeTransform((n,), parameter.shape)]
+        )
+
+
+class ScaledTwice(BayesianNetwork):
+    """A model that tempers itself."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        with pyro.poutine.scale(scale=0.5):
+            return super().forward(x, y)
+
+
+@pytest.mark.parametrize(
+    ("make_guide", "prior", "why"),
+    [
+        (AutoNormal, PRIORS["normal"], "AutoNormal is not a mean-field normal"),
+        (OtherGuide, PRIORS["normal"], "OtherGuide is not a mean-field normal"),
+        (Wider, PRIORS["normal"], "differs from Pyro's"),
+        (MeanFieldNormal, Correlated(), "TransformedDistribution"),
+    ],
+)
+def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide: Any, prior: Any, why: str) -> None:
+    case = Case(prior, make_guide=make_guide)
+    step = case.step()
+    assert type(step) is ReferenceStep
+    with isolated(1):
+        step(case.data.x, case.data.y, 0.2, B / N)
+    assert len(case.said) == 1
+    assert "Pyro's own SVI" in case.said[0]
+    assert why in case.said[0]
+
+
+@pytest.mark.parametrize(("at_first", "then"), [(1, 2), (2, 1)])
+def test_a_program_is_right_on_another_number_of_threads(at_first: int, then: int) -> None:
+    """Code that inductor makes for one thread sums wrongly on two."""
+    rho = torch.linspace(-9, 1, 200_000)
+    inputs = [torch.tensor(0.1), rho, *(torch.zeros_like(rho) for _ in range(4))]
+    expected = float(fast_kl.before_draws(*inputs))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(at_first)
+        program = compile(record(fast_kl.before_draws, inputs), inputs)
+        for threads in (at_first, then):
+            torch.set_num_threads(threads)
+            assert float(program(*inputs)) == pytest.approx(expected, rel=1e-5)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_recording_can_be_kept_on_disk() -> None:
+    """Inductor cannot name a recording whose globals hold a program's annotations, and keeps nothing then."""
+
+    class Program:
+        def scaled(self, x: Tensor, by: Tensor) -> list[Tensor]:
+            return [x * by]
+
+    graph = record(Program().scaled, [torch.ones(3), torch.ones(())])
+    assert torch.equal(graph(torch.ones(3), torch.tensor(2.0))[0], torch.full((3,), 2.0))
+    assert not [name for name, value in graph.recompile().globals.items() if isinstance(value, str)]
+
+
+def test_a_program_that_scales_its_own_sites_is_not_recorded() -> None:
+    case = Case(PRIORS["normal"], make_guide=AutoNormal)
+    case.model.__class__ = ScaledTwice
+    program = pyro_program(case.model, case.guide, parameters(case.optimizer), 1)
+    with isolated(0), pytest.raises(CannotRecordError, match="scaled or masked"):
+        program(None, torch.ones(()), case.data.x, case.data.y)
+
+
+class Looking(nn.Module):
+    """A layer whose path depends on the data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if float(x.detach().sum()) > 0 else 2 * x
+
+
+def test_a_network_that_looks_at_values_runs_the_reference() -> None:
+    case = Case(PRIORS["normal"], make_guide=AutoNormal)
+    case.model.network.append(Looking())
+    step = case.step(fast="compiled")
+    assert type(step) is ReferenceStep
+    assert len(case.said) == 1
+    assert "cannot be compiled" in case.said[0]
+
+
+@pytest.mark.parametrize("make_guide", [flat_guide, AutoNormal])
+def test_no_compiler_still_trains_and_says_so(
+    make_guide: Any, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    def absent(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no C++ compiler")
+
+    monkeypatch.setattr("torch._inductor.standalone_compile", absent)
+    monkeypatch.setattr("pyrobbb.accelerated.compile._COMPILED", {})  # nothing compiled before helps
+    case = Case(PRIORS["mixture"], make_guide=make_guide)
+    step = case.step(fast="compiled")
+    assert type(step) is (kind if make_guide is flat_guide else ReferenceStep)
+    before = [p.detach().clone() for p in case.guide.parameters()]
+    with isolated(1):
+        terms = step(case.data.x, case.data.y, 0.2, B / N)
+    assert torch.isfinite(terms.kl + terms.nll)
+    assert not any(torch.equal(a, b) for a, b in zip(before, case.guide.parameters(), strict=True))
+    assert len(case.said) == 1
+    assert "no C++ compiler" in case.said[0]
+
+
+def test_a_short_run_is_not_compiled(monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr("torch._inductor.standalone_compile", refuse)
+    case = Case(PRIORS["mixture"])
+    assert type(case.step(steps=1000)) is kind
+    assert not case.said
+
+
+def test_off_is_pyros_own() -> None:
+    case = Case(PRIORS["mixture"])
+    assert type(case.step(fast="off")) is ReferenceStep
+    assert not case.said
+
+
+def test_point_parameters_train_alike(kind: type) -> None:
+    """Two steps: gradients of parameters without a prior do not add up from step to step."""
+    ends = []
+    for fast in ("eager", "off"):
+        case = Case(PRIORS["partly_deterministic"], "normal_learnt")
+        step = case.step(fast=fast)
+        with isolated(0):
+            noise = torch.randn(2, 1, case.guide.loc.numel())
+        with isolated():
+            for row in noise:
+                if fast == "off":
+                    with Injected(row.flatten()):
+                        step(case.data.x, case.data.y, 0.2, B / N)
+                else:
+                    step.evaluate(case.data.x, case.data.y, 0.2, row)
+                    case.optimizer.step()
+                    step.clear()
+        ends.append({k: v.detach().clone() for k, v in case.model.named_parameters()})
+    assert ends[0]
+    for name in ends[0]:
+        torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-5, atol=1e-7)

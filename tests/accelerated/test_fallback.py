@@ -1,0 +1,156 @@
+"""Less than the library would like: no compiler, an old torch, a network that cannot be recorded."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import nn
+
+from pyrobbb import fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.fused_kl import NotElementwiseError, laws
+from pyrobbb.bandits.stacked import prepared
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.arrays import from_arrays
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.progress import Silent
+
+PROGRAM = """
+from functools import partial
+import torch
+from torch import nn
+from pyro.infer.autoguide import AutoNormal
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb import BayesianNetwork, fit, likelihoods, priors
+from pyrobbb.data import from_arrays
+from pyrobbb.training.progress import Silent
+
+class Heard(Silent):
+    def log(self, message):
+        print(message)
+
+torch.manual_seed(0)
+data = from_arrays(torch.rand(40, 3), torch.rand(40, 1), task="regression")
+for make in ({guides}):
+    model = BayesianNetwork(nn.Linear(3, 1), priors.ScaleMixture(), likelihoods.Normal(scale=0.1), 40)
+    optim = partial(torch.optim.Adam, lr=0.01)
+    posterior = fit(model, make(model), data, epochs=3, batch_size=20, optim=optim, fast="compiled",
+                    progress=Heard(), device="cpu")
+    print("error", float((posterior.predict(data.train.x, draws=5).mean - data.train.y).abs().mean()))
+"""
+
+
+def in_a_process(guides: str, cache: Path, **environment: str) -> list[str]:
+    """What a training with `fast=compiled` says in a fresh process, one line each."""
+    program = PROGRAM.replace("{guides}", guides + ",")
+    settings = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), **environment}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
+    return done.stdout.splitlines()
+
+
+def test_without_a_compiler_it_trains_and_says_in_one_line_what_was_lost(tmp_path: Path) -> None:
+    guides = "MeanFieldNormal, AutoNormal"
+    mean_field, first, auto_normal, second = in_a_process(guides, tmp_path, CXX="/nonexistent/c++")
+    assert "training without compiled code" in mean_field
+    assert "training by Pyro's own SVI" in auto_normal
+    for line in (mean_field, auto_normal):
+        assert "No working C++ compiler" in line
+    for line in (first, second):
+        assert 0 <= float(line.removeprefix("error ")) < 10
+
+
+def test_a_compilation_is_shown_and_kept_for_the_next_process(tmp_path: Path) -> None:
+    first = in_a_process("MeanFieldNormal", tmp_path)
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.so")}
+    again = in_a_process("MeanFieldNormal", tmp_path)
+    for lines in (first, again):
+        assert re.match(r"compiled the training step in \d+\.\d s", lines[0])
+    assert made
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.so")} == made
+    assert first[1] == again[1]
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def trained(network: nn.Module, **options: Any) -> list[str]:
+    """What a short training of `network` says."""
+    with isolated(0):
+        data = from_arrays(torch.rand(40, 3), torch.rand(40, 1), task="regression")
+        model = BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(scale=0.1), 40)
+    heard = Heard()
+    posterior = fit(
+        model, MeanFieldNormal(model), data, epochs=2, batch_size=20, progress=heard, device="cpu", **options
+    )
+    assert torch.isfinite(posterior.draw(1)["0.weight"]).all()
+    return heard.lines
+
+
+def test_an_old_torch_trains_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor
+
+    monkeypatch.setattr(torch, "__version__", "2.7.1")
+    monkeypatch.delattr(torch._inductor, "standalone_compile")
+    (line,) = trained(nn.Sequential(nn.Linear(3, 1)), fast="compiled")
+    assert line.startswith("training without compiled code")
+    assert "torch 2.7.1 cannot compile" in line
+
+
+def test_bandits_without_a_compiler_warn_and_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch._inductor.standalone_compile")
+    x = torch.rand(3)
+    with pytest.warns(UserWarning, match="without compiled code"):
+        program = prepared(lambda x: 2 * x, [x], compiled=True)
+    assert torch.equal(program(x), 2 * x)
+
+
+class Looking(nn.Module):
+    """A layer whose way depends on the data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if float(x.detach().sum()) > 0 else 2 * x
+
+
+def test_a_network_that_looks_at_its_data_trains_uncompiled() -> None:
+    (line,) = trained(nn.Sequential(nn.Linear(3, 1), Looking()), fast="compiled")
+    assert line.startswith("training without compiled code")
+
+
+def test_a_short_training_is_not_compiled_and_says_nothing() -> None:
+    assert trained(nn.Sequential(nn.Linear(3, 1))) == []
+
+
+class Own(torch.distributions.Normal, dist.TorchDistribution):
+    """A law of the user's own, whose constructor takes no `validate_args`."""
+
+    def __init__(self, loc: torch.Tensor, scale: torch.Tensor) -> None:
+        super().__init__(loc, scale)
+
+
+class OwnPrior(priors.Prior):
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        law = Own(torch.zeros_like(parameter), torch.ones_like(parameter))
+        return law.to_event(parameter.dim())
+
+
+def test_a_law_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
+    model = BayesianNetwork(nn.Linear(2, 1), OwnPrior(), likelihoods.Normal(), 8)
+    laws_of = {k: OwnPrior().distribution(k, v) for k, v in model.initial().items()}
+    with pytest.raises(NotElementwiseError, match="Own cannot be rebuilt from its parameters"):
+        laws(laws_of)
+    data = from_arrays(torch.ones(8, 2), torch.ones(8, 1), task="regression")
+    fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=8, device="cpu")

@@ -1,0 +1,76 @@
+"""The noise of the fast path: the published generator, standard normal, one stream per key."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pyrobbb.accelerated import fast_math as cheap
+from pyrobbb.accelerated.rng import draw_key, normals, threefry
+
+
+def words(*values: int) -> torch.Tensor:
+    return torch.tensor([v - (1 << 32) if v >= 1 << 31 else v for v in values], dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "counter", "key", "expected"),
+    [  # known answers of the authors' Random123 library
+        (13, (0, 0), (0, 0), (0x9D1C5EC6, 0x8BD50731)),
+        (20, (0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        (20, (0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_gives_the_published_answers(rounds, counter, key, expected) -> None:
+    given = threefry(words(*key), *words(*counter), rounds=rounds)
+    assert torch.equal(torch.stack(given), words(*expected))
+
+
+def test_normals_are_standard_and_independent() -> None:
+    n = 200_000
+    a, b = torch.empty(n), torch.empty(n)
+    normals(words(7, 11), a, b)
+    z = torch.cat([a, b]).double()
+    assert abs(z.mean()) < 5 / (2 * n) ** 0.5
+    assert abs(z.var() - 1) < 5 * (2 / (2 * n)) ** 0.5
+    assert abs(z.pow(4).mean() - 3) < 5 * (96 / (2 * n)) ** 0.5
+    for u, v in ((a, b), (z[1:], z[:-1]), (a.square(), b.square()), (z[1:].square(), z[:-1].square())):
+        assert abs(torch.corrcoef(torch.stack([u.double(), v.double()]))[0, 1]) < 5 / n**0.5
+    order = z.sort().values
+    distance = (torch.special.ndtr(order) - torch.arange(1, 2 * n + 1) / (2 * n)).abs().max()
+    assert distance < 1.95 / (2 * n) ** 0.5  # Kolmogorov and Smirnov, one in a thousand
+
+
+def test_keys_come_from_the_global_generator_and_give_different_streams() -> None:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(4)
+        keys = torch.zeros(3, 2, dtype=torch.int32)
+        for key in keys[:2]:
+            draw_key(key)
+        torch.manual_seed(4)
+        draw_key(keys[2])
+    assert torch.equal(keys[0], keys[2])
+    streams = torch.empty(2, 2, 1000)
+    for key, stream in zip(keys[:2], streams, strict=True):
+        normals(key, *stream)
+    assert abs(torch.corrcoef(streams.reshape(2, -1))[0, 1]) < 0.12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cheap_functions_are_the_functions(dtype: torch.dtype) -> None:
+    x = torch.linspace(-80, 30, 100_001, dtype=dtype)
+    exact = x.double()
+    rtol = 5e-7 if dtype == torch.float32 else 1e-14
+    softplus = torch.logaddexp(exact, torch.zeros_like(exact))
+    torch.testing.assert_close(cheap.softplus(x).double(), softplus, rtol=rtol, atol=0)
+    torch.testing.assert_close(cheap.sigmoid(x).double(), torch.sigmoid(exact), rtol=5 * rtol, atol=0)
+    torch.testing.assert_close(cheap.softplus(x, beta=2.0), cheap.softplus(2 * x) / 2)
+    ones = torch.ones_like(x)
+    torch.testing.assert_close(cheap.softplus_backward(ones, x, 2.0, 20.0), cheap.sigmoid(2 * x))
+
+
+def test_cosine_and_sine() -> None:
+    v = torch.linspace(-0.5, 0.5, 10_001)
+    angle = 2 * torch.pi * v.double()
+    for given, exact in zip(cheap.cos_sin(v), (angle.cos(), angle.sin()), strict=True):
+        torch.testing.assert_close(given.double(), exact, rtol=0, atol=1e-6)

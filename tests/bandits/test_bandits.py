@@ -1,0 +1,483 @@
+"""The mushroom bandit: its table and rewards, the buffer, the agents, and the batched update."""
+
+import json
+import math
+from functools import partial
+from importlib import resources
+
+import pytest
+import torch
+from pyro.infer.autoguide import AutoLowRankMultivariateNormal
+
+from experiments._runner.build import ConfigError
+from experiments.paper import bandit, regret
+from models.mlp import perceptron
+from paths import ROOT
+from pyrobbb import likelihoods, priors
+from pyrobbb._support import checkpoint
+from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.replay_noise import Injected
+from pyrobbb.bandits import (
+    Environment,
+    EpsilonGreedy,
+    HeadPerAction,
+    Mushroom,
+    Play,
+    PyroLearner,
+    Replay,
+    Round,
+    StackedMeanField,
+    StackedNetworks,
+    ThompsonSampling,
+)
+from pyrobbb.bandits.environment import uniform_regret
+from pyrobbb.bandits.mushroom import EAT, LEAVE, table
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.figures.cumulative_regret import cumulative_regret
+from pyrobbb.initializers import kaiming
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import ReferenceStep
+
+
+class Sides(Environment):
+    """Two arms; the context says which one pays 1, the other pays 0."""
+
+    features, actions = 2, 2
+
+    def draw(self, random):
+        side = int(torch.randint(2, (), generator=random))
+        pay = torch.eye(2)[side]
+        return Round(context=pay, expected=pay, rewards=pay)
+
+
+def bayesian(seeds, *, width=4, hidden=(8,), prior=None, scale=0.2, N=64, lr=1e-2, init_rho=-3.0):
+    with isolated(0):
+        net = perceptron(width, list(hidden), 1)
+    model = BayesianNetwork(net, prior or priors.ScaleMixture(), likelihoods.Normal(scale), N)
+    guides = [MeanFieldNormal(model, init_loc=kaiming, init_rho=init_rho) for _ in seeds]
+    return StackedMeanField(model, guides, seeds, width=width, lr=lr, compiled=False)
+
+
+def plain(seeds, *, width=4, hidden=(8,), lr=1e-2):
+    nets = []
+    for seed in seeds:
+        with isolated(seed):
+            nets.append(perceptron(width, list(hidden), 1))
+    return StackedNetworks(nets, likelihoods.Normal(0.5), lr=lr, compiled=False)
+
+
+# ---- A21: the environment
+
+
+def test_the_table_has_the_counts_of_uci():
+    contexts, edible = table()
+    assert contexts.shape == (8124, 117)
+    assert (int(edible.sum()), int((~edible).sum())) == (4208, 3916)
+    assert torch.equal(contexts.sum(1), torch.full((8124,), 22.0))  # one level of each attribute
+    assert set(contexts.unique().tolist()) == {0.0, 1.0}
+    assert 2480.0 in contexts.sum(0).tolist()  # stalk-root unknown, a level of its own
+    assert Mushroom().features + Mushroom().actions == 119
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "per_step"), [("uniform", 4.9101), ("never", 2.5899), ("always", 7.2304)]
+)
+def test_expected_regret_per_step_is_the_analytic_one(behaviour, per_step):
+    environment, random = Mushroom(), torch.Generator().manual_seed(5)
+    regrets = []
+    for _ in range(6000):
+        given = environment.draw(random)
+        if behaviour == "uniform":
+            regrets.append(uniform_regret(given))
+        else:
+            action = EAT if behaviour == "always" else LEAVE
+            regrets.append(float(given.expected.max() - given.expected[action]))
+    regrets = torch.tensor(regrets)
+    standard_error = float(regrets.std() / math.sqrt(len(regrets)))
+    assert abs(float(regrets.mean()) - per_step) < 3 * standard_error
+
+
+def test_rewards_are_those_of_the_paper():
+    environment, random = Mushroom(), torch.Generator().manual_seed(3)
+    rounds = [environment.check(environment.draw(random)) for _ in range(4000)]
+    assert all(float(one.rewards[LEAVE]) == 0 == float(one.expected[LEAVE]) for one in rounds)
+    edible = [float(one.rewards[EAT]) for one in rounds if one.expected[EAT] == 5]
+    poisonous = torch.tensor([float(one.rewards[EAT]) for one in rounds if one.expected[EAT] == -15])
+    assert set(edible) == {5.0}
+    assert set(poisonous.tolist()) == {5.0, -35.0}
+    assert len(edible) + len(poisonous) == 4000
+    assert abs(float(poisonous.mean()) + 15) < 3 * 20 / math.sqrt(len(poisonous))
+
+
+def test_an_environment_of_the_wrong_shape_is_named():
+    class Wrong(Sides):
+        def draw(self, random):
+            return super().draw(random)._replace(expected=torch.zeros(3))
+
+    agent = EpsilonGreedy(plain([1]), 2, 2, [1], updates=0)
+    with pytest.raises(ValueError, match=r"Wrong.draw: expected must have shape \(2,\), got \(3,\)"):
+        Play(Wrong(), agent, 3, [1]).run()
+
+
+# ---- the buffer
+
+
+def test_the_buffer_keeps_the_last_interactions_of_each_run_apart():
+    replay = Replay(2, 1, capacity=3)
+    with pytest.raises(ValueError, match="nothing to draw from"):
+        replay.indices(1, 1, [torch.Generator()] * 2)
+    for t in range(5):
+        replay.add(torch.tensor([[float(t)], [10.0 + t]]), torch.tensor([0.1 * t, 1 + 0.1 * t]))
+    randoms = [torch.Generator().manual_seed(s) for s in (0, 1)]
+    x, y = replay.batch(replay.indices(1, 200, randoms)[0])
+    assert len(replay) == 3
+    assert x.shape == y.shape == (2, 200, 1)
+    assert set(x[0].flatten().tolist()) == {2.0, 3.0, 4.0}
+    assert set(x[1].flatten().tolist()) == {12.0, 13.0, 14.0}
+    assert torch.allclose(y, x * 0.1)
+
+
+# ---- the batched update is Pyro's
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [priors.ScaleMixture(), priors.Normal(sigma=0.3), priors.FanInNormal()],
+    ids=["mixture", "normal", "fan_in"],
+)
+def test_the_batched_update_is_the_step_of_trace_elbo_on_the_same_noise(prior):
+    seeds, width, B, N = [3, 4, 5], 6, 16, 64
+    learner = bayesian(seeds, width=width, hidden=(7, 5), prior=prior, scale=2.0, N=N, lr=1e-3)
+    size = learner.loc.shape[1]
+    noise, share = torch.randn(4, len(seeds), size), 0.7
+    x = torch.randn(4, len(seeds), B, width)
+    y = 3 * torch.randn(4, len(seeds), B, 1)
+    references = []
+    for r in range(len(seeds)):
+        guide = MeanFieldNormal(learner.model, init_rho=-3.0)
+        with isolated(0):
+            guide(x[0, 0])
+        with torch.no_grad():
+            guide.loc.copy_(learner.guides[r].loc)
+            guide.rho.copy_(learner.guides[r].rho)
+        optimizer = torch.optim.Adam([guide.loc, guide.rho], lr=1e-3)
+        references.append((guide, ReferenceStep(learner.model, guide, optimizer)))
+    before = learner.loc.clone()
+    assert not torch.equal(learner.write_back()[0].loc, learner.loc[0])  # another order of the weights
+    for t in range(4):
+        learner.train(x[t], y[t], share, eps=noise[t])
+        for r, (_, step) in enumerate(references):
+            with isolated(), Injected(noise[t, r]):
+                step(x[t, r], y[t, r], share, B / N)
+    learner.write_back()
+    for r, (guide, _) in enumerate(references):
+        assert (learner.guides[r].loc - guide.loc).abs().max() < 1e-5
+        assert (learner.guides[r].rho - guide.rho).abs().max() < 1e-5
+    assert (learner.loc - before).abs().max() > 2e-3  # and it did move
+
+
+def test_a_run_does_not_depend_on_the_others_in_its_batch():
+    together, alone = bayesian([7, 8]), bayesian([8])
+    assert torch.equal(together.loc[1], alone.loc[0])
+    x, y = torch.randn(2, 16, 4), torch.randn(2, 16, 1)
+    for _ in range(3):
+        together.train(x, y, 0.1)
+        alone.train(x[1:], y[1:], 0.1)
+    assert torch.allclose(together.loc[1], alone.loc[0], atol=1e-6)
+    assert not torch.allclose(together.loc[1], together.loc[0], atol=1e-2)
+
+
+def test_the_noise_is_standard_normal_and_never_the_same_twice():
+    learner = bayesian([1, 2], width=60, hidden=(100,))
+    drawn = []
+    for stream, time in ((0, 0), (0, 1), (1, 0)):
+        learner._noise(learner.eps, time, stream)
+        drawn += list(learner.eps.clone())
+    noise = torch.stack(drawn).double()
+    n = noise.shape[1]
+    assert (noise.mean(1).abs() < 5 / math.sqrt(n)).all()
+    assert ((noise.var(1) - 1).abs() < 5 * math.sqrt(2 / n)).all()
+    correlation = torch.corrcoef(noise) - torch.eye(len(noise), dtype=torch.float64)
+    assert correlation.abs().max() < 5 / math.sqrt(n)
+
+
+def test_plain_networks_follow_torch_adam():
+    learner = plain([1, 2])
+    nets = []
+    for seed in (1, 2):
+        with isolated(seed):
+            nets.append(perceptron(4, [8], 1))
+    x, y = torch.randn(2, 16, 4), torch.randn(2, 16, 1)
+    optimizers = [torch.optim.Adam(net.parameters(), lr=1e-2) for net in nets]
+    for _ in range(3):
+        learner.train(x, y)
+        for r, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+            optimizer.zero_grad()
+            (0.5 * ((net(x[r]) - y[r]) / 0.5).square().sum()).backward()
+            optimizer.step()
+    for r, net in enumerate(nets):
+        flat = torch.cat([p.detach().flatten() for p in net.parameters()])
+        assert torch.allclose(learner.w[r], flat[learner.order], atol=1e-6)
+
+
+def test_write_back_gives_guides_that_predict_as_the_learner():
+    learner = bayesian([1], init_rho=-30.0)
+    x, y = torch.randn(1, 16, 4), torch.randn(1, 16, 1)
+    for _ in range(5):
+        learner.train(x, y, 0.1)
+    (guide,) = learner.write_back()
+    loc, _ = guide.loc_and_scale()
+    expected = learner.model.apply_network(loc, x[0])[:, 0]
+    assert torch.allclose(learner.predict(x, 3)[0], expected, atol=1e-4)
+
+
+# ---- agents
+
+
+def sides(make, seeds, steps, updates, path=None):
+    learner = make(seeds, lr=0.03, hidden=(16,))
+    options = {"capacity": 64, "batch_size": 16, "updates": updates, "pulls": 3}
+    if make is bayesian:
+        agent = ThompsonSampling(learner, 2, 2, seeds, **options)
+    else:
+        agent = EpsilonGreedy(learner, 2, 2, seeds, epsilon=[0.05, 0.1], **options)
+    return Play(Sides(), agent, steps, seeds, path=path).run()
+
+
+@pytest.mark.parametrize("make", [bayesian, plain], ids=["thompson", "greedy"])
+def test_agents_learn_a_simple_bandit(make):
+    games = sides(make, [1, 2], 40, 10)
+    assert games.actions[:, :6].tolist() == [[0, 1] * 3] * 2  # each action three times before it chooses
+    assert (games.expected[:, 20:].mean(1) < 0.15).all()  # by chance: 0.5
+    assert torch.equal(games.cumulative()[:, -1], games.expected.double().sum(1))
+    assert torch.equal(games.expected, games.realised)  # nothing is left to luck here
+
+
+@pytest.mark.parametrize("make", [bayesian, plain], ids=["thompson", "greedy"])
+def test_an_interrupted_play_goes_on_exactly(make, tmp_path):
+    whole = sides(make, [1, 2], 14, 3, tmp_path / "whole.pt")
+    sides(make, [1, 2], 9, 3, tmp_path / "half.pt")
+    resumed = sides(make, [1, 2], 14, 3, tmp_path / "half.pt")
+    assert resumed.rounds == 14
+    assert torch.equal(whole.actions, resumed.actions)
+    assert torch.equal(whole.expected, resumed.expected)
+    one, other = (checkpoint.load(tmp_path / name)["agent"]["learner"] for name in ("whole.pt", "half.pt"))
+    for a, b in zip(one["moments"], other["moments"], strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(CheckpointError, match="2 runs of 14 rounds; 2 runs of 10"):
+        sides(make, [1, 2], 10, 3, tmp_path / "half.pt")
+
+
+def test_any_model_and_guide_can_be_played():
+    seeds = [1, 2]
+    chains = []
+    for _ in seeds:
+        with isolated(0):
+            net = perceptron(4, [6], 1)
+        prior = priors.PerParameter(
+            default=priors.Laplace(scale=1.0), where={"*.bias": priors.Deterministic()}
+        )
+        model = BayesianNetwork(net, prior, likelihoods.Normal(0.3), 64)
+        chains.append((model, AutoLowRankMultivariateNormal(model, init_scale=0.05, rank=2)))
+    learner = PyroLearner(chains, seeds, width=4, optim=partial(torch.optim.Adam, lr=2e-2))
+    agent = ThompsonSampling(learner, 2, 2, seeds, capacity=64, batch_size=16, updates=4, pulls=1)
+    state = torch.get_rng_state()
+    games = Play(Sides(), agent, 30, seeds).run()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert games.actions[:, :2].tolist() == [[0, 1], [0, 1]]  # each action once before it chooses
+    assert (games.expected[:, 20:].mean(1) < 0.2).all()
+
+
+def test_epsilon_is_the_share_of_random_actions():
+    learner = plain([1, 2, 3])
+    agent = EpsilonGreedy(learner, 2, 2, [1, 2, 3], epsilon=[0.0, 0.5, 1.0], updates=0)
+    games = Play(Sides(), agent, 300, [1, 1, 1]).run()
+    best = games.actions[0]  # the same contexts for all three, and nobody learns
+    rows = torch.eye(2)
+    greedy = [int(agent.act(rows[c].expand(3, 2))[0]) for c in (0, 1)]
+    assert set(best.tolist()) <= set(greedy)
+    agent.learner.w[:] = agent.learner.w[0]
+    games = Play(Sides(), agent, 300, [1, 1, 1]).run()
+    other = (games.actions != games.actions[0]).double().mean(1)
+    assert abs(float(other[1]) - 0.25) < 3 * math.sqrt(0.25 * 0.75 / 300)
+    assert abs(float(other[2]) - 0.5) < 3 * math.sqrt(0.25 / 300)
+
+
+def test_the_share_of_the_kl_follows_the_buffer_or_its_capacity():
+    class Spy(StackedNetworks):
+        def train(self, x, y, share=0.0):
+            self.seen.append(share)
+
+    def shares(kl_over):
+        spy = Spy([perceptron(4, [3], 1)], likelihoods.Normal(), compiled=False)
+        spy.seen = []
+        agent = EpsilonGreedy(spy, 2, 2, [1], capacity=8, batch_size=4, updates=2, kl_over=kl_over)
+        Play(Sides(), agent, 10, [1]).run()
+        return spy.seen[::2]
+
+    assert shares("held") == [4.0, 2.0, 4 / 3, 1.0, 0.8, 4 / 6, 4 / 7, 0.5, 0.5, 0.5]
+    assert shares("capacity") == [0.5] * 10
+
+
+def test_training_comes_every_so_many_interactions():
+    learner = plain([1])
+    agent = EpsilonGreedy(learner, 2, 2, [1], every=5, updates=3)
+    Play(Sides(), agent, 14, [1]).run()
+    assert learner.steps == 2 * 3
+
+
+def test_a_head_per_action_sees_the_context_alone():
+    body = torch.nn.Linear(3, 2)
+    head = HeadPerAction(body, 2)
+    x = torch.tensor([[1.0, 2.0, 3.0, 0.0, 1.0]])
+    assert torch.allclose(head(x)[0, 0], body(x[:, :3])[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EpsilonGreedy(plain([1]), 2, 2, [1], epsilon=1.5), r"epsilon must lie in \[0, 1\]"),
+        (lambda: EpsilonGreedy(plain([1]), 2, 2, [1], epsilon=[0.1, 0.2]), "one for each of 1 runs, got 2"),
+        (lambda: ThompsonSampling(bayesian([1]), 2, 2, [1], draws=0), "draws must be a whole number"),
+        (lambda: ThompsonSampling(bayesian([1]), 2, 2, [1], kl_over="all"), "kl_over must be one of held"),
+        (
+            lambda: ThompsonSampling(bayesian([1]), 2, 2, [1, 2]),
+            "seeds must be one for each of the learner's 1",
+        ),
+        (lambda: bayesian([]), "each run needs a guide and a seed"),
+        (lambda: Play(Mushroom(), EpsilonGreedy(plain([1]), 2, 2, [1]), 5, [1]), "Mushroom has 117 features"),
+        (lambda: Replay(1, 3, capacity=0), "capacity must be a whole number of at least 1"),
+    ],
+)
+def test_wrong_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# ---- A22
+
+
+def test_a22_bayes_by_backprop_explores_from_the_start_and_beats_never_eating(tmp_path):
+    config = bandit.configuration(["steps=500", "seeds=[1,2]", "arms=[thompson]", f"folder={tmp_path}"])
+    bandit.play("thompson", config, tmp_path)
+    found, _ = regret.agents(config, tmp_path)
+    (games,) = found.values()
+    eaten = games.actions[:, :50].sum(1)
+    assert ((eaten > 0) & (eaten < 50)).all()
+    assert float(games.cumulative()[:, -1].mean()) < 1295
+    lines = regret.targets(regret.summary(found, at_random=4.9101))
+    assert len(lines) == 3
+    assert all(line.endswith("holds") for line in lines)
+
+
+# ---- the figure
+
+
+def test_figure_of_regrets_has_a_log_axis_and_bands():
+    runs = torch.rand(3, 400).cumsum(1).numpy()
+    figure = cumulative_regret({"a": runs, "b": runs[:1]}, references={"never eat": 2.59})
+    (axes,) = figure.axes
+    assert axes.get_yscale() == "log"
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == ["a", "b"]
+    assert len(axes.collections) == 1
+    with pytest.raises(ValueError, match="at least one agent"):
+        cumulative_regret({})
+    with pytest.raises(ValueError, match="must have 2 axes"):
+        cumulative_regret({"a": runs[0]})
+
+
+# ---- the experiment
+
+
+def test_the_experiment_runs_resumes_and_reports(tmp_path, capsys):
+    small = ["steps=6", "seeds=[1,2]", "hidden=[4]", "updates=1", "compiled=false", f"folder={tmp_path}/run"]
+    bandit.main(small)
+    first = capsys.readouterr().out
+    bandit.main([*small, "report=true"])  # from the checkpoints alone
+    assert capsys.readouterr().out == first
+    for word in (
+        "Bayes by Backprop: 6 steps, 2 runs",
+        "5 % greedy",
+        "saxena-mayur",
+        "interactions per second",
+    ):
+        assert word in first
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert set(metrics["agents"]) == {"Bayes by Backprop", "greedy", "1 % greedy", "5 % greedy"}
+    bandit.main([*small, "arms=[thompson]"])
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == metrics, "what was played stays"
+    assert len(metrics["agents"]["greedy"]["expected"]["6"]) == 2
+    assert (tmp_path / "run" / "regret.png").stat().st_size > 5000
+    with pytest.raises(ConfigError, match="updates: 1 -> 2"):
+        bandit.main([*small, "updates=2"])
+
+
+def test_a_game_goes_on_with_the_agent_that_began_it_alone(tmp_path):
+    small = ["seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
+
+    def play(*changes):
+        config = bandit.configuration([*small, f"folder={tmp_path}", *changes])
+        bandit.play("thompson", config, tmp_path)
+
+    play("steps=2")
+    for change, words in [
+        ("draws=3", "made with draws 2, this is 3"),
+        ("lr.thompson=0.5", "made with lr 0.0001, this is 0.5"),
+        ("kl_over=capacity", "made with kl_over held, this is capacity"),
+    ]:
+        with pytest.raises(CheckpointError, match=words):
+            play("steps=3", change)
+    play("steps=3")
+
+
+def test_the_control_with_swapped_labels_is_played_by_name(tmp_path, capsys):
+    small = ["steps=40", "seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
+    bandit.main([*small, "swapped=true", f"folder={tmp_path}/swapped"])
+    said = capsys.readouterr().out
+    assert "never eat 2.4101; at random 5.0899; always eat 7.7696" in said
+    assert "edible and poisonous are swapped, a control" in said
+    assert "holds" not in said
+    assert "missed" not in said
+    assert regret.fixed_rates(Mushroom())["always eat"] == pytest.approx(7.230428, abs=1e-6)
+    first = {}
+    for name in ("truth", "swapped"):
+        config = bandit.configuration([*small, f"swapped={str(name == 'swapped').lower()}"])
+        given = regret.environment(config).draw(torch.Generator().manual_seed(0))
+        first[name] = float(given.expected[1])
+    assert sorted(first.values()) == [-15.0, 5.0]
+
+
+def test_the_showdown_setting_runs_and_wrong_keys_are_named(tmp_path, capsys):
+    small = ["steps=6", "every=3", "updates=1", "batch_size=4", "seeds=[1]", "hidden=[4]", "compiled=false"]
+    bandit.main(["setting=showdown", "arms=[thompson]", *small, f"folder={tmp_path}/run"])
+    assert "% of the regret at random: BBB 26.9" in capsys.readouterr().out
+    for wrong, message in (
+        ("stepz=3", "stepz"),
+        ("setting=casino", "setting must be one of paper, showdown"),
+        ("arms=[ucb]", "arms: must be some of thompson, greedy, got 'ucb'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            bandit.configuration([wrong])
+
+
+def test_declarations_say_how_they_are_run_and_the_table_says_whose_it_is():
+    folder = ROOT / "experiments"
+    for name in bandit.CONFIGS.values():
+        text = (folder / f"{name}.yaml").read_text()
+        assert all(
+            word in text for word in ("# Command:", "# Expect:", "# Time:", "experiments.paper.bandit")
+        )
+    licence = resources.files("pyrobbb.bandits").joinpath("mushroom.LICENSE.txt").read_text()
+    assert "CC BY 4.0" in licence
+    assert "10.24432/C5959T" in licence
+    assert "CC BY 4.0" in Mushroom.__doc__
+
+
+def test_plain_learners_refuse_what_they_would_not_train():
+    with pytest.raises(ValueError, match="Normal has parameters, which are not trained here"):
+        StackedNetworks([perceptron(3, [4], 1)], likelihoods.Normal(learn_scale=True))
+    net = perceptron(3, [4], 1)
+    next(net.parameters()).requires_grad_(False)
+    with pytest.raises(ValueError, match="is frozen, and all are trained here"):
+        StackedNetworks([net], likelihoods.Normal())

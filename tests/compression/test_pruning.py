@@ -1,0 +1,225 @@
+"""Pruning removes exactly what it says, mean and spread, in every draw; the sparse network is the same."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from pyro.infer.autoguide import AutoDelta, AutoNormal
+from torch import nn
+
+from models.convnet import convnet
+from models.mlp import mlp
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.compression import pruning, sparse
+from pyrobbb.data import Spec
+from pyrobbb.initializers import kaiming
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior, moments
+
+SPEC = Spec(N=90, features=(4,), outputs=3, task="classification")
+X = torch.linspace(-2, 2, 40).reshape(10, 4)
+ORDERS = ("snr", "magnitude")
+
+
+def posterior(make=None, chains=1, spec=SPEC, model=partial(mlp, hidden=[6, 5])):
+    make = make or partial(MeanFieldNormal, init_loc=kaiming)
+    made = []
+    for seed in range(chains):
+        with isolated(seed):
+            net = model(spec, priors.Normal(), likelihoods.Categorical())
+            guide = make(net)
+            guide(torch.zeros(1, *spec.features), torch.zeros(1, dtype=torch.long))
+            if isinstance(guide, MeanFieldNormal):  # magnitudes and spreads that disagree
+                guide.loc.data.normal_()
+                guide.rho.data.normal_(-2, 1.5)
+        made.append((net, guide))
+    return Posterior(made)
+
+
+def total(weights):
+    return torch.cat([w.flatten() for w in weights.values()])
+
+
+@pytest.mark.parametrize("by", ORDERS)
+@pytest.mark.parametrize("removed", [0, 0.3, 0.5, 0.98, 1.0])
+def test_the_lowest_weights_of_all_layers_together_go(by, removed):
+    whole = posterior()
+    score = total(pruning.scores(whole.chains[0], by))
+    loc, scale = (total(part) for part in moments(pruning.prune(whole, removed, by=by).chains[0]))
+    gone = (loc == 0) & (scale == 0)
+    count = round(removed * len(score))
+    assert int(gone.sum()) == count
+    assert pruning.left(pruning.prune(whole, removed, by=by)) == len(score) - count
+    if 0 < count < len(score):
+        assert score[gone].max() < score[~gone].min()
+    before = [total(part) for part in moments(whole.chains[0])]
+    assert torch.equal(loc[~gone], before[0][~gone])
+    assert torch.equal(scale[~gone], before[1][~gone])
+
+
+def test_signal_to_noise_is_not_magnitude():
+    loc, scale = (total(part) for part in moments(posterior().chains[0]))
+    chain = posterior().chains[0]
+    assert torch.equal(total(pruning.scores(chain, "snr")), loc.abs() / scale)
+    assert torch.equal(total(pruning.scores(chain, "magnitude")), loc.abs())
+    assert float(pruning.decibel(torch.tensor(10.0))) == pytest.approx(10.0)
+    by_snr, by_size = (pruning.keep(pruning.scores(chain, by), 0.5) for by in ORDERS)
+    assert not torch.equal(total(by_snr), total(by_size))
+
+
+def test_equal_scores_still_lose_exactly_the_share():
+    masks = pruning.keep({"a": torch.zeros(7, 3), "b": torch.zeros(3)}, 0.5)
+    assert int(total(masks).sum()) == 12
+
+
+def test_biases_may_stay():
+    chain = posterior().chains[0]
+    score = pruning.scores(chain)
+    masks = pruning.keep(score, 0.9, biases=False)
+    assert all(bool(mask.all()) for name, mask in masks.items() if name.endswith("bias"))
+    size = sum(mask.numel() for mask in masks.values() if mask.dim() > 1)
+    assert sum(int((~mask).sum()) for mask in masks.values()) == round(0.9 * size)
+    assert not all(bool(m.all()) for n, m in pruning.keep(score, 0.9).items() if n.endswith("bias"))
+
+
+@pytest.mark.parametrize("make", [None, AutoNormal], ids=["mean field", "AutoNormal"])
+def test_a_draw_is_the_same_draw_with_zeros(make):
+    whole = posterior(make, chains=2)
+    pruned = pruning.prune(whole, 0.6, by="magnitude")
+    for chain in (0, 1):
+        masks = pruned.chains[chain][1].masks
+        for before, after in zip(
+            whole.each_draw(3, chain=chain), pruned.each_draw(3, chain=chain), strict=True
+        ):
+            assert all(torch.equal(before[name] * masks[name], after[name]) for name in before)
+    one, other = (total(pruned.chains[c][1].masks) for c in (0, 1))
+    assert make is not None or not torch.equal(one, other)  # each chain has its own order
+
+
+def test_removing_nothing_changes_no_prediction_and_removing_all_leaves_no_knowledge():
+    whole = posterior()
+    same = pruning.prune(whole, 0).predict(X, draws=4, seed=2).probs
+    torch.testing.assert_close(same, whole.predict(X, draws=4, seed=2).probs)
+    nothing = pruning.prune(whole, 1).predict(X, draws=4).probs
+    torch.testing.assert_close(nothing, torch.full_like(nothing, 1 / 3))
+
+
+def test_a_pruned_posterior_is_pruned_on():
+    once = pruning.prune(posterior(), 0.5)
+    twice = pruning.prune(once, 0.8)
+    assert pruning.left(twice) == pruning.left(pruning.prune(posterior(), 0.8))
+    torch.testing.assert_close(
+        total(twice.mean_weights()), total(pruning.prune(posterior(), 0.8).mean_weights())
+    )
+
+
+def test_what_cannot_be_pruned_is_said_by_name():
+    with pytest.raises(ValueError, match=r"removed must lie in \[0, 1\], got 75"):
+        pruning.prune(posterior(), 75)
+    with pytest.raises(ValueError, match="by must be one of snr, magnitude"):
+        pruning.prune(posterior(), 0.5, by="sigma")
+    with pytest.raises(ValueError, match=r"'0.weight' is a point estimate; use by='magnitude'"):
+        pruning.prune(posterior(partial(AutoDelta, init_loc_fn=kaiming)), 0.5)
+    with pytest.raises(ValueError, match="biases=False leaves nothing to prune"):
+        pruning.keep({"a": torch.ones(3)}, 0.5, biases=False)
+
+
+def test_a_noisy_weight_goes_before_a_small_sure_one():
+    whole = posterior()
+    guide = whole.chains[0][1]
+    loc, rho = guide.split(guide.loc.data)["0.weight"], guide.split(guide.rho.data)["0.weight"]
+    loc[:, 0], rho[:, 0] = 3.0, 3.0  # large and unknown
+    loc[:, 1], rho[:, 1] = 0.1, -9.0  # small and known
+    masks = pruning.prune(whole, 0.3).chains[0][1].masks["0.weight"]
+    assert not masks[:, 0].any()
+    assert masks[:, 1].all()
+
+
+def test_a_network_with_fixed_weights_is_the_model_at_these_weights():
+    whole = pruning.prune(posterior(), 0.7)
+    weights = whole.mean_weights()
+    network = sparse.network_with(whole.model, weights)
+    assert {name for name, _ in network.named_parameters()} == set(whole.model.sites)
+    torch.testing.assert_close(network(X), whole.model.apply_network(weights, X))
+    with pytest.raises(ValueError, match=r"weights\['2.weight'\] must have shape \(5, 6\), got nothing"):
+        sparse.network_with(whole.model, {k: v for k, v in weights.items() if k != "2.weight"})
+
+
+def test_tied_weights_stay_tied():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.b(self.a(x))[:, :3]
+
+    whole = posterior(
+        model=lambda *_: BayesianNetwork(Tied(), priors.Normal(), likelihoods.Categorical(), 90)
+    )
+    network = sparse.network_with(whole.model, whole.mean_weights())
+    torch.testing.assert_close(network(X), whole.model.apply_network(whole.mean_weights(), X))
+    assert torch.equal(network.a.weight, network.b.weight)
+
+
+@pytest.mark.parametrize("removed", [0.5, 0.95, 1.0])
+def test_the_sparse_network_predicts_the_same(removed):
+    whole = pruning.prune(posterior(model=partial(mlp, hidden=[50, 40])), removed)
+    network = sparse.network_with(whole.model, whole.mean_weights())
+    lean = sparse.sparse(network)
+    kinds = {type(module) for module in lean}
+    assert (sparse.SparseLinear in kinds) == (removed > 0.5)
+    torch.testing.assert_close(lean(X), network(X))
+    torch.testing.assert_close(lean(X[0]), network(X[0]))
+    assert isinstance(network[0], nn.Linear)  # the one given is left as it was
+
+
+def test_saved_without_zeros_and_read_back_whole(tmp_path):
+    spec = Spec(N=90, features=(784,), outputs=10, task="classification")
+    whole = posterior(model=partial(mlp, hidden=[60, 60]), spec=spec)
+    sizes = {}
+    for removed in (0.0, 0.5, 0.95):
+        pruned = pruning.prune(whole, removed)
+        network = sparse.network_with(pruned.model, pruned.mean_weights())
+        path = tmp_path / f"{removed}.npz"
+        sizes[removed] = sparse.save_sparse(network, path)
+        assert sizes[removed] == path.stat().st_size
+        ones = {name: torch.ones_like(value) for name, value in whole.mean_weights().items()}
+        other = sparse.network_with(whole.model, ones)
+        back = sparse.load_sparse(path, other)
+        for name, value in network.state_dict().items():
+            assert torch.equal(back.state_dict()[name], value)
+    count = whole.model.num_weights
+    assert sizes[0.95] < 8 * 0.05 * count + 4000  # at most 4 + 2 bytes for each weight, and the row ends
+    assert sizes[0.95] < sizes[0.5] < sizes[0.0]
+    with np.load(tmp_path / "0.95.npz", allow_pickle=False) as archive:
+        assert len(archive["0.weight|values"]) < 0.2 * 784 * 60
+
+
+def test_a_convolutional_network_is_saved_too(tmp_path):
+    spec = Spec(N=90, features=(1, 8, 8), outputs=3, task="classification")
+    whole = posterior(model=partial(convnet, channels=[4], hidden=8), spec=spec)
+    pruned = pruning.prune(whole, 0.9)
+    network = sparse.network_with(pruned.model, pruned.mean_weights())
+    sparse.save_sparse(network, tmp_path / "a.npz")
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(sparse.load_sparse(tmp_path / "a.npz", network)(x), network(x))
+    torch.testing.assert_close(sparse.sparse(network)(x), network(x))
+
+
+def test_a_file_that_is_no_network_is_refused(tmp_path):
+    whole = posterior()
+    network = sparse.network_with(whole.model, whole.mean_weights())
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04nothing")
+    with pytest.raises(ValueError, match=r"bad\.npz is no network that save_sparse wrote"):
+        sparse.load_sparse(tmp_path / "bad.npz", network)
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match=r"other\.npz is no network that save_sparse wrote"):
+        sparse.load_sparse(tmp_path / "other.npz", network)
+    sparse.save_sparse(network, tmp_path / "mine.npz")
+    with pytest.raises(ValueError, match=r"mine\.npz holds another network"):
+        sparse.load_sparse(tmp_path / "mine.npz", nn.Linear(2, 2))

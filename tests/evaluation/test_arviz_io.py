@@ -1,0 +1,338 @@
+"""The ArviZ writer and reader, on plain arrays: runs on both ArviZ generations, and needs no torch.
+
+Run as a program, with the project on the path, it writes tests/support/files/posterior_<generation>.nc.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from paths import FILES, ROOT
+from pyrobbb.evaluation import arviz_io
+
+DATA = FILES
+WEIGHTS = ["0.weight[12,33]", "0.bias[1]", "2.weight[0,0]"]
+CHAINS, DRAWS, TRAIN, TEST = 2, 100, 20, 5
+STORED_DRAWS = 10  # the files in tests/support/files stay small
+
+# ArviZ 0.23 gives matplotlib an argument that matplotlib 3.11 deprecates
+plotting = pytest.mark.filterwarnings(
+    "ignore:Passing a dict or None as alias_mapping:matplotlib.MatplotlibDeprecationWarning"
+)
+
+
+def example(chains=CHAINS, draws=DRAWS):
+    """What a run of Bayesian linear regression hands over: draws that are the exact posterior's."""
+    rng = np.random.default_rng(1)
+    y = rng.normal(0.5, 1.0, TRAIN)
+    mean = rng.normal(y.mean(), TRAIN**-0.5, (chains, draws))
+    weight = np.stack([mean, rng.normal(size=mean.shape), rng.normal(3, 0.1, mean.shape)], -1)
+    noise = rng.normal(size=(chains, draws, TRAIN))
+    return {
+        "groups": {
+            "posterior": {"weight": weight.astype(np.float32), "sigma": np.exp(0.1 * weight[..., 1])},
+            "prior": {"weight": 5 * weight},
+            "posterior_predictive": {"y": mean[..., None] + noise},
+            "log_likelihood": {"y": -0.5 * (y - mean[..., None]) ** 2 - 0.5 * np.log(2 * np.pi)},
+            "observed_data": {"y": y},
+            "constant_data": {"x": np.linspace(0, 1, TRAIN)},
+            "predictions": {"y": rng.normal(size=(chains, draws, TEST))},
+            "predictions_constant_data": {"x": np.linspace(1, 2, TEST)},
+            "variational": {"loc_mean": np.array([0.1, -0.2]), "snr_quantile": np.arange(6.0).reshape(2, 3)},
+        },
+        "coords": {"parameter": WEIGHTS, "layer": ["0.weight", "0.bias"], "quantile": [0.25, 0.5, 0.75]},
+        "dims": {
+            "weight": ["parameter"],
+            "y": ["observation"],
+            "x": ["observation"],
+            "predictions/y": ["test_observation"],
+            "predictions_constant_data/x": ["test_observation"],
+            "loc_mean": ["layer"],
+            "snr_quantile": ["layer", "quantile"],
+        },
+        "attrs": {"prior": "scale_mixture", "epochs": 10, "lr": 1e-3},
+    }
+
+
+def labels(chains=CHAINS):
+    """What a classifier hands over: class labels, whose distribution is discrete."""
+    rng = np.random.default_rng(2)
+    probs = rng.dirichlet(np.full(10, 50.0), size=TRAIN)
+    y = np.array([rng.choice(10, p=p) for p in probs])
+    drawn = np.array([[[rng.choice(10, p=p) for p in probs] for _ in range(20)] for _ in range(chains)])
+    log_likelihood = np.log(probs[np.arange(TRAIN), y]) + 0.05 * rng.normal(size=(chains, 20, TRAIN))
+    return {
+        "groups": {
+            "posterior": {"weight": rng.normal(size=(chains, 20, 3))},
+            "posterior_predictive": {"y": drawn},
+            "log_likelihood": {"y": log_likelihood},
+            "observed_data": {"y": y},
+        },
+        "dims": {"weight": ["parameter"], "y": ["observation"]},
+    }
+
+
+@pytest.fixture(params=["made", "saved"])
+def data(request, tmp_path):
+    made = arviz_io.to_arviz(**example())
+    if request.param == "made":
+        return made
+    arviz_io.save(made, tmp_path / "posterior.nc")
+    return arviz_io.load(tmp_path / "posterior.nc")
+
+
+@pytest.fixture
+def az():
+    """ArviZ, whose plots are closed afterwards."""
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    yield arviz_io.import_arviz()
+    plt.close("all")
+
+
+def names(data):
+    return set(data.groups()) if arviz_io.ARVIZ_GENERATION == 0 else set(data.children)
+
+
+def test_each_group_keeps_its_arrays_dims_and_labels(data):
+    made = example()
+    assert names(data) == set(made["groups"])
+    for group, variables in made["groups"].items():
+        assert set(data[group].data_vars) == set(variables)
+        for name, array in variables.items():
+            stored = data[group][name]
+            np.testing.assert_array_equal(stored.values, array)
+            assert stored.dtype == array.dtype
+    assert data["posterior"]["weight"].dims == ("chain", "draw", "parameter")
+    assert data["posterior"]["sigma"].dims == ("chain", "draw")
+    assert data["predictions"]["y"].dims == ("chain", "draw", "test_observation")
+    assert data["observed_data"]["y"].dims == ("observation",)
+    assert data["variational"]["snr_quantile"].dims == ("layer", "quantile")
+    assert list(data["posterior"]["parameter"].values) == WEIGHTS
+    assert data["variational"]["snr_quantile"].sel(layer="0.bias", quantile=0.5) == 4.0
+    assert list(data["posterior"]["chain"].values) == [0, 1]
+    assert data.attrs["epochs"] == 10
+    assert data.attrs["prior"] == "scale_mixture"
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_the_file_of_either_generation_opens_and_prints_its_summary(generation):
+    data = arviz_io.load(DATA / f"posterior_{generation}.nc")
+    other = arviz_io.load(DATA / f"posterior_{1 - generation}.nc")
+    assert names(data) == set(example()["groups"])
+    for group, dataset in arviz_io._datasets(data).items():
+        assert dataset.equals(arviz_io._datasets(other)[group])
+    table = arviz_io.summary(data, ["weight"])
+    assert list(table.index) == [f"weight[{name}]" for name in WEIGHTS]
+    assert table.loc["weight[2.weight[0,0]]", "mean"] == pytest.approx(3.0, abs=0.1)
+    assert str(arviz_io.import_arviz().summary(data))
+
+
+def test_arvizs_own_reader_opens_the_file(tmp_path, az):
+    arviz_io.save(arviz_io.to_arviz(**example()), tmp_path / "posterior.nc")
+    data = az.from_netcdf(tmp_path / "posterior.nc")
+    np.testing.assert_array_equal(
+        data["observed_data"]["y"].values, example()["groups"]["observed_data"]["y"]
+    )
+    data.close()
+
+
+def test_a_file_that_arviz_wrote_again_still_loads(tmp_path):
+    arviz_io.to_arviz(**example()).to_netcdf(str(tmp_path / "again.nc"), engine="h5netcdf")
+    assert names(arviz_io.load(tmp_path / "again.nc")) == set(example()["groups"])
+
+
+def test_summary_agrees_with_numpy_and_has_the_same_columns_everywhere(data):
+    table = arviz_io.summary(data)
+    weight = example()["groups"]["posterior"]["weight"]
+    assert list(table.columns) == arviz_io.SUMMARY_COLUMNS
+    assert len(table) == 4
+    row = table.loc["weight[0.bias[1]]"]
+    assert row["mean"] == pytest.approx(weight[..., 1].mean(), abs=1e-5)
+    assert row["sd"] == pytest.approx(weight[..., 1].std(ddof=1), rel=1e-4)
+    assert row["hdi_lower"] < row["mean"] < row["hdi_upper"]
+    assert 0.99 < row["r_hat"] < 1.05
+    inside = (weight[..., 1] >= row["hdi_lower"]) & (weight[..., 1] <= row["hdi_upper"])
+    assert inside.mean() == pytest.approx(0.95, abs=0.011)
+    assert list(arviz_io.summary(data, ["sigma"]).index) == ["sigma"]
+    assert arviz_io.summary(data, group="prior").loc["weight[2.weight[0,0]]", "mean"] == pytest.approx(
+        15, abs=0.1
+    )
+    with pytest.raises(ValueError, match=r"group must be one of .*posterior.*'prior_typo'"):
+        arviz_io.summary(data, group="prior_typo")
+
+
+def test_restarts_that_disagree_raise_r_hat():
+    made = example()
+    made["groups"]["posterior"]["weight"][1, :, 0] += 3
+    table = arviz_io.summary(arviz_io.to_arviz(**made), ["weight"])
+    assert table["r_hat"].iloc[0] > 1.5
+    assert table["r_hat"].iloc[1] < 1.05
+
+
+def test_one_chain_and_draws_that_never_vary_have_a_summary():
+    one = arviz_io.summary(arviz_io.to_arviz(**example(chains=1)))
+    assert one["r_hat"].isna().all()
+    assert one["sd"].notna().all()
+    made = example()
+    made["groups"]["posterior"] = {"weight": np.full((2, 50, 3), 0.3)}
+    still = arviz_io.summary(arviz_io.to_arviz(**made))
+    assert (still["sd"] < 1e-12).all()
+    np.testing.assert_allclose(still["mean"], 0.3)
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_loo_is_close_to_the_exact_one(az, chains):
+    """For y_i ~ N(mu, 1) and a flat prior, p(y_i | the others) = N(mean of the others, 1 + 1/(n-1))."""
+    made = example(chains)
+    y = made["groups"]["observed_data"]["y"]
+    others = (y.sum() - y) / (TRAIN - 1)
+    variance = 1 + 1 / (TRAIN - 1)
+    exact = (-0.5 * (y - others) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)).sum()
+    loo = az.loo(arviz_io.to_arviz(**made))
+    value = loo.elpd_loo if arviz_io.ARVIZ_GENERATION == 0 else loo.elpd
+    assert value == pytest.approx(exact, abs=0.3)
+    assert "elpd_loo" in str(loo)
+
+
+@plotting
+@pytest.mark.parametrize("chains", [1, 2])
+@pytest.mark.parametrize("make", [example, labels])
+def test_the_plots_of_arviz_work(az, tmp_path, make, chains):
+    import matplotlib.pyplot as plt
+
+    data = arviz_io.to_arviz(**make(chains))
+    if arviz_io.ARVIZ_GENERATION == 0:
+        az.plot_trace(data, var_names=["weight"])
+        az.plot_posterior(data, var_names=["weight"])
+        az.plot_ppc(data, num_pp_samples=10)
+    else:
+        az.plot_trace_dist(data, var_names=["weight"])
+        az.plot_dist(data, var_names=["weight"])
+        check = az.plot_ppc_dist if make is example else az.plot_ppc_rootogram
+        check(data)
+    assert len(plt.get_fignums()) == 3
+    for number in plt.get_fignums():
+        figure = plt.figure(number)
+        figure.savefig(tmp_path / "plot.png")
+        assert any(axes.has_data() for axes in figure.axes)
+
+
+def test_saving_is_all_or_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "posterior.nc"
+    arviz_io.save(arviz_io.to_arviz(**example()), path)
+    before = path.read_bytes()
+    bad = arviz_io.to_arviz(**labels())
+    datasets = arviz_io._datasets(bad)
+    last = list(datasets)[-1]
+    datasets[last] = datasets[last].assign(y=("observation", np.array([object()] * TRAIN)))
+    monkeypatch.setattr(arviz_io, "_datasets", lambda data: datasets)
+    with pytest.raises((TypeError, ValueError)):
+        arviz_io.save(bad, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_saving_over_a_loaded_file_works(tmp_path):
+    path = tmp_path / "posterior.nc"
+    arviz_io.save(arviz_io.to_arviz(**example()), path)
+    data = arviz_io.load(path)
+    arviz_io.save(data, path)
+    np.testing.assert_array_equal(arviz_io.load(path)["posterior"]["weight"], data["posterior"]["weight"])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.nc"):
+        arviz_io.load(tmp_path / "nowhere.nc")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_a_cut_file_is_named(tmp_path, share):
+    whole = (DATA / "posterior_1.nc").read_bytes()
+    path = tmp_path / "cut.nc"
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=rf"cut\.nc cannot be read .* {path.stat().st_size} bytes"):
+        arviz_io.load(path)
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path):
+    whole = bytearray((DATA / "posterior_1.nc").read_bytes())
+    whole[200:-200] = b"\x55" * (len(whole) - 400)
+    for name, content in (("damaged.nc", bytes(whole)), ("foreign.nc", b"epoch,loss\n0,1.5\n")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name} cannot be read as a posterior"):
+            arviz_io.load(tmp_path / name)
+    data = arviz_io.to_arviz(**example())
+    del data.attrs["inference_library"]
+    arviz_io.save(data, tmp_path / "other.nc")
+    with pytest.raises(ValueError, match=r"other\.nc is a netCDF4 file that pyrobbb did not write"):
+        arviz_io.load(tmp_path / "other.nc")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": {}}, "groups is empty"),
+        (
+            {"groups": {"posteriors": {"a": np.zeros((1, 2))}}},
+            "groups has 'posteriors'; known are posterior,",
+        ),
+        ({"groups": {"posterior": {}}}, r"groups\['posterior'\] has no variable"),
+        (
+            {"groups": {"posterior": {"a": np.zeros((1, 2, 3))}}},
+            r"\['a'\] has shape \(1, 2, 3\), expected 2 axes",
+        ),
+        (
+            {"groups": {"posterior": {"weight": np.zeros((1, 2))}}},
+            r"\['weight'\] has shape \(1, 2\), expected 3",
+        ),
+        (
+            {"groups": {"posterior": {"weight": np.zeros((1, 2, 4))}}},
+            "length 4 along 'parameter', expected 3",
+        ),
+        ({"groups": {"posterior": {"a": np.zeros((2, 5)), "b": np.zeros((2, 6))}}}, "length 6 along 'draw'"),
+        (
+            {"groups": {"prior": {"a": np.array([[object()]])}}},
+            "must hold numbers or strings, got dtype object",
+        ),
+        ({"groups": {"prior": {"a/b": np.zeros((1, 2))}}}, "nor hold a '/'"),
+        (
+            {"groups": {"posterior": {"w": np.zeros((1, 2, 3))}}, "dims": {"w": ["w"]}, "coords": {}},
+            "no axis",
+        ),
+        ({"coords": {"parametr": WEIGHTS}}, r"coords names \['parametr'\], which no entry of dims uses"),
+        ({"attrs": {"config": {"a": 1}}}, r"attrs\['config'\] must be a string or a number"),
+    ],
+)
+def test_bad_input_gets_one_clear_error(change, message):
+    with pytest.raises(ValueError, match=message):
+        arviz_io.to_arviz(**{**example(), **change})
+
+
+def test_half_precision_becomes_single(tmp_path):
+    data = arviz_io.to_arviz({"posterior": {"w": np.ones((1, 4), np.float16)}}, dims={})
+    arviz_io.save(data, tmp_path / "half.nc")
+    assert arviz_io.load(tmp_path / "half.nc")["posterior"]["w"].dtype == np.float32
+
+
+def test_importing_is_light_and_arvizs_first_import_of_the_day_warns_nobody(tmp_path):
+    heavy = "{'torch', 'pyro', 'arviz', 'matplotlib.pyplot'}"
+    code = "import sys; from pyrobbb.evaluation.arviz_io import *; "
+    code += f"print({heavy} & set(sys.modules)); import_arviz()"
+    done = subprocess.run(
+        [sys.executable, "-W", "error::FutureWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "set()"), done.stderr
+
+
+if __name__ == "__main__":
+    made = arviz_io.to_arviz(**example(draws=STORED_DRAWS))
+    arviz_io.save(made, DATA / f"posterior_{arviz_io.ARVIZ_GENERATION}.nc")

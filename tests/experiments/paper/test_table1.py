@@ -1,0 +1,289 @@
+"""Table 1, pruning, the Gluon notebook: their numbers that need no training, their commands in small."""
+
+import json
+import shutil
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from experiments._runner import plain
+from experiments._runner.build import ConfigError, build
+from experiments._runner.command import part_of
+from experiments._runner.compose import compose
+from experiments._runner.folder import claim
+from experiments._runner.reopen import reopen
+from experiments.paper import figures as mnist_figures
+from experiments.paper import pruning, table1
+from experiments.reproductions import gluon
+from experiments.reproductions.gluon_as_printed import gluon_as_printed
+from models.mlp import mlp
+from models.plain_mlp import plain_mlp
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data import Spec
+from pyrobbb.posterior import moments
+
+MNIST_SPEC = Spec(N=60_000, features=(784,), outputs=10, task="classification")
+TINY = ["data=blobs", "data.N=90", "batch_size=30", "observations=5", "export_weights=5"]
+
+
+def network(make, hidden):
+    return make(MNIST_SPEC, priors.Normal(), likelihoods.Categorical(), hidden=hidden)
+
+
+@pytest.mark.parametrize(("units", "count"), [(400, 478_410), (800, 1_276_810), (1200, 2_395_210)])
+def test_the_networks_of_table_1_have_the_papers_sizes(units, count):
+    assert network(mlp, [units] * 2).num_weights == count
+    assert sum(p.numel() for p in plain_mlp(MNIST_SPEC, hidden=[units] * 2).parameters()) == count
+    if units == 400:
+        assert network(gluon_as_printed, [units] * 2).num_weights == count
+
+
+@pytest.mark.parametrize("name", gluon.RUNS)
+def test_the_notebooks_first_loss_is_nearly_all_kl(name):
+    """KL / M at the start, in closed form: 2581.35 with M = 469."""
+    run = build(compose(name, folder="unused"))
+    with isolated(0):
+        model = run.model(MNIST_SPEC, run.prior, run.likelihood)
+        guide = run.guide(model)
+        guide(torch.zeros(1, 784), torch.zeros(1, dtype=torch.long))
+    loc, scale = (torch.cat([v.flatten() for v in part.values()]) for part in moments((model, guide)))
+    assert isinstance(run.prior, priors.Normal)
+    q, p = torch.distributions.Normal(loc, scale), torch.distributions.Normal(0.0, run.prior.sigma)
+    kl = float(torch.distributions.kl_divergence(q, p).double().sum())
+    assert -(-MNIST_SPEC.N // run.batch_size) == 469
+    assert kl / 469 == pytest.approx(2581.35, abs=0.5)
+
+
+def test_as_printed_the_second_hidden_layer_changes_nothing():
+    model = network(gluon_as_printed, [6, 6])
+    x = torch.randn(5, 784, generator=torch.Generator().manual_seed(0))
+    weights = model.initial()
+    before = model.apply_network(weights, x)
+    first = torch.relu(x @ weights["0.weight"].T + weights["0.bias"])
+    torch.testing.assert_close(before, first @ weights["4.weight"].T + weights["4.bias"])
+    idle = {name: torch.zeros_like(w) if name.startswith("2.") else w for name, w in weights.items()}
+    assert torch.equal(model.apply_network(idle, x), before)
+    correct = network(mlp, [6, 6])
+    assert not torch.allclose(correct.apply_network(weights, x), correct.apply_network(idle, x))
+    with pytest.raises(ValueError, match="two or more layers of one width"):
+        network(gluon_as_printed, [6, 5])
+
+
+def test_dropout_stands_where_the_recipe_says():
+    spec = Spec(N=9, features=(1, 4, 4), outputs=3, task="classification")
+    with isolated(0):
+        net = plain_mlp(spec, hidden=[400, 400], dropout=0.5, input_dropout=0.2)
+    kinds = " ".join(type(layer).__name__ for layer in net)
+    assert kinds == "Flatten Dropout Linear ReLU Dropout Linear ReLU Dropout Linear"
+    assert [layer.p for layer in net if isinstance(layer, torch.nn.Dropout)] == [0.2, 0.5, 0.5]
+    assert float(net[5].weight.detach().std()) == pytest.approx((2 / 400) ** 0.5, rel=0.01)
+    with pytest.raises(ValueError, match="dropout must lie in"):
+        plain_mlp(spec, dropout=2)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    small = ["model.hidden=[12]", "epochs=60", "optim.lr=0.03", "draws=5"]
+    config = compose("table1_mixture", [*TINY, *small], folder=folder / "run")
+    return folder / "run", build(config).execute(claim(config))
+
+
+def test_a_finished_run_is_opened_again(fitted, tmp_path):
+    folder, result = fitted
+    opened = reopen(folder)
+    assert opened.epoch == opened.run.epochs == 60
+    x = opened.data.test.x
+    assert torch.equal(x, result.data.test.x)
+    assert torch.equal(opened.posterior.predict(x, draws=3).probs, result.posterior.predict(x, draws=3).probs)
+    with pytest.raises(ConfigError, match="is no run folder, for it has no config"):
+        reopen(tmp_path)
+    shutil.copy(folder / "config.yaml", tmp_path)
+    with pytest.raises(CheckpointError, match=r"chain-0\.pt does not exist"):
+        reopen(tmp_path)
+
+
+def test_pruning_reads_any_run_folder(fitted, capsys):
+    folder, result = fitted
+    found = pruning.analyse(folder, [0, 0.5, 0.98, 1.0], draws=3)
+    rows = found["rows"]
+    assert [row["left"] for row in rows] == [75, 37, 1, 0]  # 2-12-3 with biases
+    assert found["weights"] == result.posterior.model.num_weights == 75
+    for by in pruning.ORDERS:
+        assert rows[0][by]["mean"] == pytest.approx(result.metrics["test"]["error_mean_weights"])
+        assert rows[-1][by]["mean"] >= 60  # three classes, nothing known
+        assert set(rows[1][by]) == {"mean", "draws"}
+    assert ["rho = 0" in row for row in rows] == [False, True, True, True]
+    assert {p.name for p in (folder / "pruning").iterdir()} == {
+        "pruning.json", "signal_to_noise.png", "error.png",
+        "removed-0.npz", "removed-50.npz", "removed-98.npz", "removed-100.npz",
+    }  # fmt: skip
+    words = pruning.report(found)
+    assert "biases count as weights; 3 draws" in words
+    line = next(line for line in words.splitlines() if line.strip().startswith("98%"))
+    assert line.split()[1:3] == ["1", "1.39"]
+    without = pruning.analyse(folder, [0.5], draws=0, biases=False)
+    assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are no biases
+    assert "draws" not in without["rows"][0]["snr"]
+
+
+def test_two_modes_are_told_from_one():
+    rng = np.random.default_rng(0)
+    two = np.r_[rng.normal(-5, 1.5, 60_000), rng.normal(6, 1.5, 20_000)]
+    assert [round(at) for at, _ in pruning.modes(two)] == [-5, 6]
+    assert len(pruning.modes(rng.normal(0, 3, 80_000))) == 1
+    assert len(pruning.modes(np.r_[two, np.full(100, -np.inf)])) == 2
+
+
+def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, monkeypatch):
+    part = ["rows=[sgd,dropout,mixture]", "widths=[6]", "epochs=3", "draws=2", "seeds=[1,2]", *TINY]
+    table1.main([*part, f"folder={tmp_path}"])
+    fits, target = tmp_path / "short", tmp_path / "short" / "rows=sgd+dropout+mixture,widths=6,seeds=1+2"
+    out = capsys.readouterr().out
+    cells = json.loads((target / "table1.json").read_text())
+    assert len(cells) == 3 * 2
+    assert {(target / name).exists() for name in ("figure2.png", "figure3.png", "table1.txt")} == {True}
+    for name, width in (("sgd", 6), ("dropout", 6), ("mixture", 6)):
+        errors = [c["metrics"]["test"]["error"] for c in cells if (c["row"], c["width"]) == (name, width)]
+        assert f"{np.mean(errors):.2f} ± {np.std(errors, ddof=1):.2f}" in out
+    config = yaml.safe_load((fits / "dropout-6-2" / "config.yaml").read_text())
+    assert (config["seed"], config["schedule"]["T_max"], config["network"]["dropout"]) == (2, 3, 0.5)
+    assert config["network"]["hidden"] == [6, 6]
+    # the second time nothing is trained
+    monkeypatch.setattr(
+        "pyrobbb.training.point_estimate._PlainTraining._run_epoch", lambda self: pytest.fail("trained again")
+    )
+    monkeypatch.setattr(
+        "pyrobbb.training.trainer.Training._run_epoch", lambda self: pytest.fail("trained again")
+    )
+    table1.main([*part, f"folder={tmp_path}"])
+    assert json.loads((target / "table1.json").read_text()) == cells
+    with pytest.raises(ConfigError, match="holds a run with another configuration"):
+        table1.main([*part, "rows=[sgd]", "batch_size=45", f"folder={tmp_path}"])
+
+
+def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
+    words = ["sgd.optim.lr=0.01", "mixture.optim.lr=0.002", "dropout.network.dropout=0.3"]
+    words.append("+mixture.rates.rho=2")
+    part = ["rows=[sgd,dropout,mixture]", "widths=[6]", "epochs=1", "draws=1", "validation_draws=0", *TINY]
+    table1.main([*part, *words, f"folder={tmp_path}"])
+    configs = {
+        name: yaml.safe_load((tmp_path / "short" / f"{name}-6-1" / "config.yaml").read_text())
+        for name in ("sgd", "dropout", "mixture")
+    }
+    assert [configs[name]["optim"]["lr"] for name in configs] == [0.01, 0.03, 0.002]
+    assert configs["dropout"]["network"]["dropout"] == 0.3
+    assert configs["mixture"]["validation_draws"] == 0
+    assert configs["mixture"]["rates"] == {"rho": 2.0}
+
+
+def test_a_part_of_table_1_is_named_by_what_differs_from_its_form():
+    whole, keys = ["sgd", "dropout", "gaussian", "mixture"], ("rows", "widths", "seeds")
+    form = table1.declaration().forms.short
+    every = table1.Part(rows=whole, widths=[400, 800, 1200], seeds=[1])
+    assert part_of(every, form, keys) == ""
+    assert part_of(replace(every, widths=[400], seeds=[1, 2]), form, keys) == "widths=400,seeds=1+2"
+
+
+def test_table_1_prints_the_published_numbers():
+    cells = [
+        {"row": row, "width": width, "validation_errors": [2.0] * 30,
+         "metrics": {"test": {"error": 1.5}, "validation": {"error": 1.6}, "train_seconds": 60}}
+        for row in ("sgd", "mixture") for width in (400, 1200)
+    ]  # fmt: skip
+    part = table1.Part(rows=["sgd", "mixture"], widths=[400, 1200], seeds=[1], epochs=50)
+    lines = table1.report(cells, part)
+    rows = [line.split() for line in lines.splitlines()[3:]]
+    assert rows[0][:7] == ["SGD", "400", "1.83", "1.91", "2.11", "-", "-"]
+    assert rows[3][:8] == ["BbB,", "scale", "mixture", "1200", "1.32", "2.00", "1.58", "1.33"]
+    assert rows[3][8:] == ["11.59", "1.50", "-", "1.60", "2.00", "1.0"]
+    part.epochs = 20  # the last 20 of them say nothing
+    assert table1.report(cells, part).splitlines()[6].split()[8:] == [
+        "11.59",
+        "1.50",
+        "-",
+        "1.60",
+        "-",
+        "1.0",
+    ]
+    assert rows[4][:6] == ["SGD", "(Simard", "2003)", "800", "1.6", "-"]
+    assert len(rows) == 4 + 3
+    gaps = table1.gaps(cells, table1.Part(rows=["sgd", "mixture"], widths=[400, 1200]))
+    assert gaps.splitlines()[2].split() == ["sgd", "-", "mixture", "1200", "+0.56", "+0.00"]
+
+
+def test_table_1_refuses_what_it_does_not_have():
+    with pytest.raises(ConfigError, match="form must be one of short, full, got 'long'"):
+        table1.choose(["form=long"])
+    with pytest.raises(ConfigError, match="rows: 'laplace' is none of sgd, dropout"):
+        table1.choose(["rows=[laplace]"])
+    with pytest.raises(ConfigError, match=r"^mixture\.optim\.lr: its row is not asked for; rows are sgd$"):
+        table1.choose(["rows=[sgd]", "mixture.optim.lr=1"])
+    part, rest = table1.choose(["form=full", "epochs=5", "device=cpu"])
+    assert (part.epochs, part.widths, part.seeds, rest) == (5, [400, 800, 1200], [1, 2, 3], ["device=cpu"])
+    with pytest.raises(ConfigError, match="optim: "):
+        plain.build_plain({"optim": {"_target_": "torch.optim.Nothing"}})
+
+
+def test_the_notebooks_two_runs_side_by_side(tmp_path, capsys):
+    part = ["epochs=2", "model.hidden=[6,6]", *TINY]
+    gluon.main([*part, f"folder={tmp_path}"])
+    out = capsys.readouterr().out
+    assert "2626.47 0.9456 0.9455" in out
+    assert "27.41" in out  # its error with 95 % removed
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert set(found) == {"gluon_as_printed", "gluon"}
+    for name, run in found.items():
+        assert [row["epoch"] for row in run["epochs"]] == [1, 2]
+        opened = reopen(tmp_path / name)
+        last = run["epochs"][-1]
+        error = pruning.error(opened.posterior, opened.data.test, mean_weights=True)
+        assert last["test"] == pytest.approx(1 - error / 100)
+        assert run["pruned"][0]["snr"]["mean"] == pytest.approx(error)
+        history = (tmp_path / name / "history.csv").read_text().splitlines()
+        energy = float(history[-1].split(",")[history[0].split(",").index("free_energy")])
+        assert last["loss"] == pytest.approx(energy * 90 / 3)  # N = 90 in M = 3 minibatches
+    assert {p.name for p in tmp_path.glob("*.png")} == {"epochs.png", "pruning.png", "weight.png"}
+    again = gluon.fit("gluon", part, tmp_path / "gluon")  # a finished run is read back
+    assert json.loads(json.dumps(again)) == found["gluon"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "names"),
+    [
+        (
+            partial(mnist_figures.error_by_epoch, {"a": [([1, 2, 3], [3.0, 2.0, 1.5])]}, title="t" * 30),
+            {("epoch", "validation error (%)")},
+        ),
+        (
+            partial(mnist_figures.weights_by_method, {"a": np.linspace(-1, 1, 500)}, title="t" * 30),
+            {("weight", "density"), ("weight", "density (log scale)")},
+        ),
+        (
+            partial(mnist_figures.error_by_removed, {"a": ([0, 0.5, 1.0], [1.5, 2.0, 90.0])}, title="t" * 30),
+            {("weights removed", "test error (%, log scale)")},
+        ),
+        (
+            partial(mnist_figures.weight_posteriors, {"a": (0.1, 0.05)}, prior=1.0, title="t" * 30),
+            {("weight", "density")},
+        ),
+    ],
+    ids=["epochs", "weights", "removed", "posteriors"],
+)
+def test_figures_name_their_axes(draw, names):
+    figure = draw()
+    assert {(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes} == names
+    assert figure.get_suptitle() == "t" * 30
+
+
+def test_a_density_in_the_weight_figure_has_mass_one():
+    figure = mnist_figures.weights_by_method({"a": np.linspace(-0.2, 0.2, 5000)}, title="t")
+    for axes in figure.axes:
+        heights, edges, _ = axes.patches[0].get_data()
+        assert heights @ np.diff(edges) == pytest.approx(1, abs=0.01)

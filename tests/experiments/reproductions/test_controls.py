@@ -1,0 +1,97 @@
+"""Each negative control shows the fault it is named after."""
+
+import math
+
+import pytest
+import torch
+
+from experiments.reproductions import controls
+from models.mlp import mlp
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bandits.mushroom import EAT, LEAVE
+from pyrobbb.compression import pruning
+from pyrobbb.data import Spec
+from pyrobbb.distributions import ScaleMixtureNormal
+from pyrobbb.initializers import kaiming
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
+from pyrobbb.svi import ReferenceStep
+
+SPEC = Spec(N=20, features=(3,), outputs=4, task="classification")
+
+
+def trained(likelihood):
+    """A network with a guide of wide, random means, and its twenty rows."""
+    with isolated(0):
+        x, y = torch.randn(20, 3), torch.randint(4, (20,))
+        model = mlp(SPEC, priors.Normal(), likelihood, hidden=[50])
+        guide = MeanFieldNormal(model, init_loc=kaiming, init_rho=-0.5)
+        guide(x, y)
+        guide.loc.data.normal_()
+    return model, guide, x, y
+
+
+def test_mean_logits_are_those_of_all_draws():
+    logits = 3 * torch.randn(5, 7, 4, generator=torch.Generator().manual_seed(1))
+    law = controls.MeanLogits()(logits)
+    assert law.batch_shape == (5, 7)
+    for s in range(5):
+        torch.testing.assert_close(law.probs[s], logits.mean(0).softmax(-1))
+    y = torch.arange(7) % 4
+    each = likelihoods.Categorical()(logits).log_prob(y)
+    assert bool((law.log_prob(y)[0] >= each.mean(0)).all())  # log-sum-exp is convex
+    one = controls.MeanLogits()(logits[0])
+    torch.testing.assert_close(one.probs, logits[0].softmax(-1))
+
+
+def test_a_training_step_of_mean_logits_understates_the_cost_of_noise():
+    def nll(likelihood):
+        model, guide, x, y = trained(likelihood)
+        optimizer = torch.optim.SGD(guide.parameters(), lr=0.0)
+        step = ReferenceStep(model, guide, optimizer, samples=5, vectorize=True)
+        with isolated(1):
+            return float(step.evaluate(x, y, 1.0, 1.0).nll)
+
+    assert nll(controls.MeanLogits()) < 0.95 * nll(likelihoods.Categorical())
+
+
+def test_rho_zero_leaves_noise_where_a_weight_was_removed():
+    model, guide, *_ = trained(likelihoods.Categorical())
+    pruned = pruning.prune(Posterior([(model, guide)]), 0.9)
+    kept = pruned.chains[0][1].masks
+    right, wrong = pruned.draw(200), controls.with_rho_zero(pruned).draw(200)
+    gone = torch.cat([wrong[name][:, ~mask].flatten() for name, mask in kept.items()])
+    assert float(gone.std()) == pytest.approx(math.log(2), rel=0.02)  # softplus(0)
+    assert float(gone.mean()) == pytest.approx(0, abs=0.01)
+    for name, mask in kept.items():
+        assert not bool(right[name][:, ~mask].any())
+        torch.testing.assert_close(  # what stays has its law, under other noise
+            wrong[name][:, mask].mean(0), right[name][:, mask].mean(0), atol=0.25, rtol=0
+        )
+
+
+def test_swapped_labels_and_clamped_regret_are_other_problems():
+    truth, swapped = controls.Mushroom(), controls.SwappedMushroom()
+    assert 5 * float(truth.edible.double().mean()) == pytest.approx(2.5899, abs=1e-4)
+    assert 5 * float(swapped.edible.double().mean()) == pytest.approx(2.4101, abs=1e-4)
+    assert bool((truth.edible != swapped.edible).all())
+    assert int(truth.edible.sum()) == 4208  # the table itself is unchanged
+    random, costs = torch.Generator().manual_seed(0), []
+    while len(costs) < 4000:
+        given = truth.draw(random)
+        if given.expected[EAT] < 0:
+            costs.append(float(given.expected[LEAVE] - given.rewards[EAT]))
+    realised = torch.tensor(costs)
+    error = 20 / math.sqrt(len(costs))  # one standard error: -5 or 35
+    assert float(realised.mean()) == pytest.approx(15, abs=4 * error)
+    assert float(controls.clamped(realised).mean()) == pytest.approx(17.5, abs=4 * error)
+
+
+def test_the_log_of_a_sum_underflows_where_the_mixture_does_not():
+    parameters = (0.5, math.exp(-2), math.exp(-6))
+    near, far = torch.tensor(0.01), torch.tensor(5.0)
+    law = ScaleMixtureNormal(*parameters)
+    assert float(controls.log_of_sum(near, *parameters)) == pytest.approx(float(law.log_prob(near)), abs=1e-5)
+    assert float(controls.log_of_sum(far, *parameters)) == -math.inf
+    assert float(law.log_prob(far)) == pytest.approx(-682.0889611281, rel=1e-5)

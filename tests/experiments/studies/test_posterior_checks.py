@@ -1,0 +1,147 @@
+"""NUTS on a posterior that is known exactly, R-hat of functions, and the comparison of priors."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from pyro import poutine
+from torch import nn
+
+from experiments.studies import posterior_checks
+from models.linear import linear
+from models.mlp import mlp
+from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import NoisySine
+from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
+from pyrobbb.inference.nuts import potential_energy, sample_nuts
+from pyrobbb.mean_field import MeanFieldNormal
+
+
+@pytest.fixture(scope="module")
+def data():
+    return NoisySine(N=30, validation=0, test=5).load()
+
+
+def test_nuts_recovers_the_exact_posterior_of_a_linear_model(data):
+    model = linear(data.spec, priors.Normal(sigma=2.0), likelihoods.Normal(scale=0.5))
+    state = torch.get_rng_state()
+    sample = sample_nuts(model, data.train, warmup=60, draws=150, chains=2, max_tree_depth=4)
+    assert torch.equal(state, torch.get_rng_state())
+    features = torch.cat([data.train.x, torch.ones(30, 1)], 1).double()
+    covariance = torch.linalg.inv(features.T @ features / 0.25 + torch.eye(2, dtype=torch.float64) / 4)
+    mean = covariance @ features.T @ data.train.y[:, 0].double() / 0.25
+    draws = torch.cat([sample.weights["weight"].reshape(-1, 1), sample.weights["bias"].reshape(-1, 1)], 1)
+    sd = covariance.diagonal().sqrt()
+    assert ((draws.mean(0) - mean).abs() < 0.35 * sd).all()
+    assert (draws.std(0) / sd - 1).abs().max() < 0.35
+    f = sample.functions(torch.tensor([[0.5]]))
+    assert f.shape == (2, 150, 1, 1)
+    assert r_hat(f.numpy()).max() < 1.1
+
+
+def test_the_potential_is_minus_the_model_s_log_density(data):
+    model = mlp(data.spec, priors.ScaleMixture(), likelihoods.Normal(), hidden=[3])
+    with isolated(0):
+        trace = poutine.trace(model).get_trace(data.train.x, data.train.y)
+        weights = {name: trace.nodes[name]["value"].double() for name in model.sites}
+        energy = potential_energy(model, data.train)(weights)
+        assert float(energy) == pytest.approx(-float(trace.log_prob_sum()), rel=1e-5)
+
+
+def test_nuts_refuses_parameters_that_are_points(data):
+    prior = priors.PerParameter(default=priors.Normal(), where={"*.bias": priors.Deterministic()})
+    model = mlp(data.spec, prior, likelihoods.Normal(), hidden=[3])
+    with pytest.raises(ValueError, match=r"every parameter to be Bayesian.*0\.bias"):
+        sample_nuts(model, data.train)
+
+
+def test_r_hat_of_functions_tells_agreement_from_disagreement(data):
+    model = mlp(data.spec, priors.Normal(), likelihoods.Normal(), hidden=[4])
+    same, other = MeanFieldNormal(model), MeanFieldNormal(model)
+    for guide in (same, other):
+        with isolated(0):  # each its own parameter store: outside, Pyro would share one `loc` between both
+            guide(data.train.x, data.train.y)
+    x = data.test.x[:3]
+    agree = function_draws(Posterior([(model, same), (model, same)]), x, draws=100)
+    assert agree.shape == (2, 100, 3, 1)
+    assert r_hat(agree).max() < 1.05
+    with torch.no_grad():
+        other.loc += 1.0
+    assert r_hat(function_draws(Posterior([(model, same), (model, other)]), x, draws=100)).min() > 1.5
+
+
+def test_the_whole_check_in_small(tmp_path, capsys):
+    few = posterior_checks.Settings(nuts_chains=2, nuts_warmup=4, nuts_draws=4, nuts_depth=2)
+    results = posterior_checks.restarts(tmp_path, ["chains=2", "data.N=20", "epochs=2", "draws=20"])
+    found = posterior_checks.agreement(results["mixture"], tmp_path / "mixture")
+    (largest,) = (value for name, value in found.items() if name.endswith("of the weights, largest"))
+    assert largest > 1
+    trees = {n: posterior_checks.arviz_io.load(tmp_path / n / "posterior.nc") for n in results}
+    table = compare(trees)
+    assert set(table.index) == {"mixture", "Gaussian"}
+    assert table["elpd"].is_monotonic_decreasing
+    assert table["elpd_diff"].iloc[0] == 0
+    assert ((table["k_bad"] >= 0) & (table["k_bad"] <= 1)).all()
+    toy = posterior_checks.fitted(
+        posterior_checks.compose(
+            "toy_regression", ["chains=2", "epochs=3", "draws=20"], folder=tmp_path / "toy"
+        )
+    )
+    numbers = posterior_checks.toy_comparison(toy, tmp_path, few)
+    assert len(numbers["sd, NUTS"]) == len(posterior_checks.AT)
+    json.dumps(numbers)
+    again, _ = posterior_checks.toy_nuts(
+        toy,
+        tmp_path,
+        few,
+        torch.cat([torch.tensor(posterior_checks.AT)[:, None], posterior_checks.REACH]),
+    )
+    assert np.isfinite(again).all()
+    assert capsys.readouterr().out.count("NUTS chain") == 2  # the second time was read from the folder
+
+
+def test_a_wrong_setting_is_named():
+    for words, message in (
+        ("nuts_drws=3", "nuts_drws"),
+        ("chains=two", "Value 'two' of type 'str' could not be converted to Integer full_key: chains"),
+        ("chains=0", "chains must be a whole number of at least 1, got 0"),
+        ("nuts_draws=0", "nuts_draws must be a whole number of at least 1, got 0"),
+        ("prior=normal", "prior: this experiment sets it itself; it compares prior=scale_mixture with"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            posterior_checks.main([words])
+
+
+def with_dropout(outputs=1):
+    return nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, outputs))
+
+
+def test_dropout_is_off_where_functions_and_energies_are_asked_for():
+    x, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(5, 1)
+    model = BayesianNetwork(with_dropout(), priors.Normal(), likelihoods.Normal(), 5)
+    guide = MeanFieldNormal(model)
+    with isolated(0):
+        guide(x, y)
+    before = torch.get_rng_state()
+    posterior = Posterior([(model, guide)])
+    np.testing.assert_array_equal(
+        function_draws(posterior, x, draws=3), function_draws(posterior, x, draws=3)
+    )
+    energy = potential_energy(model, Split(x, y))
+    weights = {name: value.double() for name, value in model.initial().items()}
+    assert energy(weights) == energy(weights)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(module.training for module in model.network.modules()), "left as it was"
+
+
+def test_nuts_energy_of_a_network_of_tokens():
+    net = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 1))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 5)
+    tokens = torch.randint(4, (5, 3), generator=torch.Generator().manual_seed(0))
+    energy = potential_energy(model, Split(tokens, torch.zeros(5, 1)))
+    assert torch.isfinite(energy({name: value.double() for name, value in model.initial().items()}))

@@ -1,0 +1,400 @@
+"""The YAML declarations: every one builds, runs, and is refused with one clear message when it is wrong."""
+
+import json
+import re
+import subprocess
+import sys
+from contextlib import nullcontext
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+import data_fakes
+from experiments import analyse
+from experiments import run as run_module
+from experiments._runner import schema
+from experiments._runner.build import ConfigError, build, register_resolvers
+from experiments._runner.folder import claim, differences, flat
+from models.mlp import mlp
+from paths import ROOT
+from pyrobbb import likelihoods, priors
+from pyrobbb.data import MNIST, Blobs
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.experiment import Run
+from pyrobbb.initializers import kaiming
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training import history
+
+FOLDER = ROOT / "experiments"
+GROUPS = ("data", "model", "prior", "likelihood", "guide", "kl", "optim", "schedule")
+COMPONENTS = [(g, p.stem) for g in GROUPS for p in sorted((FOLDER / g).glob("*.yaml"))]
+EXPERIMENTS = sorted(p.stem for p in (FOLDER / "experiment").glob("*.yaml"))
+TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5", "validation_draws=1"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered():
+    register_resolvers()
+    schema.register()
+
+
+def config(*overrides):
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        return compose("run", list(overrides))
+
+
+@pytest.mark.parametrize(("group", "name"), COMPONENTS)
+def test_every_component_builds_by_name(group, name):
+    files = ["data.x=x.npy", "data.y=y.npy"] if name == "on_disk" else []
+    run = build(config(f"{group}={name}", *files))
+    assert isinstance(run, Run)
+
+
+DECLARED = [("run", []), ("bandit", []), ("bandit_showdown", [])]
+DECLARED += [("run", [f"experiment={name}"]) for name in EXPERIMENTS]
+
+
+@pytest.mark.parametrize(("name", "overrides"), DECLARED, ids=lambda value: str(value))
+def test_what_a_declaration_says_is_what_is_run(name, overrides):
+    path = (
+        FOLDER / "experiment" / f"{overrides[0].partition('=')[2]}.yaml"
+        if overrides
+        else FOLDER / f"{name}.yaml"
+    )
+    said = yaml.safe_load(path.read_text())
+    for key in ("defaults", "hydra"):
+        said.pop(key, None)
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        composed = flat(OmegaConf.to_container(compose(name, overrides)))
+    wrong = {key: composed.get(key) for key, value in flat(said).items() if composed.get(key) != value}
+    assert not wrong, "a component's file overrules the declaration: write _self_ after it"
+
+
+def fitting(group, name):
+    """The other choices that a component needs around it to be run at all."""
+    if name == "convnet":
+        pytest.skip("needs images; run in test_models")
+    if group == "data" and "mnist" in name:
+        pytest.skip("needs the real data; run by `make mnist`")
+    if name == "on_disk":
+        pytest.skip("needs files; run in test_data_mapped")
+    if name == "bernoulli":
+        pytest.skip("needs 0/1 targets; run in test_contracts")
+    regression = name in ("normal", "heteroscedastic_normal") and group == "likelihood"
+    if name == "one_point":
+        return ["likelihood=normal", "batch_size=1", "observations=1"]
+    if name in ("noisy_sine", "toy_points", "paper_curve"):
+        return ["likelihood=normal"]
+    return ["data=noisy_sine", "batch_size=50"] if regression else []
+
+
+@pytest.mark.parametrize(("group", "name"), COMPONENTS)
+def test_every_component_runs_for_two_epochs(group, name, tmp_path):
+    overrides = [o for o in TINY if not (name == "linear" and o.startswith("model."))]
+    if name == "auto_multivariate_normal":
+        overrides.append("model.hidden=[2]")
+    if name == "gluon_as_printed":
+        overrides.append("model.hidden=[8,8]")
+    run = build(config(*overrides, *fitting(group, name), f"{group}={name}"))
+    result = run.execute(tmp_path)
+    found = {"F": result.metrics["free_energy"]} if result.data.test is None else result.metrics["test"]
+    assert all(torch.isfinite(torch.tensor(v)) for v in found.values())
+    assert len(history.read(tmp_path / "history.csv")) == 2
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes_and_says_how_it_is_run(name):
+    build(config(f"experiment={name}"))
+    header = (FOLDER / "experiment" / f"{name}.yaml").read_text().splitlines()
+    comments = " ".join(line for line in header if line.startswith("#"))
+    assert f"experiment={name}" in comments
+    assert "Expect" in comments
+    assert "Time" in comments
+    assert "TODO" not in comments
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_trains_and_predicts_as_declared(name, tmp_path, monkeypatch):
+    """On thirty images in place of MNIST's, with the declared prior, shares, samples and schedule."""
+    monkeypatch.setattr(MNIST, "files", data_fakes.TINY)
+    declared = config(f"experiment={name}")
+    small = ["epochs=1", "draws=2", "observations=5", "export_weights=5"]
+    if "MNIST" in declared.data._target_:
+        small += ["model.hidden=[4,4]", f"data.root={data_fakes.put(tmp_path / 'data')}"]
+        small += ["data.validation=5"] if declared.data.validation else []
+    result = build(config(f"experiment={name}", *small)).execute(tmp_path / "run")
+    found = result.metrics if result.data.test is None else result.metrics["test"]
+    assert all(np.isfinite(v) for v in found.values() if not isinstance(v, str))
+    assert (tmp_path / "run" / "posterior.nc").exists()
+
+
+WRONG = [
+    (["prior.pi=1.5"], "prior: pi must lie in [0, 1]"),
+    (["prior.sigma1=1e-4"], "prior: sigma1 must be greater than sigma2"),
+    (["prior=normal", "prior.sigma=-1"], "prior: sigma must be greater than 0"),
+    (["+prior.sigmma=1"], "prior: "),
+    (["+optim.momentun=0.9"], "optim: "),
+    (["+model.hiden=[3]"], "model: "),
+    (["+guide.rho=-3"], "guide: "),
+    (["kl=tempered", "kl.temperature=0"], "kl: temperature must be greater than 0"),
+    (["kl=warm_up", "kl.epochs=0"], "kl: epochs must be a whole number"),
+    (["likelihood=normal", "likelihood.scale=0"], "likelihood: scale must be greater than 0"),
+    (["data.scale=-1"], "data: scale"),
+    (["epochs=0"], "epochs must be a whole number of at least 1"),
+    (["batch_size=-3"], "batch_size must be a whole number of at least 1"),
+    (["samples=0"], "samples must be a whole number of at least 1"),
+    (["seed=-1"], "seed must be a whole number of at least 0"),
+    (["device=cuda"], "no CUDA device"),
+    (["prior._target_=pyrobbb.priors.Cauchy"], "prior: "),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
+def test_wrong_values_name_the_key_before_data_is_loaded(overrides, message, monkeypatch):
+    if overrides == ["device=cuda"] and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    monkeypatch.setattr(
+        "pyrobbb.data.images.mnist.IdxImages.load", lambda self: pytest.fail("data was loaded")
+    )
+    with pytest.raises(ConfigError) as error:
+        build(config(*overrides))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_data_and_likelihood_must_fit(tmp_path):
+    run = build(config(*TINY, "likelihood=normal"))
+    with pytest.raises(ValueError, match="Normal is for regression, but Blobs is a classification"):
+        run.execute(tmp_path)
+
+
+def test_python_is_the_same_expression_as_yaml(tmp_path):
+    by_yaml = build(config(*TINY)).execute(tmp_path / "yaml")
+    by_hand = Run(
+        data=Blobs(),
+        model=partial(mlp, hidden=[8]),
+        prior=priors.ScaleMixture(pi=0.5, sigma1=1.0),
+        likelihood=likelihoods.Categorical(),
+        guide=partial(MeanFieldNormal, init_loc=kaiming, init_rho=-5.0),
+        optim=partial(torch.optim.Adam, lr=1e-3, fused=True),
+        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=2),
+        epochs=2,
+        batch_size=150,
+        draws=5,
+        validation_draws=1,
+    ).execute(tmp_path / "python")
+    one, other = (r.posterior.chains[0][1].state_dict() for r in (by_yaml, by_hand))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_chains_are_independent_restarts(tmp_path):
+    result = build(config(*TINY, "chains=2")).execute(tmp_path)
+    a, b = (guide.loc for _, guide in result.posterior.chains)
+    assert not torch.equal(a, b)
+    posterior = arviz_io.load(tmp_path / "posterior.nc")["posterior"]
+    assert dict(posterior.sizes) == {"chain": 2, "draw": 5, "parameter": 51}
+    assert {row.chain for row in history.read(tmp_path / "history.csv")} == {0, 1}
+
+
+def test_a_folder_of_another_configuration_is_refused(tmp_path):
+    claim(config(*TINY, f"folder={tmp_path}"))
+    claim(config(*TINY, f"folder={tmp_path}", "device=cpu"))  # where it runs is free to change
+    with pytest.raises(ConfigError, match=r"epochs: 2 -> 3"):
+        claim(config(*TINY, "epochs=3", f"folder={tmp_path}"))
+
+
+def command(*arguments, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.run", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
+    tiny = {"data": {"N": 90}, "model": {"hidden": [8]}, "epochs": 2, "draws": 5}
+    defaults = ["run", {"override data": "blobs"}, {"override prior": "normal"}, "_self_"]
+    mine = {"defaults": defaults, "name": "mine", **tiny}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(mine))
+    folder = tmp_path / "out"
+    done = command(str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 2/2: free energy" in done.stderr
+    assert "test error" in done.stdout
+    written = yaml.safe_load((folder / "config.yaml").read_text())
+    assert (written["seed"], written["prior"]["_target_"]) == (3, "pyrobbb.priors.Normal")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert {"error", "error_mean_weights", "nll", "brier", "ece"} <= metrics["test"].keys()
+    assert {"error", "error_mean_weights", "nll", "brier", "ece"} <= metrics["validation"].keys()
+    assert {"train_seconds", "epochs", "parameters"} <= metrics.keys()
+    pictures = {p.stem for p in (folder / "figures").glob("*.png")}
+    assert pictures == {"learning_curves", "weights", "signal_to_noise", "reliability"}
+    again = command(str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
+    assert again.returncode == 0
+    assert "is finished" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prior=scale_mixtur"], "scale_mixture"),
+        (["optm.lr=1"], "optm"),
+        (["epochs=many"], "epochs"),
+        (["prior.pi=2"], "error: prior: pi must lie in [0, 1], got 2"),
+        (["nowhere.yaml"], "nowhere.yaml does not exist"),
+        (["schedule=null"], "schedule: null is no name; there are constant"),
+        (["+foo=1"], "foo: a run has no such key"),
+        (["data=on_disk", "data.y=y.npy"], "data.x"),
+    ],
+)
+def test_command_line_errors_are_short_and_name_the_key(arguments, message):
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [name for group, name in COMPONENTS if group == "prior"])
+def test_figures_find_the_prior_of_every_run(name):
+    found = yaml.safe_load(OmegaConf.to_yaml(config(f"prior={name}"), resolve=True))["prior"]
+    density = analyse._prior_density(found)
+    if name in ("fan_in_normal", "mixture_weights_point_biases"):  # not one law for all weights
+        assert density is None
+    else:
+        assert density is not None
+        assert density(np.zeros(3)).shape == (3,)
+
+
+def test_help_lists_what_can_be_swapped():
+    done = command("--help")
+    assert done.returncode == 0
+    for group, name in COMPONENTS:
+        assert any(line.startswith(f"{group}: ") and name in line for line in done.stdout.splitlines())
+
+
+def test_what_others_published_stands_under_the_numbers_and_changes_no_run(tmp_path):
+    c = config("experiment=ghia", *TINY, "samples=1", f"folder={tmp_path}/run")
+    folder = claim(c)
+    build(c).execute(folder)
+    lines = analyse.report(folder).splitlines()
+    assert lines[-2].startswith(
+        "published: Ghia's repository, with its faults, test error % of one draw after 1,"
+    )
+    assert lines[-2].endswith("8.67, 9.80, 11.55, 11.59")
+    c.published = "otherwise"
+    assert not differences(c)
+
+
+def test_report_and_figures_need_the_folder_alone(tmp_path):
+    c = config(*TINY, f"folder={tmp_path}/run")
+    folder = claim(c)
+    build(c).execute(folder)
+    moved = folder.rename(tmp_path / "moved")
+    assert len(analyse.figures(moved)) == 4
+    assert "test error" in analyse.report(moved)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("=3", "'=3' has no key; write key=value"),
+        ("prior=3", "prior: 3 is no name; there are"),
+        ("kl=1e-3", "kl: 0.001 is no name; there are"),
+        ("model=[400,400]", ""),  # a list of names, which Hydra looks for
+        ("prior=normal", ""),
+        ("prior=normal,laplace", ""),
+        ("~prior", ""),
+        ("prior=", ""),
+        ("seed=3", ""),
+        ("epochs=)", ""),
+        ("--help", ""),
+        ("--config-name=x", ""),
+    ],
+)
+def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, words):
+    with pytest.raises(ConfigError, match=re.escape(words)) if words else nullcontext():
+        run_module.check_argument(argument)
+
+
+def test_a_sweep_may_be_asked_for_anywhere_among_the_arguments(monkeypatch):
+    seen = []
+    monkeypatch.setattr(run_module, "hydra_main", lambda: seen.append(sys.argv[1:]))
+    monkeypatch.setattr("sys.argv", ["run", "experiment=mnist", "-m", "seed=1,2"])
+    run_module.main()
+    assert seen == [["-m", "experiment=mnist", "seed=1,2"]]
+
+
+MINE = "defaults: [run]\nepochs: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("mine.yaml", None, "mine.yaml does not exist"),
+        ("", None, "is no file"),
+        ("mine.yaml", "", "needs a list `defaults:` with `- run` as its first entry"),
+        ("mine.yaml", "epochs: 3\n", "needs a list `defaults:`"),
+        ("mine.yaml", "- run\n", "needs a list `defaults:`"),
+        ("mine.yaml", "defaults: [run]\nepochs:\t3\n\tx: 1\n", "mine.yaml is no configuration: "),
+        ("mine.yaml", MINE + "epochs: 2\n", "mine.yaml is no configuration: while constructing a mapping"),
+        ("mine.yaml", MINE + "name: \xff\n", "mine.yaml is no configuration: 'utf-8' codec can't decode"),
+        ("run.yaml", MINE, "run.yaml: run is the name of a configuration here; give yours another"),
+        ("bandit.yaml", MINE, "bandit is the name of a configuration here"),
+        ("schema.yml", MINE, "schema is the name of a configuration here"),
+    ],
+)
+def test_a_file_of_ones_own_that_cannot_be_run(tmp_path, name, content, words):
+    if content is not None:
+        (tmp_path / name).write_bytes(content.encode("latin-1"))
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        run_module.own_file(str(tmp_path / name))
+
+
+def test_a_refused_run_leaves_nothing_and_the_right_one_follows(tmp_path):
+    folder = tmp_path / "new" / "run"
+    with pytest.raises(ValueError, match="Invalid learning rate"):
+        run_module.execute(config(*TINY, "optim.lr=-1", f"folder={folder}"), quiet=True)
+    assert not (tmp_path / "new").exists()
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="Invalid learning rate"):
+        run_module.execute(config(*TINY, "optim.lr=-1", f"folder={folder}"), quiet=True)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    metrics = run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
+    assert metrics["epochs"] == 2
+
+    (folder / "posterior.nc").unlink()  # of a finished run: made again from the checkpoint
+    again = run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
+    assert again["test"] == metrics["test"]
+    assert (folder / "posterior.nc").exists()
+    for content in ("", "[]", '{"test"'):
+        (folder / "metrics.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"metrics.json is damaged .*remove it, and the same command"):
+            run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
+    (folder / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"holds \S+ without the config.yaml that says of which run"):
+        run_module.execute(config(*TINY, "model.hidden=[9]", f"folder={folder}"), quiet=True)
+    assert not (folder / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"foo": 1}, "foo: a run has no such key; it has batch_size, chains"),
+        ({"prior": None}, "prior: the configuration lacks this key"),
+    ],
+)
+def test_keys_that_a_run_has_not_and_lacks(changes, words):
+    content = OmegaConf.to_container(config(*TINY))
+    content |= changes
+    with pytest.raises(ConfigError, match=words):
+        build(OmegaConf.create({k: v for k, v in content.items() if v is not None}))

@@ -1,0 +1,71 @@
+"""Two real processes for tests, and components that make one of them fail."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pyrobbb._support.process_group import ProcessGroup, joined
+from pyrobbb.kl_weights import KLWeight
+
+Work = Callable[[ProcessGroup, Path], Any]
+
+
+def on_processes(size: int, work: Work, folder: Path) -> list[Any]:
+    """What `work(ranks, folder)` returns, or the exception it raises, in each of `size` processes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "pyrobbb", "pyrobbb.mean_field"])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [
+        context.Process(target=_run, args=(rank, size, port, work, folder), daemon=True)
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    files = [folder / f"returned-{rank}" for rank in range(size)]
+    returned = [torch.load(f, weights_only=False) if f.exists() else None for f in files]
+    for file in files:
+        file.unlink(missing_ok=True)
+    return returned
+
+
+def _run(rank: int, size: int, port: int, work: Work, folder: Path) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    returned: Any
+    try:
+        with joined(torch.device("cpu")) as ranks:
+            returned = work(ranks, folder)
+    except (Exception, KeyboardInterrupt) as error:
+        returned = f"{type(error).__name__}: {error}"
+    torch.save(returned, folder / f"returned-{rank}")
+    os._exit(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kills(KLWeight):
+    """pi_i = 1/M; process number 1 is sent SIGKILL before minibatch `i` of `epoch`."""
+
+    epoch: int
+    i: int
+
+    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+        if os.environ.get("RANK") == "1" and (epoch, i) == (self.epoch, self.i):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return data
+
+    def __repr__(self) -> str:
+        return "Uniform()"  # which it is: a checkpoint of it may be gone on with under Uniform

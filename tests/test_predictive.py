@@ -1,0 +1,60 @@
+"""One draw of the posterior as a plain network, and predictions of large networks, draw by draw."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.likelihoods import Categorical
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Deterministic, Normal, PerParameter
+
+
+@pytest.fixture
+def posterior() -> Posterior:
+    with isolated(0):
+        net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 3))
+        prior = PerParameter(default=Normal(), where={"0.bias": Deterministic()})
+        model = BayesianNetwork(net, prior, Categorical(), 20)
+        guide = MeanFieldNormal(model, init_rho=0.0)
+        guide(torch.randn(2, 4), torch.tensor([0, 1]))
+    model.eval()
+    return Posterior([(model, guide)])
+
+
+def test_a_function_draw_is_a_plain_network(posterior: Posterior) -> None:
+    x = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
+    network = posterior.function(2, seed=5)
+    assert type(network) is nn.Sequential
+    assert {name for name, _ in network.named_parameters()} == {"0.weight", "0.bias", "3.weight", "3.bias"}
+    *_, weights = posterior.each_draw(3, seed=5)
+    expected = posterior.model.apply_network(weights, x)
+    torch.testing.assert_close(network(x), expected)
+    torch.testing.assert_close(network(x), network(x))  # one function, not a new draw
+    assert not torch.equal(network(x), posterior.function(1, seed=5)(x))
+    program = torch.export.export(network, (x,))
+    torch.testing.assert_close(program.module()(x), expected)
+
+
+def test_a_function_draw_leaves_the_posterior_alone(posterior: Posterior) -> None:
+    before = posterior.draw(1)
+    with torch.no_grad():
+        for parameter in posterior.function().parameters():
+            parameter.zero_()
+    for name, value in posterior.draw(1).items():
+        assert torch.equal(value, before[name])
+    assert not torch.equal(posterior.model.network[0].bias, torch.zeros(5))
+
+
+def test_large_networks_predict_as_small_ones(posterior: Posterior, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = torch.randn(9, 4), torch.arange(9) % 3
+    small = posterior.predict(x, y, draws=6, rows=4)
+    monkeypatch.setattr("pyrobbb._support.chunking.LARGE", 1)
+    large = posterior.predict(x, y, draws=6, rows=4)
+    torch.testing.assert_close(large.probs, small.probs)
+    torch.testing.assert_close(large.expected_entropy, small.expected_entropy)
+    torch.testing.assert_close(large.log_likelihood, small.log_likelihood)

@@ -1,0 +1,208 @@
+"""Several trainings as one batch end where each ends alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pyro.infer.autoguide import AutoNormal
+from torch import Tensor, nn
+
+from engine_fakes import Interrupts, classes, network, values
+from pyrobbb import kl_weights as kl
+from pyrobbb import likelihoods, priors
+from pyrobbb.accelerated.batched_step import NotBatchableError
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.experiment import Run
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.batched_chains import train_together
+from pyrobbb.training.progress import Silent
+from pyrobbb.training.trainer import NonFiniteLossError, Training
+
+N = 20
+MIXTURES = [
+    priors.ScaleMixture(),
+    priors.ScaleMixture(pi=0.25, sigma1=0.5),
+    priors.ScaleMixture(sigma2=0.1),
+]
+LAYERWISE = [
+    priors.PerParameter(default=priors.Normal(sigma=s), where={"2.*": priors.Laplace(scale=1.0)})
+    for s in (0.5, 1.0)
+]
+
+
+def training(r: int, prior: Any = None, **options: Any) -> Training:
+    data = options.pop("data", None) or classes(N, validation=4)
+    net = options.pop("net", None) or network(seed=r)
+    likelihood = options.pop("likelihood", likelihoods.Categorical())
+    model = BayesianNetwork(net, prior or MIXTURES[r % 3], likelihood, N)
+    defaults: dict[str, Any] = {
+        "epochs": 3, "batch_size": 6, "seed": r, "chain": r, "device": "cpu", "fast": "eager",
+        "optim": partial(torch.optim.Adam, lr=0.01 * (1 + r)),
+        "schedule": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=3),
+    }  # fmt: skip
+    return Training(model, MeanFieldNormal(model), data, **defaults | options)
+
+
+class Listens(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.said.append(message)
+
+
+def found(run: Training) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in run.guide.parameters()])
+
+
+@pytest.mark.parametrize(("fast", "samples"), [("eager", 1), ("eager", 3), ("compiled", 2)])
+def test_each_ends_where_it_ends_alone(fast: str, samples: int) -> None:
+    alone = [training(r, samples=samples) for r in range(3)]
+    for run in alone:
+        run.run()
+    together = [training(r, samples=samples) for r in range(3)]
+    progress = together[0].progress = Listens()
+    start = [found(run) for run in together]
+    train_together(together, fast=fast)
+    assert [line.startswith("compiled the step of 3") for line in progress.said] == [True] * (
+        fast == "compiled"
+    )
+    for a, b, before in zip(alone, together, start, strict=True):
+        assert (found(a) - before).norm() > 0.1
+        torch.testing.assert_close(found(b), found(a), rtol=1e-4, atol=1e-5)
+        rows = [(x, y) for x, y in zip(a.history.rows, b.history.rows, strict=True)]
+        assert len(rows) == 3
+        for x, y in rows:
+            assert y.free_energy == pytest.approx(x.free_energy, rel=1e-4)
+            assert (y.chain, y.epoch, y.lr) == (x.chain, x.epoch, x.lr)
+            assert y.validation_error == x.validation_error
+
+
+def test_priors_that_differ_by_layer_and_regression_and_kl_shares() -> None:
+    def make() -> list[Training]:
+        return [
+            training(
+                r, LAYERWISE[r], data=values(N, outputs=3), likelihood=likelihoods.Normal(scale=0.5),
+                kl=(kl.Geometric(), kl.Uniform())[r], rates={"rho": 10.0},
+            )
+            for r in range(2)
+        ]  # fmt: skip
+
+    alone, together = make(), make()
+    for run in alone:
+        run.run()
+    train_together(together)
+    for a, b in zip(alone, together, strict=True):
+        torch.testing.assert_close(found(b), found(a), rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_training_twice_gives_the_same_twice() -> None:
+    pair = [training(1), training(1)]
+    train_together(pair)
+    assert torch.equal(found(pair[0]), found(pair[1]))
+
+
+def test_an_interrupted_batch_goes_on_exactly(tmp_path: Path) -> None:
+    whole = [training(r) for r in range(2)]
+    train_together(whole)
+    stopped = [training(r, folder=tmp_path) for r in range(2)]
+    stopped[0].progress = Interrupts(at=5)
+    with pytest.raises(KeyboardInterrupt):
+        train_together(stopped)
+    again = [training(r, folder=tmp_path) for r in range(2)]
+    for run in again:
+        assert run.checkpoint_path is not None
+        run.restore(run.checkpoint_path)
+        assert (run.epoch, run.batch) == (1, 1)
+    train_together(again)
+    for a, b in zip(whole, again, strict=True):
+        assert torch.equal(found(a), found(b))
+
+
+def test_one_that_diverges_is_reported() -> None:
+    bad = training(1, optim=partial(torch.optim.SGD, lr=1e20))
+    with pytest.raises(NonFiniteLossError, match="not finite in epoch 1"):
+        train_together([training(0), bad])
+
+
+class Doubling(nn.Module):
+    """Has weights of the same names and shapes as `network`, and does something else with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, module in network().named_children():
+            self.add_module(name, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c = self.children()
+        return 2 * c(b(a(x)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 5}, "different batch sizes: 6 and 5"),
+        ({"epochs": 4}, "different epochs: 3 and 4"),
+        ({"samples": 2}, "different draws per step: 1 and 2"),
+        ({"fast": "off"}, "fast path"),
+        ({"prior": priors.Normal(sigma=1.0)}, "different families"),
+        ({"net": network(hidden=5)}, "different weights"),
+        ({"net": Doubling()}, "another NLL in the batch than alone"),
+        (
+            {"prior": priors.PerParameter(default=MIXTURES[0], where={"2.bias": priors.Deterministic()})},
+            "families|weights|without a prior",
+        ),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_cannot_be_batched_is_refused_untouched(options: dict[str, Any], message: str) -> None:
+    runs = [training(0), training(1, **options)]
+    before = [found(run) for run in runs]
+    with pytest.raises(NotBatchableError, match=message):
+        train_together(runs)
+    for run, kept in zip(runs, before, strict=True):
+        assert torch.equal(found(run), kept)
+
+
+def test_nothing_to_train_is_an_error() -> None:
+    with pytest.raises(NotBatchableError, match="no training"):
+        train_together([])
+
+
+class Made:
+    def load(self) -> Dataset:
+        return classes(N, validation=4)
+
+
+def made(**options: Any) -> Run:
+    return Run(
+        data=Made(),
+        model=lambda spec, prior, likelihood: BayesianNetwork(network(), prior, likelihood, spec.N),
+        prior=MIXTURES[0], likelihood=likelihoods.Categorical(), guide=MeanFieldNormal,
+        optim=partial(torch.optim.Adam, lr=0.01), epochs=2, batch_size=6, chains=2, draws=5, device="cpu",
+        **options,
+    )  # fmt: skip
+
+
+def test_a_run_trains_its_chains_together(tmp_path: Path) -> None:
+    apart, together = made().execute(), made(together=True).execute(tmp_path)
+    for (_, a), (_, b) in zip(apart.posterior.chains, together.posterior.chains, strict=True):
+        torch.testing.assert_close(b.loc, a.loc, rtol=1e-4, atol=1e-5)
+    assert (tmp_path / "chain-1.pt").exists()
+    again = made(together=True).execute(tmp_path)
+    for (_, a), (_, b) in zip(again.posterior.chains, together.posterior.chains, strict=True):
+        assert torch.equal(a.loc, b.loc)
+
+
+def test_a_run_that_cannot_says_so_and_trains_one_after_the_other() -> None:
+    progress = Listens()
+    result = made(together=True, fast="eager")
+    result = replace(result, guide=AutoNormal).execute(progress=progress)
+    assert len(result.posterior.chains) == 2
+    assert any("one chain after the other: each training must take the fast path" in s for s in progress.said)

@@ -1,0 +1,181 @@
+"""A checkpoint of another training is refused, in one message that names what differs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    MultiStepLR,
+    SequentialLR,
+)
+
+from engine_fakes import classes, network, values
+from pyrobbb import kl_weights as kl
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training import compatibility as made_with
+from pyrobbb.training import resumption
+from pyrobbb.training.point_estimate import fit_plain
+from pyrobbb.training.trainer import Training
+
+DATA = values(N=200)
+
+
+def training(folder: Path, data: Dataset = DATA, **changes: Any) -> Training:
+    prior, scale = changes.pop("prior", priors.Normal()), changes.pop("scale", 0.1)
+    model = BayesianNetwork(network(width=2), prior, likelihoods.Normal(scale=scale), N=200)
+    options: dict[str, Any] = {"epochs": 2, "batch_size": 50, "device": "cpu", "fast": "eager"}
+    return Training(model, MeanFieldNormal(model), data, folder=folder, **{**options, **changes})
+
+
+COSINE = partial(CosineAnnealingLR, T_max=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prior": priors.Normal(sigma=2.0)}, "made with prior Normal(sigma=1.0), this is Normal(sigma=2.0)"),
+        ({"prior": priors.Laplace()}, "made with prior Normal(sigma=1.0), this is Laplace(scale=1.0)"),
+        ({"scale": 5.0}, "made with likelihood scale 0.1"),
+        ({"kl": kl.Geometric()}, "made with kl Uniform(), this is Geometric()"),
+        ({"seed": 7}, "made with seed 0, this is 7"),
+        ({"samples": 2}, "made with samples 1, this is 2"),
+        ({"batch_size": 40}, "made with batch_size 50, this is 40"),
+        ({"optim": partial(Adam, lr=0.5)}, "made with optim lr [0.001], this is [0.5]"),
+        ({"optim": partial(SGD, lr=1e-3)}, "made with optimizer Adam, this is SGD"),
+        ({"rates": {"rho": 2.0}}, "made with optim lr [0.001], this is [0.001, 0.002]"),
+        ({"schedule": COSINE}, "made with schedule T_max none, this is 4"),
+        ({"epochs": 1}, "has 2 epochs behind it, this training is to end after 1"),
+    ],
+)
+def test_what_differs_is_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    training(tmp_path).run()
+    other = training(tmp_path, **changes)
+    before = {k: v.clone() for k, v in other.guide.state_dict().items()}
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        other.resume()
+    assert all(torch.equal(v, before[k]) for k, v in other.guide.state_dict().items())
+
+
+def switched(gamma: float, after: int) -> Any:
+    def make(optimizer: torch.optim.Optimizer) -> SequentialLR:
+        parts = [ConstantLR(optimizer, factor=1.0, total_iters=1), ExponentialLR(optimizer, gamma=gamma)]
+        return SequentialLR(optimizer, parts, milestones=[after])
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (
+            partial(MultiStepLR, milestones=[8]),
+            partial(MultiStepLR, milestones=[3]),
+            "milestones [8], this is [3]",
+        ),
+        (switched(0.5, 2), switched(0.9, 2), "'gamma': 0.5}], this is"),
+        (switched(0.5, 2), switched(0.5, 3), "milestones [2], this is [3]"),
+    ],
+)
+def test_another_schedule_of_the_same_kind(first: Any, second: Any, message: str, tmp_path: Path) -> None:
+    training(tmp_path, schedule=first).run()
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        training(tmp_path, schedule=second, epochs=4).resume()
+    assert training(tmp_path, schedule=first, epochs=4).resume()
+
+
+def test_another_network_of_the_same_shapes(tmp_path: Path) -> None:
+    training(tmp_path).run()
+    model = BayesianNetwork(
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)),
+        priors.Normal(),
+        likelihoods.Normal(scale=0.1),
+        200,
+    )
+    guide = MeanFieldNormal(model)
+    other = Training(model, guide, DATA, epochs=2, batch_size=50, device="cpu", fast="eager", folder=tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"another network: \(1\): Tanh\(\) there, \(1\): ReLU\(\) here"
+    ):
+        other.resume()
+
+
+def test_a_rate_of_32_bits_is_the_same_rate() -> None:
+    """On CUDA the rates are tensors of 32 bits."""
+    group = {"params": [nn.Parameter(torch.zeros(1))]}
+    double, single = (Adam([dict(group)], lr=0.001) for _ in range(2))
+    single.param_groups[0]["lr"] = torch.tensor(0.001)
+    assert made_with.optimizer(single)["lr"] == made_with.optimizer(double)["lr"] == [0.001]
+    schedules = [ExponentialLR(made, gamma=0.5) for made in (double, single)]
+    assert made_with.schedule(schedules[0]) == made_with.schedule(schedules[1])
+
+
+def test_another_kind_of_device_goes_on_with_new_noise(tmp_path: Path) -> None:
+    first = training(tmp_path)
+    first.noise["cuda"] = torch.zeros(16, dtype=torch.uint8)  # as a training on CUDA leaves it
+    state = first.state()
+    said: list[str] = []
+    again = training(tmp_path / "other")
+    again.progress.log = said.append  # type: ignore[method-assign]
+    before = again.noise["cpu"].clone()
+    resumption.load_state_dict(again, state, "there.pt")
+    assert said == ["there.pt was made on another kind of device; it goes on with new noise"]
+    assert not torch.equal(again.noise["cpu"], before)
+    assert set(again.noise) == {"cpu"}
+
+
+def test_a_longer_schedule_is_another_one(tmp_path: Path) -> None:
+    training(tmp_path, schedule=COSINE, epochs=4).run()
+    with pytest.raises(CheckpointError, match="schedule T_max 4, this is 8"):
+        training(tmp_path, schedule=partial(CosineAnnealingLR, T_max=8), epochs=8).resume()
+    more = training(tmp_path, schedule=COSINE, epochs=5)
+    assert more.resume()
+    assert more.epoch == 4
+
+
+def test_one_other_target_is_other_data(tmp_path: Path) -> None:
+    training(tmp_path).run()
+    y = DATA.train.y.clone()
+    y[1] += 1.0  # no row of the 64 inputs that are looked at
+    with pytest.raises(CheckpointError, match="other training data"):
+        training(tmp_path, data=replace(DATA, train=Split(DATA.train.x, y))).resume()
+
+
+def test_the_same_goes_on(tmp_path: Path) -> None:
+    first = training(tmp_path)
+    first.run()
+    again = training(tmp_path, epochs=3)
+    assert again.resume()
+    assert len(again.run().rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 5}, "seed 0, this is 5"),
+        ({"batch_size": 5}, "batch_size 6, this is 5"),
+        ({"optim": partial(SGD, lr=0.1)}, "optimizer Adam, this is SGD"),
+        ({"epochs": 1}, "has 2 epochs behind it"),
+        ({"data": classes(seed=3)}, "other training data"),
+    ],
+)
+def test_plain_trainings_too(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"data": classes(), "epochs": 2, "batch_size": 6, "folder": tmp_path}
+    losses = [row.nll for row in fit_plain(network(), **options).history.rows]
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        fit_plain(network(), **{**options, **changes})
+    assert [row.nll for row in fit_plain(network(), **options).history.rows] == losses

@@ -1,0 +1,85 @@
+"""The history file: it grows row by row, comes back as it was, and survives a crash in mid-line."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_fakes import law
+from pyrobbb.training import history
+from pyrobbb.training.history import Epoch, History
+
+rows = st.lists(
+    st.builds(
+        Epoch,
+        st.integers(0, 9),
+        st.integers(1, 999),
+        *[st.floats(allow_nan=False)] * 7,
+    ),
+    max_size=4,
+)
+ROW = Epoch(0, 1, 3.5, 2.0, 1.5, math.nan, math.nan, 1e-3, 0.25)
+
+
+def same(ours: list[Epoch], theirs: list[Epoch]) -> bool:
+    return repr(ours) == repr(theirs)  # NaN is not itself
+
+
+@law
+@given(rows, rows)
+def test_written_and_appended_rows_come_back(
+    tmp_path_factory: pytest.TempPathFactory, first: list[Epoch], then: list[Epoch]
+) -> None:
+    path = tmp_path_factory.mktemp("history") / "history.csv"
+    history.write(path, first)
+    assert history.read(path) == first
+    for i, row in enumerate(then):
+        history.append(path, row)
+        assert history.read(path) == first + then[: i + 1]
+
+
+def test_columns_and_values_as_a_spreadsheet_sees_them(tmp_path: Path) -> None:
+    history.write(tmp_path / "history.csv", [ROW])
+    assert (tmp_path / "history.csv").read_text().splitlines() == [
+        "chain,epoch,free_energy,kl,nll,validation_error,validation_nll,lr,seconds",
+        "0,1,3.5,2.0,1.5,nan,nan,0.001,0.25",
+    ]
+    assert same(history.read(tmp_path / "history.csv"), [ROW])
+
+
+def test_a_file_cut_anywhere_gives_the_rows_that_were_whole(tmp_path: Path) -> None:
+    """A row that lost its last digits must not come back with another number."""
+    path = tmp_path / "history.csv"
+    all_rows = [Epoch(0, e, 3.25, 2.125, 1.125, 12.5, 0.375, 0.0125, 10.0625) for e in (1, 2, 3)]
+    history.write(path, all_rows[:1])
+    for row in all_rows[1:]:
+        history.append(path, row)
+    whole = path.read_bytes()
+    seen = set()
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        read = history.read(path)
+        assert read == all_rows[: len(read)], whole[:length]
+        seen.add(len(read))
+    assert seen == {0, 1, 2, 3}
+
+
+def test_no_file_is_an_empty_history(tmp_path: Path) -> None:
+    assert history.read_if_there(tmp_path / "absent.csv") == []
+    with pytest.raises(FileNotFoundError):
+        history.read(tmp_path / "absent.csv")
+
+
+def test_writing_replaces(tmp_path: Path) -> None:
+    history.write(tmp_path / "history.csv", [ROW, ROW])
+    history.write(tmp_path / "history.csv", [])
+    assert history.read(tmp_path / "history.csv") == []
+
+
+def test_seconds_add_up() -> None:
+    assert History().train_seconds == 0
+    assert History([ROW, ROW]).train_seconds == 0.5

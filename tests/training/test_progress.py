@@ -1,0 +1,140 @@
+"""What a person sees: a bar on a terminal, lines elsewhere, with the numbers that were promised."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+
+import pytest
+
+from pyrobbb.training.history import Epoch
+from pyrobbb.training.progress import Printed, Silent
+from terminals import Terminal
+
+
+def row(epoch: int, error: float = 2.5) -> Epoch:
+    return Epoch(0, epoch, 3.75, 2.5, 1.25, error, 0.1, 1e-3, 12.3)
+
+
+def told(file: io.StringIO, *, error: float = 2.5, start: int = 0) -> str:
+    progress = Printed(file)
+    progress.start(0, start, 3, 2)
+    for epoch in range(start + 1, 4):
+        for _ in range(2):
+            progress.step()
+        progress.epoch(row(epoch, error))
+        progress.last_line = -math.inf
+    progress.stop()
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_epoch_free_energy_its_parts_error_and_times(kind: type[io.StringIO]) -> None:
+    text = told(kind())
+    for epoch in (1, 2, 3):
+        assert f"epoch {epoch}/3" in text
+    assert "free energy 3.75 = KL 2.5 + NLL 1.25" in text
+    assert "validation error 2.5" in text
+    assert "12.3 s/epoch" in text
+
+
+def test_a_plain_network_has_no_kl_to_show() -> None:
+    file = io.StringIO()
+    progress = Printed(file)
+    progress.start(0, 0, 1, 2)
+    progress.epoch(Epoch(0, 1, 1.25, 0.0, 1.25, 2.5, 0.1, 1e-3, 12.3))
+    assert "epoch 1/1: NLL 1.25, validation error" in file.getvalue()
+
+
+def test_lines_elsewhere_say_the_time_left_and_no_control_characters() -> None:
+    text = told(io.StringIO())
+    lines = text.splitlines()
+    assert len(lines) == 3
+    assert all(re.search(r"\d:\d\d left$", line) for line in lines)
+    assert not re.search(r"[\r\x1b]", text)
+
+
+def test_a_terminal_shows_one_bar_with_the_time_left() -> None:
+    text = told(Terminal())
+    assert "\r" in text
+    assert re.search(r"\d\d:\d\d<", text)
+    assert text.count("\n") == 1  # one line, closed at the end
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_without_a_validation_set_no_error_is_shown(kind: type[io.StringIO]) -> None:
+    assert "validation" not in told(kind(), error=math.nan)
+
+
+def test_lines_come_at_most_once_a_second_but_the_last_always() -> None:
+    file = io.StringIO()
+    progress = Printed(file)
+    progress.start(0, 0, 500, 1)
+    for epoch in range(1, 501):
+        progress.step()
+        progress.epoch(row(epoch))
+    progress.stop()
+    lines = file.getvalue().splitlines()
+    assert 2 <= len(lines) <= 5
+    assert lines[0].startswith("epoch 1/500")
+    assert lines[-1].startswith("epoch 500/500")
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_a_resumed_training_goes_on_counting(kind: type[io.StringIO]) -> None:
+    text = told(kind(), start=2)
+    assert "epoch 3/3" in text
+    assert "epoch 1/3" not in text
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_a_line_worth_reading_is_said_before_during_and_after(kind: type[io.StringIO]) -> None:
+    file = kind()
+    progress = Printed(file)
+    progress.log("before")
+    progress.start(0, 0, 1, 1)
+    progress.log("during")
+    progress.stop()
+    progress.stop()  # twice is harmless
+    progress.log("after")
+    for word in ("before", "during", "after"):
+        assert re.search(rf"{word}\n", file.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "clock"), [(0.0, "0:00"), (61.4, "1:01"), (3599.6, "1:00:00"), (7325.0, "2:02:05")]
+)
+def test_the_time_left(monkeypatch: pytest.MonkeyPatch, seconds: float, clock: str) -> None:
+    file, now = io.StringIO(), [0.0]
+    monkeypatch.setattr("pyrobbb.training.progress.monotonic", lambda: now[0])
+    progress = Printed(file)
+    progress.start(0, 0, 2, 1)
+    now[0] = seconds  # one epoch took so long, one is left
+    progress.epoch(row(1))
+    assert f"{clock} left" in file.getvalue()
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Silent()
+    progress.start(0, 0, 1, 1)
+    progress.step()
+    progress.epoch(row(1))
+    progress.log("nothing")
+    progress.stop()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_error_stream_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    Printed().log("hello")
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_steps_done_before_a_resumption_count() -> None:
+    progress = Printed(Terminal())
+    progress.start(0, 1, 3, 4, 3)  # one epoch of 4 steps, and 3 steps of the next
+    assert progress.bar.n == 7
+    progress.step()
+    assert (progress.bar.n, progress.bar.total) == (8, 12)
+    progress.epoch(row(2))
+    progress.stop()

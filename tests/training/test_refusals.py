@@ -1,0 +1,660 @@
+"""One table of wrong inputs, each with the words its message must have; the process stays as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
+from torch import Tensor, nn
+
+from engine_fakes import classes, classifier, network, nothing_changes, values
+from experiments import run
+from experiments._runner import schema
+from experiments._runner.build import ConfigError, build, register_resolvers
+from experiments._runner.folder import claim
+from paths import ROOT
+from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb import initializers as initial
+from pyrobbb import kl_weights as kl
+from pyrobbb._support.device import best_device
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import MNIST, Blobs, PaperCurve, from_arrays
+from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation import arviz_export as export
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.point_estimate import fit_plain
+from pyrobbb.training.trainer import NonFiniteLossError, Training
+
+DATA = classes(12, validation=4)
+X, Y = DATA.train.x, DATA.train.y
+REAL = values(12, outputs=3)
+NAN, INF = float("nan"), float("inf")
+
+
+def holed(value: float) -> Tensor:
+    x = X.clone()
+    x[3, 1] = value
+    return x
+
+
+def tied() -> nn.Module:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    net[2].weight = net[0].weight
+    return net
+
+
+def frozen() -> nn.Module:
+    return network().requires_grad_(False)
+
+
+def with_weight(value: float) -> nn.Module:
+    net = network()
+    with torch.no_grad():
+        net[0].weight[1, 2] = value
+    return net
+
+
+def steep() -> nn.Module:
+    net = nn.Linear(3, 3)
+    nn.init.constant_(net.weight, 1e4)
+    return net
+
+
+def model(net: Any = None, prior: Any = None, likelihood: Any = None, N: Any = 12) -> BayesianNetwork:
+    return BayesianNetwork(
+        network() if net is None else net,
+        prior or priors.Normal(),
+        likelihood or likelihoods.Categorical(),
+        N,
+    )
+
+
+def train(
+    x: Any = X, y: Any = Y, *, validation: Any = None, net: Any = None, prior: Any = None,
+    likelihood: Any = None, guide: Any = MeanFieldNormal, data: Any = None, **options: Any,
+) -> None:  # fmt: skip
+    data = data or replace(DATA, train=Split(x, y), validation=validation)
+    net_model = model(net, prior, likelihood, len(data.train.x))
+    given: dict[str, Any] = {"epochs": 1, "batch_size": 6, "device": "cpu", "fast": "off"} | options
+    Training(net_model, guide(net_model), data, **given).run()
+
+
+def regress(y: Any, likelihood: Any = None, **options: Any) -> None:
+    train(REAL.train.x, y, likelihood=likelihood or likelihoods.Normal(), **options)
+
+
+def predict(x: Any = X, y: Any = None, **options: Any) -> Any:
+    bayesian, guide = classifier(DATA)
+    guide(X, Y)
+    return Posterior([(bayesian, guide)]).predict(x, y, **{"draws": 2} | options)
+
+
+def posterior() -> Posterior:
+    bayesian, guide = classifier(DATA)
+    guide(X, Y)
+    return Posterior([(bayesian, guide)])
+
+
+def real_prediction() -> Any:
+    bayesian = model(likelihood=likelihoods.Normal())
+    guide = MeanFieldNormal(bayesian)
+    guide(X, REAL.train.y)
+    return Posterior([(bayesian, guide)]).predict(X, draws=2)
+
+
+Case = tuple[str, Callable[[], Any], str]
+
+DATA_CASES: list[Case] = [
+    ("NaN pixel", lambda: train(holed(NAN)), "x holds nan in row 3; every input must be finite"),
+    ("infinite pixel", lambda: train(holed(INF)), "x holds inf in row 3"),
+    ("minus infinity", lambda: train(holed(-INF)), "x holds -inf in row 3"),
+    (
+        "NaN in the validation set",
+        lambda: train(validation=Split(holed(NAN), Y)),
+        "validation x holds nan in row 3",
+    ),
+    ("NaN target", lambda: regress(holed(NAN)), "y: y has 1 values that are not finite"),
+    ("label too large", lambda: train(y=Y + 3), "labels must lie in 0..2 for a network output of width 3"),
+    ("negative label", lambda: train(y=Y - 1), "got -1..1"),
+    ("validation label", lambda: train(validation=Split(X, Y + 3)), "validation y: labels must lie in 0..2"),
+    (
+        "labels that are no integers",
+        lambda: train(y=Y.float()),
+        "needs integer labels of shape (B,), got torch.float32",
+    ),
+    (
+        "labels in a column",
+        lambda: train(y=Y[:, None]),
+        "integer labels of shape (B,), got torch.int64 (1, 1)",
+    ),
+    ("one-hot labels", lambda: train(y=torch.eye(3).long()[Y]), "got torch.int64 (1, 3)"),
+    ("flat targets", lambda: regress(X[:, 0]), "fits y of shape (1, 3), got (1,)"),
+    ("too few targets", lambda: regress(X[:, :2]), "fits y of shape (1, 3), got (1, 2)"),
+    (
+        "targets not 0 or 1",
+        lambda: regress(X, likelihoods.Bernoulli()),
+        "Bernoulli needs targets that are 0 or 1",
+    ),
+    ("y shorter than x", lambda: train(y=Y[:5]), "x and y differ in length: 12 rows and 5"),
+    ("x shorter than y", lambda: train(X[:7]), "x and y differ in length: 7 rows and 12"),
+    ("validation lengths", lambda: train(validation=Split(X, Y[:5])), "validation x and y differ in length"),
+    ("empty training set", lambda: train(X[:0], Y[:0]), "N must be a whole number of at least 1, got 0"),
+    ("empty validation set", lambda: train(validation=Split(X[:0], Y[:0])), "validation x is empty"),
+    ("too few features", lambda: train(X[:, :2]), "cannot take a row of x, torch.float32 of shape (2,)"),
+    ("one flat input", lambda: train(X[:, 0]), "cannot take a row of x, torch.float32 of shape ()"),
+    (
+        "images for a perceptron",
+        lambda: train(X.reshape(12, 3, 1)),
+        "cannot take a row of x, torch.float32 of shape (3, 1)",
+    ),
+    (
+        "double precision",
+        lambda: train(X.double()),
+        "row of x, torch.float64 of shape (3,): mat1 and mat2 must have the same dtype",
+    ),
+    ("half precision", lambda: train(X.half()), "cannot take a row of x, torch.float16"),
+    ("integer inputs", lambda: train(X.long()), "cannot take a row of x, torch.int64"),
+    ("complex inputs", lambda: train(X.to(torch.complex64)), "cannot take a row of x, torch.complex64"),
+    ("numpy arrays", lambda: train(X.numpy(), Y.numpy()), "x must be a tensor, got array"),
+    (
+        "a pair for a data set",
+        lambda: Training(*classifier(DATA), (X, Y), epochs=1),
+        "data must be a Dataset, got (tensor(",
+    ),
+    ("arrays of text", lambda: from_arrays([["a"]], [0], task="classification"), "x must hold real numbers"),
+    ("MNIST divided by 0", lambda: MNIST(scale=0), "scale must be greater than 0, got 0"),
+    ("all rows held back", lambda: MNIST(validation=60_000), "validation must lie in [0, 59999], got 60000"),
+    (
+        "a folder that is not there",
+        lambda: MNIST(root="/absent").load(),
+        "/absent does not exist; name a folder",
+    ),
+    ("one class", lambda: Blobs(classes=1), "classes must be a whole number of at least 2, got 1"),
+    ("an empty range", lambda: PaperCurve(low=1.0, high=1.0), "high must be greater than low"),
+]
+
+MODEL_CASES: list[Case] = [
+    ("no parameters", lambda: model(nn.ReLU()), "the network has no parameters: ReLU"),
+    ("all frozen", lambda: model(frozen()), "every parameter of the network is frozen"),
+    ("a class, no network", lambda: model(nn.Linear), "network must be a torch.nn"),
+    ("a list of layers", lambda: model([nn.Linear(3, 3)]), "network must be a torch.nn"),
+    (
+        "batch norm in training",
+        lambda: model(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))),
+        "layer '1' (BatchNorm1d) mixes the rows of a batch in training mode",
+    ),
+    (
+        "batch norm without statistics",
+        lambda: model(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)).eval()),
+        "(BatchNorm1d) mixes the rows of a batch",
+    ),
+    (
+        "lazy layer",
+        lambda: model(nn.LazyLinear(3)),
+        "parameter 'weight' has no shape yet; call the network once",
+    ),
+    ("NaN weight", lambda: model(with_weight(NAN)), "parameter '0.weight' holds values that are not finite"),
+    ("weights without values", lambda: model(nn.Linear(3, 3, device="meta")), "on the device meta"),
+    (
+        "output too narrow",
+        lambda: train(net=nn.Linear(3, 2)),
+        "labels must lie in 0..1 for a network output of width 2",
+    ),
+    ("output that overflows", lambda: train(X * 1e37, net=steep()), "output is not finite at its initial"),
+    (
+        "rows lost",
+        lambda: train(net=nn.Sequential(nn.Linear(3, 3), nn.Flatten(0))),
+        "must map (B, *features) to (B, width)",
+    ),
+    (
+        "a tuple for an output",
+        lambda: train(net=nn.LSTM(3, 3)),
+        "must map (B, *features) to (B, width), got tuple",
+    ),
+    (
+        "odd output for mean and noise",
+        lambda: regress(X[:, :1], likelihoods.HeteroscedasticNormal()),
+        "even width",
+    ),
+    (
+        "the second name of tied weights",
+        lambda: model(
+            tied(), priors.PerParameter(default=priors.Normal(), where={"2.weight": priors.Laplace()})
+        ),
+        "there are 0.weight, 0.bias, 2.bias; of tied weights the first name counts: 2.weight is 0.weight",
+    ),
+    (
+        "a frozen parameter's prior",
+        lambda: model(
+            nn.Sequential(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 3)),
+            priors.PerParameter(default=priors.Normal(), where={"0.*": priors.Laplace()}),
+        ),
+        "'0.*' matches no parameter; there are 1.weight, 1.bias",
+    ),
+    ("N as a fraction", lambda: model(N=0.5), "N must be a whole number of at least 1, got 0.5"),
+    (
+        "a likelihood's class",
+        lambda: model(likelihood=likelihoods.Normal),
+        "likelihood must be a pyrobbb.likelihoods",
+    ),
+    (
+        "a loss for a likelihood",
+        lambda: model(likelihood=nn.CrossEntropyLoss()),
+        "likelihood must be a pyrobbb",
+    ),
+    ("noise without spread", lambda: likelihoods.Normal(scale=0), "scale must be greater than 0, got 0"),
+]
+
+PRIOR_CASES: list[Case] = [
+    (
+        "sigma1 = sigma2",
+        lambda: priors.ScaleMixture(sigma1=1, sigma2=1),
+        "sigma1 must be greater than sigma2",
+    ),
+    (
+        "sigma1 < sigma2",
+        lambda: priors.ScaleMixture(sigma1=0.1, sigma2=1),
+        "sigma1 must be greater than sigma2",
+    ),
+    ("pi above 1", lambda: priors.ScaleMixture(pi=1.1), "pi must lie in [0, 1], got 1.1"),
+    ("pi below 0", lambda: priors.ScaleMixture(pi=-0.1), "pi must lie in [0, 1], got -0.1"),
+    ("pi NaN", lambda: priors.ScaleMixture(pi=NAN), "pi must be a finite number, got nan"),
+    ("negative sigma", lambda: priors.Normal(sigma=-1), "sigma must be greater than 0, got -1"),
+    ("sigma as text", lambda: priors.Normal(sigma="1"), "sigma must be a finite number, got '1'"),
+    (
+        "sigma too small for float32",
+        lambda: model(prior=priors.ScaleMixture(sigma2=1e-30)),
+        "sigma2 must lie between 5.4e-20 and 1.8e+19 for torch.float32, got 1e-30",
+    ),
+    ("no degrees of freedom", lambda: priors.StudentT(df=0), "df must be greater than 0, got 0"),
+    ("a misspelt option", lambda: priors.Normal(sigmma=1), "unexpected keyword argument 'sigmma'"),
+    (
+        "a prior by its name",
+        lambda: model(prior="normal"),
+        "prior must be a pyrobbb.priors.Prior, got 'normal'",
+    ),
+    (
+        "torch's distribution",
+        lambda: model(prior=torch.distributions.Normal(0, 1)),
+        "prior must be a pyrobbb.priors.Prior",
+    ),
+    ("nothing Bayesian", lambda: model(prior=priors.Deterministic()), "nothing is Bayesian"),
+    (
+        "a pattern without a match",
+        lambda: model(prior=priors.PerParameter(default=priors.Normal(), where={"9.*": priors.Laplace()})),
+        "pattern '9.*' matches no parameter; there are 0.weight, 0.bias, 2.weight, 2.bias",
+    ),
+    (
+        "a pattern's prior",
+        lambda: priors.PerParameter(default=priors.Normal(), where={"a": 3}),
+        "'a' must be given a prior, got 3",
+    ),
+    (
+        "patterns in a list",
+        lambda: priors.PerParameter(default=priors.Normal(), where=[3]),
+        "where must map patterns of names to priors",
+    ),
+    ("temperature 0", lambda: kl.Tempered(temperature=0), "temperature must be greater than 0, got 0"),
+    (
+        "warm-up of half an epoch",
+        lambda: kl.WarmUp(epochs=0.5),
+        "epochs must be a whole number of at least 1, got 0.5",
+    ),
+]
+
+GUIDE_CASES: list[Case] = [
+    (
+        "a guide of another model",
+        lambda: train(guide=lambda m: MeanFieldNormal(model(network(hidden=5)))),
+        "sites do not match the model's; the guide has site '0.weight' of shape (5, 3) instead of (4, 3)",
+    ),
+    (
+        "a guide of fewer sites",
+        lambda: train(guide=lambda m: MeanFieldNormal(model(nn.Linear(3, 3)))),
+        "the guide has no site '0.weight'",
+    ),
+    ("a guide without its model", lambda: train(guide=lambda m: MeanFieldNormal), "guide must be a Module"),
+    (
+        "a guide that is a function",
+        lambda: train(guide=lambda m: lambda x, y: None),
+        "guide must be a Module",
+    ),
+    ("nothing for a model", lambda: MeanFieldNormal(None), "model must be callable, got None"),
+    (
+        "rho as text",
+        lambda: MeanFieldNormal(model(), init_rho="x"),
+        "init_rho must be a finite number, got 'x'",
+    ),
+    (
+        "loc by its name",
+        lambda: MeanFieldNormal(model(), init_loc="kaiming"),
+        "init_loc must be callable, got 'kaiming'",
+    ),
+    (
+        "loc of another shape",
+        lambda: train(guide=partial(MeanFieldNormal, init_loc=lambda s: torch.zeros(2))),
+        "site '0.weight' has shape (4, 3), but its initial loc has shape (2,)",
+    ),
+    (
+        "a start from far away",
+        lambda: train(guide=partial(MeanFieldNormal, init_rho=1e30)),
+        "an initial rho that is too large",
+    ),
+    ("low above high", lambda: initial.Uniform(1, 0), "low must not be greater than high"),
+    ("Pyro's scale", lambda: train(guide=partial(AutoNormal, init_scale=-1)), "Expected init_scale > 0"),
+]
+
+TRAINING_CASES: list[Case] = [
+    (
+        "batch larger than N",
+        lambda: train(batch_size=13),
+        "batch_size 13 is larger than the training set, N=12",
+    ),
+    (
+        "batch of text",
+        lambda: train(batch_size="6"),
+        "batch_size must be a whole number of at least 1, got '6'",
+    ),
+    ("half an epoch", lambda: train(epochs=0.5), "epochs must be a whole number of at least 1, got 0.5"),
+    ("epochs true", lambda: train(epochs=True), "epochs must be a whole number of at least 1, got True"),
+    ("no samples", lambda: train(samples=0), "samples must be a whole number of at least 1, got 0"),
+    (
+        "negative rate",
+        lambda: train(optim=partial(torch.optim.Adam, lr=-1)),
+        "optim: Invalid learning rate: -1",
+    ),
+    (
+        "optimiser by its name",
+        lambda: train(optim="adam"),
+        "optim must be a function that makes the torch Optimizer, got 'adam'",
+    ),
+    (
+        "a misspelt rate",
+        lambda: train(optim=partial(torch.optim.Adam, rl=1)),
+        "optim: Adam.__init__() got an unexpected keyword argument 'rl'",
+    ),
+    (
+        "an optimiser that is none",
+        lambda: train(optim=lambda groups: 3),
+        "optim must make a Optimizer, it made 3",
+    ),
+    (
+        "schedule by its name",
+        lambda: train(schedule="cosine"),
+        "schedule must be a function that makes the torch LRScheduler",
+    ),
+    (
+        "a schedule that waits for a measured value",
+        lambda: train(schedule=torch.optim.lr_scheduler.ReduceLROnPlateau),
+        "schedule ReduceLROnPlateau follows a measured value",
+    ),
+    (
+        "a schedule of no epochs",
+        lambda: train(schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=0)),
+        "schedule CosineAnnealingLR fails after epoch 1: ",
+    ),
+    (
+        "a schedule that turns the rate around",
+        lambda: train(schedule=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=-1)),
+        "schedule ExponentialLR makes the learning rate -0.001 after epoch 1; it must be finite and not",
+    ),
+    (
+        "a guide for discrete sites",
+        lambda: train(guide=AutoDiscreteParallel),
+        "guide AutoDiscreteParallel does not fit this model: Expected sample site",
+    ),
+    (
+        "milestones that are no epochs",
+        lambda: train(schedule=partial(torch.optim.lr_scheduler.MultiStepLR, milestones=["a"])),
+        "schedule MultiStepLR: milestones must be whole numbers of epochs, got ['a']",
+    ),
+    (
+        "an optimiser that wants the loss",
+        lambda: train(optim=torch.optim.LBFGS),
+        "optim LBFGS evaluates the loss by itself",
+    ),
+    (
+        "sparse x",
+        lambda: train(x=X.to_sparse()),
+        "x is sparse (torch.sparse_coo); it must be an ordinary tensor",
+    ),
+    ("x without values", lambda: train(x=X.to("meta")), "x has no values (device meta)"),
+    (
+        "a network that writes into its input",
+        lambda: train(net=nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3))),
+        "the network writes into its input",
+    ),
+    (
+        "schedule without its length",
+        lambda: train(schedule=torch.optim.lr_scheduler.CosineAnnealingLR),
+        "schedule: CosineAnnealingLR.__init__() missing",
+    ),
+    ("share by its name", lambda: train(kl="uniform"), "kl must be a KLWeight or nothing, got 'uniform'"),
+    (
+        "an unknown path",
+        lambda: train(fast="yes"),
+        "fast must be one of auto, compiled, eager, off, got 'yes'",
+    ),
+    ("negative seed", lambda: train(seed=-1), "seed must be a whole number of at least 0, got -1"),
+    ("a seed of 70 bits", lambda: train(seed=2**70), "seed must be less than 2^63"),
+    ("a negative factor", lambda: train(rates={"rho": -1}), "rates.rho must be greater than 0, got -1"),
+    (
+        "a factor for nothing",
+        lambda: train(rates={"rhoo": 1}),
+        "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho",
+    ),
+    ("factors in a list", lambda: train(rates=["rho"]), "rates must be a Mapping or nothing, got ['rho']"),
+    ("vectorize as text", lambda: train(vectorize="no"), "vectorize must be a bool, got 'no'"),
+    (
+        "checkpoints in the past",
+        lambda: train(checkpoint_seconds=-1),
+        "checkpoint_seconds must lie in [0, inf], got -1",
+    ),
+    ("a folder's number", lambda: train(folder=3), "folder must be a str or a Path or nothing, got 3"),
+    ("a file for a folder", lambda: train(folder=__file__), "is a file, not a folder"),
+    ("chain -1", lambda: train(chain=-1), "chain must be a whole number of at least 0, got -1"),
+    (
+        "data of another N",
+        lambda: Training(*classifier(classes(5)), DATA, epochs=1),
+        "made for N=5 data, the training set has 12",
+    ),
+    (
+        "a plain network for a model",
+        lambda: Training(network(), nn.Linear(1, 1), DATA, epochs=1),
+        "model must be a BayesianNetwork",
+    ),
+    (
+        "an unknown device",
+        lambda: best_device("gpu"),
+        "device must be auto, cpu, cuda or cuda:NUMBER, got 'gpu'",
+    ),
+    ("a device without values", lambda: best_device("meta"), "device 'meta' cannot be used"),
+    (
+        "CUDA asked for and absent",
+        lambda: best_device("cuda:99"),
+        "device 'cuda:99' was asked for, but torch finds",
+    ),
+    (
+        "plain: another loss",
+        lambda: fit_plain(network(), DATA, epochs=1, loss="mse"),
+        "loss 'mse' does not fit classes",
+    ),
+]
+
+PREDICTION_CASES: list[Case] = [
+    ("NaN", lambda: predict(holed(NAN)), "x holds nan in row 3; every input must be finite"),
+    (
+        "other features",
+        lambda: predict(X[:, :2]),
+        "the network cannot take a row of x, torch.float32 of shape (2,)",
+    ),
+    ("one row without its axis", lambda: predict(X[0]), "the network cannot take a row of x"),
+    ("an array", lambda: predict(X.numpy()), "x must be a Tensor, got array"),
+    ("sparse x", lambda: predict(X.to_sparse()), "x is sparse (torch.sparse_coo)"),
+    ("a list", lambda: predict([[1.0, 2, 3]]), "x must be a Tensor, got [[1.0, 2, 3]]"),
+    ("double precision", lambda: predict(X.double()), "must have the same dtype"),
+    (
+        "y of another length",
+        lambda: predict(X, Y[:5]),
+        "x and y differ in length: the network gave 12 rows, y has 5",
+    ),
+    ("a label too large", lambda: predict(X, Y + 5), "labels must lie in 0..2"),
+    ("labels that are no integers", lambda: predict(X, Y.float()), "needs integer labels"),
+    ("no draws", lambda: predict(draws=0), "draws must be a whole number of at least 1, got 0"),
+    ("half a draw", lambda: predict(draws=0.5), "draws must be a whole number of at least 1, got 0.5"),
+    (
+        "a chain that is not there",
+        lambda: predict(chains=[1]),
+        "chain must be less than 1, the number of chains, got 1",
+    ),
+    ("no chain", lambda: predict(chains=[]), "chains must be a list of at least one chain's number, got []"),
+    (
+        "a chain without its list",
+        lambda: predict(chains=0),
+        "chains must be a list of at least one chain's number, got 0",
+    ),
+    ("no rows", lambda: predict(rows=0), "rows must be a whole number of at least 1, got 0"),
+    ("no memory", lambda: predict(megabytes=0), "megabytes must be greater than 0, got 0"),
+    ("a seed of text", lambda: predict(seed="a"), "seed must be a whole number of at least 0, got 'a'"),
+    ("a quantile above 1", lambda: real_prediction().quantiles([1.5]), "levels must lie in [0, 1], got 1.5"),
+    ("no quantile", lambda: real_prediction().quantiles([]), "levels must name at least one quantile"),
+    (
+        "log p(y) without y",
+        lambda: predict().log_predictive,
+        "give y to predict() to have its log-likelihood",
+    ),
+    ("no chains", lambda: Posterior([]), "a posterior needs at least one chain"),
+    (
+        "a model without its list",
+        lambda: Posterior(classifier(DATA)),
+        "each chain must be a pair (model, guide), got BayesianNetwork",
+    ),
+    (
+        "a guide never fitted",
+        lambda: Posterior([classifier(DATA)]).predict(X),
+        "has no parameters yet; fit it first",
+    ),
+    ("draw -1", lambda: posterior().function(-1), "draw must be a whole number of at least 0, got -1"),
+    ("draws of chain 3", lambda: posterior().draw(1, chain=3), "chain must be less than 1"),
+    (
+        "weights by a wrong name",
+        lambda: export.to_arviz(posterior(), DATA, weights=["a.b"]),
+        "'a.b' fits no weight; the parameters are 0.weight",
+    ),
+    (
+        "a weight out of range",
+        lambda: export.to_arviz(posterior(), DATA, weights=["0.weight[9,9]"]),
+        "'0.weight[9,9]' is no weight; 0.weight has shape (4, 3)",
+    ),
+    (
+        "no observations",
+        lambda: export.to_arviz(posterior(), DATA, observations=0),
+        "observations must be a whole number of at least 1, got 0",
+    ),
+]
+
+TABLES = {
+    "data": DATA_CASES, "model": MODEL_CASES, "prior": PRIOR_CASES, "guide": GUIDE_CASES,
+    "training": TRAINING_CASES, "prediction": PREDICTION_CASES,
+}  # fmt: skip
+CASES = [
+    pytest.param(act, message, id=f"{table}: {name}")
+    for table, cases in TABLES.items()
+    for name, act, message in cases
+]
+ERRORS = (ValueError, TypeError, NonFiniteLossError, NotADirectoryError)
+
+
+@pytest.mark.parametrize(("act", "message"), CASES)
+def test_in_python(act: Callable[[], Any], message: str) -> None:
+    with nothing_changes(), isolated(), pytest.raises(ERRORS) as caught:
+        act()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(CASES) >= 60
+
+
+# The same by YAML and the command line: no data is loaded, and no folder is made, before it is said.
+
+FOLDER = ROOT / "experiments"
+TINY = ["data=blobs", "model.hidden=[4]", "epochs=1", "batch_size=100", "draws=2"]
+AT_ONCE: list[tuple[list[str], str]] = [
+    (["prior.pi=1.5"], "prior: pi must lie in [0, 1], got 1.5"),
+    (["prior.pi=-0.1"], "prior: pi must lie in [0, 1], got -0.1"),
+    (["prior.sigma2=2"], "prior: sigma1 must be greater than sigma2"),
+    (["prior=laplace", "prior.scale=0"], "prior: scale must be greater than 0, got 0"),
+    (["prior._target_=pyrobbb.priors.Horseshoe"], "prior: "),
+    (["likelihood._target_=pyrobbb.likelihoods.Nope"], "likelihood: "),
+    (["kl=tempered", "kl.temperature=-1"], "kl: temperature must be greater than 0, got -1"),
+    (["+optim.lrr=1"], "optim: Adam got an unexpected keyword argument 'lrr'; it takes params, lr"),
+    (["+guide.rho=-3"], "guide: "),
+    (["+model.hiden=[3]"], "model: "),
+    (["data.N=1"], "data: N must be a whole number of at least 3, got 1"),
+    (["+data.noise=-1"], "data: noise"),
+    (["device=tpu"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'tpu'"),
+    (["device=cuda:99"], "device 'cuda:99' was asked for, but torch finds"),
+    (["fast=slow"], "fast must be one of auto, compiled, eager, off, got 'slow'"),
+    (["seed=99999999999999999999"], "seed must be less than 2^63"),
+    (["chains=0"], "chains must be a whole number of at least 1, got 0"),
+    (["draws=0"], "draws must be a whole number of at least 1, got 0"),
+    (["observations=-1"], "observations must be a whole number of at least 1, got -1"),
+    (["export_weights=0"], "export_weights must be a whole number of at least 1, got 0"),
+    (["export_weights=[]"], "export_weights must be a number or a list of names, got []"),
+    (["checkpoint_seconds=-1"], "checkpoint_seconds must lie in [0, inf], got -1"),
+]
+ON_THE_WAY: list[tuple[list[str], str]] = [
+    (["model.hidden=4"], "hidden must be a list of whole numbers, got 4"),
+    (["model.hidden=[0]"], "hidden[0] must be a whole number of at least 1, got 0"),
+    (["model.activation=swish"], "activation must be one of relu, sigmoid, tanh, gelu, got 'swish'"),
+    (["model=convnet", "model.hidden=4"], "convnet needs images of shape (channels, height, width)"),
+    (["likelihood=normal"], "likelihood Normal is for regression, but Blobs is a classification data set"),
+    (["+rates.rhoo=2"], "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho"),
+    (["optim.lr=-1"], "optim: Invalid learning rate: -1"),
+    (["export_weights=[nope]"], "'nope' fits no weight; the parameters are 0.weight"),
+    (["guide=auto_normal", "guide.init_scale=-1"], "Expected init_scale > 0. but got -1"),
+    (
+        ["prior=mixture_weights_point_biases", "+prior.where.nine={_target_:pyrobbb.priors.Normal}"],
+        "the prior's pattern 'nine' matches no parameter",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def composed() -> Iterator[Callable[[list[str]], Any]]:
+    register_resolvers()
+    schema.register()
+    with initialize_config_dir(str(FOLDER), version_base="1.3"):
+        yield lambda overrides: compose("run", [*TINY, *overrides])
+
+
+@pytest.mark.parametrize(("overrides", "message"), AT_ONCE, ids=[" ".join(o) for o, _ in AT_ONCE])
+def test_in_yaml_before_any_data_is_loaded(composed: Any, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(composed(overrides))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("overrides", "message"), ON_THE_WAY, ids=[" ".join(o) for o, _ in ON_THE_WAY])
+def test_in_yaml_before_training(composed: Any, overrides: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run.execute(composed([*overrides, f"folder={tmp_path}/run"]), quiet=True)
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+def test_a_run_needs_the_name_of_a_folder(composed: Any) -> None:
+    with pytest.raises(ConfigError, match="folder: must name a folder, got nothing"):
+        claim(composed(["folder="]))

@@ -1,0 +1,807 @@
+"""Training: exact resumption, errors that name the place, isolation from the process and from each other."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from torch import Tensor, nn
+
+from engine_fakes import Interrupts, classes, classifier, network, normal, nothing_changes, values
+from models.mlp import perceptron
+from pyrobbb import kl_weights as kl
+from pyrobbb import likelihoods, priors
+from pyrobbb._support import checkpoint
+from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.device import best_device
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
+from pyrobbb.training import history
+from pyrobbb.training.history import Epoch
+from pyrobbb.training.progress import Silent
+from pyrobbb.training.trainer import NonFiniteLossError, Training, fit
+
+EPOCHS, N, B = 3, 20, 6  # 4 steps an epoch, the last of 2 rows
+
+
+def training(guide: Callable[..., nn.Module] = MeanFieldNormal, **options: Any) -> Training:
+    """A training with all that must survive a resumption; always the same one."""
+    data = classes(N, validation=8)
+    prior = priors.PerParameter(default=priors.ScaleMixture(), where={"2.bias": priors.Deterministic()})
+    model = BayesianNetwork(network(), prior, likelihoods.Categorical(), N)  # draws random numbers
+    defaults: dict[str, Any] = {
+        "epochs": EPOCHS, "batch_size": B, "samples": 2, "seed": 7, "device": "cpu",
+        "optim": partial(torch.optim.Adam, lr=0.01),
+        "schedule": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=EPOCHS),
+        "kl": kl.WarmUp(epochs=2, then=kl.Geometric()),
+    }  # fmt: skip
+    return Training(model, guide(model), data, **defaults | options)
+
+
+Uninterrupted = tuple[dict[str, Tensor], list[Epoch]]
+
+
+def parameters(run: Training) -> dict[str, Tensor]:
+    return {
+        f"{part}.{name}": parameter.detach().clone()
+        for part, module in (("guide", run.guide), ("model", run.model))
+        for name, parameter in module.named_parameters()
+    }
+
+
+def assert_identical(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert torch.equal(ours[name], theirs[name]), name
+
+
+def timeless(rows: list[Epoch]) -> list[Epoch]:
+    return [replace(row, seconds=0.0) for row in rows]
+
+
+def test_training_lowers_the_free_energy_and_learns_all_parameters() -> None:
+    run = training(epochs=15, kl=kl.Uniform(), schedule=None, samples=1)
+    before = parameters(run)
+    rows = run.run().rows
+    after = parameters(run)
+    assert set(after) == {"guide.loc", "guide.rho", "model.network.2.bias"}
+    assert all(not torch.equal(after[name], before[name]) for name in after)
+    assert [row.epoch for row in rows] == list(range(1, 16))
+    assert rows[-1].free_energy < 0.9 * rows[0].free_energy
+    for row in rows:
+        assert row.free_energy == pytest.approx(row.kl + row.nll)
+        assert 0 <= row.validation_error <= 100
+        assert row.validation_error == pytest.approx(12.5 * round(row.validation_error / 12.5))  # of 8 data
+        assert row.validation_nll > 0
+        assert row.seconds > 0
+    assert run.history.train_seconds == pytest.approx(sum(row.seconds for row in rows))
+
+
+def test_a_single_batch_can_be_overfitted() -> None:
+    """Far below ln(e + 9) - 1 = 1.46, the floor of a softmax that is taken twice."""
+    data = classes(10, outputs=10)
+    model, guide = classifier(data, init_rho=-8.0)
+    rows = Training(
+        model, guide, data, epochs=150, batch_size=10, device="cpu",
+        optim=partial(torch.optim.Adam, lr=0.1), kl=kl.Tempered(temperature=1e-3),
+    ).run().rows  # fmt: skip
+    assert rows[-1].nll < 0.1
+
+
+def test_the_history_names_each_epochs_own_learning_rate() -> None:
+    rates = [row.lr for row in training().run().rows]
+    assert rates == pytest.approx([0.01, 0.0075, 0.0025])
+
+
+def test_kl_shares_reach_the_steps() -> None:
+    """With a KL share of zero on all steps, rho is free to grow; with the whole KL, it must."""
+
+    class Seen(kl.KLWeight):
+        def __init__(self) -> None:
+            self.asked: list[tuple[int, int, int, float]] = []
+
+        def share(self, i: int, M: int, epoch: int, data: float) -> float:
+            self.asked.append((i, M, epoch, data))
+            return data
+
+    seen = Seen()
+    training(kl=seen, epochs=2).run()
+    sizes = [0.3, 0.3, 0.3, 0.1]
+    assert seen.asked == [(i + 1, 4, epoch, pytest.approx(sizes[i])) for epoch in (1, 2) for i in range(4)]
+
+
+def test_every_row_is_seen_once_an_epoch_in_another_order() -> None:
+    run = training(epochs=2)
+    batches: list[Tensor] = []
+    inner = run.step
+
+    def spy(x: Tensor, y: Tensor, share: float, data: float) -> Any:
+        batches.append(x)
+        return inner(x, y, share, data)
+
+    run.step = spy
+    run.run()
+    assert [len(x) for x in batches] == [6, 6, 6, 2] * 2
+    first, second = torch.cat(batches[:4]), torch.cat(batches[4:])
+    assert not torch.equal(first, second)
+    for seen in (first, second):
+        assert torch.equal(seen[seen[:, 0].argsort()], run.train.x[run.train.x[:, 0].argsort()])
+
+
+# Resumption
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> Uninterrupted:
+    return finished()
+
+
+def finished(**options: Any) -> Uninterrupted:
+    run = training(**options)
+    rows = run.run().rows
+    return parameters(run), timeless(rows)
+
+
+def resumed(at: int, folder: Path, **options: Any) -> Training:
+    """A training that was interrupted in step `at`, and a fresh one that took its checkpoint up."""
+    stopped = training(folder=folder, progress=Interrupts(at), **options)
+    with nothing_changes(), pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    assert stopped.epoch * 4 + stopped.batch == at
+    run = training(folder=folder, **options)
+    run.restore(folder / "chain-0.pt")
+    return run
+
+
+@pytest.mark.parametrize("at", [1, 3, 4, 5, 10, 12])
+def test_an_interrupted_training_ends_as_if_it_had_not_been(
+    tmp_path: Path, uninterrupted: Uninterrupted, at: int
+) -> None:
+    run = resumed(at, tmp_path)
+    rows = run.run().rows
+    assert_identical(parameters(run), uninterrupted[0])
+    assert timeless(rows) == uninterrupted[1]
+    assert timeless(history.read(tmp_path / "history.csv")) == uninterrupted[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fast": "off"},
+        {"fast": "off", "vectorize": True},
+        {"guide": AutoNormal},
+        {"guide": AutoMultivariateNormal, "rates": {"scale": 2.0}},
+        {"optim": partial(torch.optim.SGD, lr=1e-4, momentum=0.9), "schedule": None},
+    ],
+)
+def test_every_way_of_training_resumes(tmp_path: Path, options: dict[str, Any]) -> None:
+    run = resumed(6, tmp_path, **options)
+    rows = run.run().rows
+    expected = finished(**options)
+    assert_identical(parameters(run), expected[0])
+    assert timeless(rows) == expected[1]
+
+
+def test_interrupted_again_and_again(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+    path = tmp_path / "chain-0.pt"
+    for step in range(0, 12, 2):
+        run = training(folder=tmp_path, progress=Interrupts(2))
+        if step:
+            run.restore(path)
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+    run = training(folder=tmp_path)
+    run.restore(path)
+    run.run()
+    assert_identical(parameters(run), uninterrupted[0])
+
+
+def test_the_same_training_can_go_on(uninterrupted: Uninterrupted) -> None:
+    run = training(progress=Interrupts(6))
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    torch.randn(3)  # what happens in between does not matter
+    run.run()
+    assert_identical(parameters(run), uninterrupted[0])
+
+
+def test_the_state_can_be_taken_between_two_runs(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+    stopped = training(progress=Interrupts(6))
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    torch.randn(3)
+    checkpoint.save(tmp_path / "mine.pt", stopped.state())
+    run = training()
+    run.restore(tmp_path / "mine.pt")
+    run.run()
+    assert_identical(parameters(run), uninterrupted[0])
+
+
+def test_sigterm_leaves_a_checkpoint_too(tmp_path: Path) -> None:
+    run = training(folder=tmp_path, progress=Interrupts(2, signal.SIGTERM))
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert checkpoint.load(tmp_path / "chain-0.pt")["batch"] == 2
+
+
+def test_a_second_signal_leaves_a_consistent_checkpoint(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+    """It stops at once, within a step: what is kept must still be a state between two steps."""
+    run = training(folder=tmp_path)
+    inner, count = run.step, 0
+
+    def impatient(*args: Any) -> Any:
+        nonlocal count
+        terms = inner(*args)
+        count += 1
+        if count == 6:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+        return terms
+
+    run.step = impatient
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    again = training()
+    if (tmp_path / "chain-0.pt").exists():
+        again.restore(tmp_path / "chain-0.pt")
+    again.run()
+    assert_identical(parameters(again), uninterrupted[0])
+
+
+def test_a_finished_training_has_nothing_left_to_do(tmp_path: Path) -> None:
+    run = training(folder=tmp_path)
+    run.run()
+    again = training(folder=tmp_path)
+    again.restore(tmp_path / "chain-0.pt")
+    before = parameters(again)
+    assert timeless(again.run().rows) == timeless(run.history.rows)
+    assert_identical(parameters(again), before)
+    assert_identical(parameters(again), parameters(run))
+
+
+def test_neither_folder_nor_validation_nor_progress_change_the_result(
+    tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
+    for options in ({"folder": tmp_path}, {"validation_draws": 0}, {"checkpoint_seconds": 0.0}, {"chain": 3}):
+        run = training(**options)
+        run.run()
+        assert_identical(parameters(run), uninterrupted[0])
+
+
+def test_more_epochs_can_be_added(tmp_path: Path) -> None:
+    training(folder=tmp_path, schedule=None).run()
+    longer = training(folder=tmp_path, schedule=None, epochs=EPOCHS + 2)
+    longer.restore(tmp_path / "chain-0.pt")
+    whole = training(schedule=None, epochs=EPOCHS + 2)
+    whole.run()
+    longer.run()
+    assert_identical(parameters(longer), parameters(whole))
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "absent"])
+def test_the_checkpoint_before_ends_in_the_same_parameters(
+    tmp_path: Path, uninterrupted: Uninterrupted, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped = training(folder=tmp_path, checkpoint_seconds=0.0, progress=Interrupts(10))
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    path = tmp_path / "chain-0.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    if damage == "absent":
+        path.unlink()
+    else:
+        path.write_bytes(content[:5000] if damage == "cut" else content)
+    run = training(folder=tmp_path)
+    assert run.resume()
+    assert (run.epoch, run.batch) == (2, 1)
+    assert ("taking the one before it" in caplog.text) == (damage != "absent")
+    rows = run.run().rows
+    assert_identical(parameters(run), uninterrupted[0])
+    assert timeless(history.read(tmp_path / "history.csv")) == timeless(rows) == uninterrupted[1]
+
+
+def test_a_run_killed_within_an_epoch_goes_on_within_it(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+    """Checkpoints are as old as `checkpoint_seconds` at most, however long an epoch takes."""
+
+    class Dies(Silent):
+        left = 6
+
+        def step(self) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise MemoryError
+
+    with pytest.raises(MemoryError):
+        training(folder=tmp_path, checkpoint_seconds=0.0, progress=Dies()).run()
+    run = training(folder=tmp_path)
+    assert run.resume()
+    assert run.epoch * run.M + run.batch == 5
+    run.run()
+    assert_identical(parameters(run), uninterrupted[0])
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    assert not training().resume()
+    assert not training(folder=tmp_path / "absent").resume()
+
+
+def test_the_progress_is_told_where_it_goes_on_and_that_it_ends(tmp_path: Path) -> None:
+    class Told(Silent):
+        def __init__(self) -> None:
+            self.events: list[Any] = []
+
+        def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+            self.events.append((epoch, epochs, steps, done))
+            raise RuntimeError("no terminal")
+
+        def stop(self) -> None:
+            self.events.append("stop")
+
+    run = resumed(6, tmp_path)
+    run.progress = told = Told()
+    with nothing_changes(), pytest.raises(RuntimeError, match="no terminal"):
+        run.run()
+    assert told.events == [(1, 3, 4, 2), "stop"]
+
+
+def test_two_trainings_in_one_folder(tmp_path: Path) -> None:
+    class Second(Silent):
+        def step(self) -> None:
+            with pytest.raises(BlockingIOError, match=f"another run is working in {tmp_path}"):
+                second.run()
+
+    second = training(folder=tmp_path, epochs=1)
+    training(folder=tmp_path, epochs=1, progress=Second()).run()
+    second.run()
+
+
+# Checkpoints that do not fit
+
+
+def saved(tmp_path: Path) -> Path:
+    training(folder=tmp_path, epochs=1).run()
+    return tmp_path / "chain-0.pt"
+
+
+def test_a_checkpoint_of_another_guide(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    with pytest.raises(CheckpointError, match=r"chain-0\.pt is a checkpoint of another guide: no locs"):
+        training(AutoNormal).restore(path)
+
+
+def other(net: nn.Module) -> Training:
+    model = BayesianNetwork(net, priors.ScaleMixture(), likelihoods.Categorical(), N)
+    return Training(
+        model, MeanFieldNormal(model), classes(N), epochs=1, batch_size=B, device="cpu", samples=2
+    )
+
+
+def test_a_checkpoint_of_another_architecture(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="checkpoint of another"):
+        other(network(hidden=5)).restore(saved(tmp_path))
+
+
+def test_a_checkpoint_of_another_architecture_with_as_many_weights(tmp_path: Path) -> None:
+    def layers(*widths: int) -> nn.Sequential:
+        return nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in pairwise(widths)))
+
+    one, two = other(layers(3, 2, 6, 3)), other(layers(3, 6, 2, 3))  # 36 weights each
+    one.folder = tmp_path
+    one.run()
+    with pytest.raises(CheckpointError, match="checkpoint of another"):
+        two.restore(tmp_path / "chain-0.pt")
+
+
+def test_a_checkpoint_with_other_deterministic_parameters(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    model = BayesianNetwork(network(), priors.ScaleMixture(), likelihoods.Categorical(), N)
+    run = Training(model, MeanFieldNormal(model), classes(N), epochs=1, batch_size=B, device="cpu")
+    before = parameters(run)
+    with pytest.raises(CheckpointError, match="checkpoint of another"):
+        run.restore(path)
+    assert_identical(parameters(run), before)  # refused as a whole
+
+
+@pytest.mark.parametrize("content", [{}, {"guide": {}}, {"guide": 3, "model": 4}])
+def test_a_checkpoint_of_something_else(tmp_path: Path, content: dict[str, Any]) -> None:
+    checkpoint.save(tmp_path / "other.pt", content)
+    with pytest.raises(CheckpointError, match=r"other\.pt"):
+        training().restore(tmp_path / "other.pt")
+
+
+def test_a_checkpoint_made_with_other_batches(tmp_path: Path) -> None:
+    run = training(folder=tmp_path, progress=Interrupts(3))
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    with pytest.raises(CheckpointError, match="batch_size"):
+        training(batch_size=10).restore(tmp_path / "chain-0.pt")
+
+
+def test_a_checkpoint_made_with_another_optimiser(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="made with optimizer Adam, this is SGD"):
+        training(optim=partial(torch.optim.SGD, lr=1e-4)).restore(saved(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "key", ["made_with", "guide", "optimizer", "noise", "order", "sums", "history", "schedule"]
+)
+def test_a_checkpoint_with_a_part_of_another_kind(tmp_path: Path, key: str) -> None:
+    content = checkpoint.load(saved(tmp_path))
+    checkpoint.save(tmp_path / "odd.pt", content | {key: "text"})
+    with pytest.raises(CheckpointError, match=r"odd\.pt (does not hold what a training needs|holds no)"):
+        training().restore(tmp_path / "odd.pt")
+
+
+# Non-finite losses
+
+
+def deep(make_share: Callable[[], kl.KLWeight], optim: Any, **options: Any) -> Training:
+    """Two hidden layers under the paper's narrowest spike; shares 2^(M-i) and plain SGD lead to infinity."""
+    data = classes(64, features=20, outputs=10)
+    data = Dataset("positive", Split(2 * data.train.x.abs(), data.train.y), data.spec)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = perceptron(20, (30, 30), 10)
+    prior = priors.ScaleMixture(pi=0.75, sigma2=float(np.exp(-8)))
+    model = BayesianNetwork(net, prior, likelihoods.Categorical(), 64)
+    guide = MeanFieldNormal(model)
+    return Training(
+        model, guide, data, epochs=2, batch_size=4, device="cpu", kl=make_share(),
+        optim=partial(optim, lr=0.1), **options,
+    )  # fmt: skip
+
+
+def test_a_non_finite_loss_names_its_place_and_causes(tmp_path: Path) -> None:
+    run = deep(kl.Geometric, torch.optim.SGD, folder=tmp_path)
+    with nothing_changes(), pytest.raises(NonFiniteLossError) as caught:
+        run.run()
+    message = str(caught.value)
+    assert re.search(r"not finite in epoch 1, step \d+ of 16: KL (inf|nan), NLL \S+", message)
+    for hint in ("learning rate", "sigma2", "2^(M-i)", "Adam", "rho"):
+        assert hint in message
+    assert "checkpoint" not in message  # there is none yet
+    assert not (tmp_path / "chain-0.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("share", "optim"), [(kl.Geometric, torch.optim.Adam), (kl.Uniform, torch.optim.SGD)]
+)
+def test_other_optimisers_and_shares_survive_the_same(share: Callable[[], kl.KLWeight], optim: Any) -> None:
+    assert all(np.isfinite(row.free_energy) for row in deep(share, optim).run().rows)
+
+
+def test_the_last_good_checkpoint_is_kept(tmp_path: Path) -> None:
+    blow_up = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda epoch: 1.0 if epoch < 2 else 1e38)
+    run = training(
+        schedule=blow_up, folder=tmp_path, checkpoint_seconds=0.0, optim=partial(torch.optim.SGD, lr=1e-4)
+    )
+    with pytest.raises(
+        NonFiniteLossError, match=r"epoch 3, step \d of 4.*the last good checkpoint is .*chain-0\.pt"
+    ):
+        run.run()
+    kept = checkpoint.load(tmp_path / "chain-0.pt")
+    assert kept["epoch"] == 2
+    assert all(value.isfinite().all() for value in kept["guide"].values())
+    assert len(history.read(tmp_path / "history.csv")) == 2
+    assert run.history.rows[-1].epoch == 2
+
+
+def test_a_start_without_a_finite_loss(tmp_path: Path) -> None:
+    model, guide = classifier(classes(N), init_rho=1e30)
+    with pytest.raises(NonFiniteLossError, match=r"epoch 1, step 1 of 1: KL nan"):
+        Training(model, guide, classes(N), epochs=1, batch_size=N, device="cpu", folder=tmp_path).run()
+    assert not (tmp_path / "chain-0.pt").exists()
+
+
+# Isolation
+
+
+def test_two_trainings_do_not_touch_each_other(uninterrupted: Uninterrupted) -> None:
+    def finish(run: Training) -> dict[str, Tensor]:
+        run.run()
+        return parameters(run)
+
+    second = finish(training(seed=8, guide=AutoNormal))
+    assert_identical(finish(training()), uninterrupted[0])
+
+    class Nests(Silent):
+        """Runs the second training within a step of the first."""
+
+        steps = 0
+
+        def step(self) -> None:
+            self.steps += 1
+            if self.steps == 5:
+                assert_identical(finish(nested), second)
+
+    nested, nests = training(seed=8, guide=AutoNormal), Nests()
+    assert_identical(finish(training(progress=nests)), uninterrupted[0])
+    assert nests.steps == 12
+
+    one, two = training(progress=Interrupts(3)), training(seed=8, guide=AutoNormal, progress=Interrupts(6))
+    for run in (one, two):
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+    assert_identical(finish(one), uninterrupted[0])
+    assert_identical(finish(two), second)
+
+
+def test_the_seed_decides_everything(uninterrupted: Uninterrupted) -> None:
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    random.seed(99)
+    same, different = training(), training(seed=8)
+    same.run()
+    different.run()
+    assert_identical(parameters(same), uninterrupted[0])
+    assert not torch.equal(parameters(different)["guide.loc"], uninterrupted[0]["guide.loc"])
+
+
+def test_the_process_is_left_as_it_was() -> None:
+    data, likelihood = values(), likelihoods.Normal(learn_scale=True)
+    pyro.get_param_store().clear()
+    try:
+        pyro.param("mine", torch.tensor(3.0))
+        pyro.param("loc", torch.zeros(2))  # the name of the guide's own
+        for validate in (True, False):
+            model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihood, 12)
+            with pyro.validation_enabled(validate), nothing_changes():
+                posterior = fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=5, device="cpu")
+                posterior.predict(data.train.x, data.train.y, draws=2)
+                posterior.predict(data.train.x, mean_weights=True)
+                posterior.draw(2)
+                posterior.mean_weights()
+    finally:
+        pyro.get_param_store().clear()
+
+
+def test_the_process_is_left_as_it_was_after_errors() -> None:
+    class Breaks(Silent):
+        def step(self) -> None:
+            raise RuntimeError("broken progress")
+
+    data = classes(N)
+    wrong = Dataset("wrong", Split(data.train.x[:, :2], data.train.y), data.spec)
+    broken, (model, guide) = training(progress=Breaks()), classifier(data)
+    with nothing_changes():
+        with pytest.raises(RuntimeError, match="broken progress"):
+            broken.run()
+        with pytest.raises(ValueError, match="shapes"):
+            fit(model, guide, wrong, epochs=1, batch_size=5, device="cpu")
+        posterior = fit(model, guide, data, epochs=1, batch_size=5, device="cpu")
+        with pytest.raises(ValueError, match="shapes"):
+            posterior.predict(wrong.train.x, draws=2)
+        with pytest.raises(ValueError, match="draws"):
+            posterior.draw(0)
+
+
+# Files
+
+
+def test_history_csv_grows_while_it_runs(tmp_path: Path) -> None:
+    class Reads(Silent):
+        def __init__(self) -> None:
+            self.seen: list[list[Epoch]] = []
+
+        def epoch(self, row: Epoch) -> None:
+            self.seen.append(history.read(tmp_path / "history.csv"))
+
+    progress = Reads()
+    rows = training(folder=tmp_path, progress=progress).run().rows
+    assert progress.seen == [rows[:1], rows[:2], rows[:3]]
+
+
+def test_chains_share_a_history(tmp_path: Path) -> None:
+    first = training(folder=tmp_path, epochs=1).run().rows
+    second = training(folder=tmp_path, epochs=2, chain=1, seed=8).run().rows
+    assert history.read(tmp_path / "history.csv") == first + second
+    assert (tmp_path / "chain-0.pt").exists()
+    assert (tmp_path / "chain-1.pt").exists()
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    training(folder=tmp_path / "runs" / "first", epochs=1).run()
+    assert (tmp_path / "runs" / "first" / "chain-0.pt").exists()
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": N + 1}, "batch_size 21 is larger than the training set, N=20"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"validation_draws": -1}, "validation_draws must be a whole number of at least 0, got -1"),
+        ({"checkpoint_seconds": float("nan")}, "checkpoint_seconds must be a finite number"),
+        ({"rates": {"rhoo": 2.0}}, "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho"),
+    ],
+)
+def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        training(**options)
+
+
+def test_a_model_made_for_other_data() -> None:
+    model, guide = classifier(classes(5))
+    with pytest.raises(ValueError, match="the model was made for N=5 data, the training set has 12"):
+        Training(model, guide, classes(12), epochs=1, batch_size=5)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_asked_for_and_absent() -> None:
+    with pytest.raises(
+        ValueError, match="device 'cuda' was asked for, but torch finds no CUDA device; use device=cpu"
+    ):
+        best_device("cuda")
+    assert best_device("auto") == best_device(None) == torch.device("cpu")
+
+
+def test_an_unknown_device() -> None:
+    with pytest.raises(ValueError, match="device"):
+        best_device("gpu")
+
+
+def test_a_learning_rate_of_its_own_for_rho() -> None:
+    slow, fast = (training(rates=rates, epochs=1, schedule=None) for rates in ({}, {"rho": 10.0}))
+    before = parameters(slow)
+    slow.run()
+    fast.run()
+    moved = [(parameters(run)["guide.rho"] - before["guide.rho"]).abs().mean() for run in (slow, fast)]
+    assert 5 < float(moved[1] / moved[0]) < 20
+    assert [group["lr"] for group in fast.optimizer.param_groups] == [0.01, 0.1]
+
+
+def test_regression_reports_the_root_mean_squared_error() -> None:
+    data = values(40, outputs=1)
+    data = replace(data, validation=Split(normal(5, 3, seed=9), normal(5, 1, seed=10)))
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(scale=0.3), 40)
+    guide = MeanFieldNormal(model)
+    run = Training(model, guide, data, epochs=1, batch_size=10, device="cpu", validation_draws=0)
+    row = run.run().rows[0]
+    loc, _ = guide.loc_and_scale()
+    assert data.validation is not None
+    residual = data.validation.x @ loc["weight"].T + loc["bias"] - data.validation.y
+    assert row.validation_error == pytest.approx(float(residual.square().mean().sqrt()), rel=1e-5)
+    log_density = torch.distributions.Normal(0.0, 0.3).log_prob(residual)
+    assert row.validation_nll == pytest.approx(-float(log_density.mean()), rel=1e-5)
+
+
+def test_without_a_validation_set_its_columns_are_nan() -> None:
+    data = values()
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(), 12)
+    row = Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=5, device="cpu").run().rows[0]
+    assert np.isnan(row.validation_error)
+    assert np.isnan(row.validation_nll)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "message"),
+    [
+        (likelihoods.Categorical(), torch.tensor([0, 3]), "labels must lie in 0..2 for a network output"),
+        (likelihoods.Categorical(), torch.tensor([-1, 0]), "got -1..0"),
+        (likelihoods.Bernoulli(), torch.tensor([[0.0, 1, 2], [0, 0, 1]]), "needs targets that are 0 or 1"),
+        (
+            likelihoods.Normal(),
+            torch.tensor([[0.0, 1, float("nan")], [0, 0, 1]]),
+            "1 values that are not finite",
+        ),
+    ],
+)
+def test_targets_without_a_likelihood(likelihood: likelihoods.Likelihood, y: Tensor, message: str) -> None:
+    model = BayesianNetwork(network(), priors.Normal(), likelihood, 2)
+    task: Any = likelihood.task
+    data = Dataset("wrong", Split(normal(2, 3), y), Spec(2, (3,), 3, task))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=2, device="cpu")
+
+
+def test_fit_goes_on_from_the_folder_and_refuses_other_data(tmp_path: Path) -> None:
+    def fitted(epochs: int, shift: float = 0.0) -> Any:
+        data = classes(40)
+        moved = replace(data, train=Split(data.train.x + shift, data.train.y))
+        model, guide = classifier(data)
+        fit(model, guide, moved, epochs=epochs, batch_size=10, folder=tmp_path, seed=3)
+        return guide.loc.detach()
+
+    fitted(2)
+    assert [row.epoch for row in history.read(tmp_path / "history.csv")] == [1, 2]
+    long = fitted(4)
+    assert [row.epoch for row in history.read(tmp_path / "history.csv")] == [1, 2, 3, 4]
+    assert torch.equal(fitted(4), long)  # nothing is trained again
+    with pytest.raises(CheckpointError, match="was made with other training data of the same shape"):
+        fitted(6, shift=0.5)
+
+
+# What only the end would show
+
+
+def test_a_last_step_to_infinity_is_no_success(tmp_path: Path) -> None:
+    data = values()
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(), 12)
+    far = partial(torch.optim.SGD, lr=1e38)
+    training = Training(
+        model, MeanFieldNormal(model), data, epochs=1, batch_size=12, optim=far, device="cpu", folder=tmp_path
+    )
+    with pytest.raises(NonFiniteLossError, match="not finite after the last step, in epoch 1"):
+        training.run()
+    assert not (tmp_path / "chain-0.pt").exists()
+
+
+class Sequences(nn.Module):
+    """An LSTM that takes the batch for time, as torch's default has it."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 2, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.lstm(x.reshape(len(x), 1, 3))[0]
+        return out[:, -1]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_network_that_mixes_rows_is_refused(batch_first: bool) -> None:
+    with isolated(0):
+        model = BayesianNetwork(Sequences(batch_first), priors.Normal(), likelihoods.Normal(), 12)
+
+    def make() -> Training:
+        return Training(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
+
+    if batch_first:
+        make()
+    else:
+        with pytest.raises(ValueError, match=r"depends on the other rows of the batch, .*batch_first=True"):
+            make()
+
+
+def test_batch_normalisation_that_was_put_back_into_training_mode() -> None:
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 12)
+    model.train()
+    with pytest.raises(ValueError, match=r"layer '1' \(BatchNorm1d\) mixes the rows"):
+        Training(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
+
+
+def test_one_class_and_no_test_rows_are_seen_before_training() -> None:
+    data = classes(outputs=1)
+    model = BayesianNetwork(network(width=1), priors.Normal(), likelihoods.Categorical(), 12)
+    with pytest.raises(ValueError, match="Categorical needs at least 2 classes"):
+        Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
+    model, guide = classifier(data := classes())
+    empty = replace(data, test=Split(data.train.x[:0], data.train.y[:0]))
+    with pytest.raises(ValueError, match=r"test x is empty: its shape is \(0, 3\)"):
+        Training(model, guide, empty, epochs=1, batch_size=6, device="cpu")
+
+
+def test_the_validation_error_of_token_inputs_is_no_whole_number() -> None:
+    tokens = torch.randint(4, (12, 3), generator=torch.Generator().manual_seed(0))
+    part = Split(tokens, normal(12, 1))
+    data = Dataset("tokens", part, Spec(12, (3,), 1, "regression"), validation=part)
+    net = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 1))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 12)
+    guide = MeanFieldNormal(model)
+    training = Training(model, guide, data, epochs=1, batch_size=12, validation_draws=0, device="cpu")
+    found = training.run().rows[0].validation_error
+    prediction: Any = Posterior([(model, guide)]).predict(tokens, mean_weights=True)
+    assert found == pytest.approx(float((prediction.mean - part.y).square().mean().sqrt()), rel=1e-6)
