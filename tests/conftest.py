@@ -1,0 +1,22 @@
+"""Seeds of every test start PYROBBB_TEST_SEED_SHIFT further on (tests/support/seeds.py)."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import pytest
+
+import seeds
+
+seeds.shift()  # before the test modules, which draw some of their data when they are imported
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "fixed_seeds: numbers that belong to one seed, which no shift moves")
+    config.addinivalue_line("markers", "slow: takes tens of seconds")
+
+
+@pytest.fixture(autouse=True)
+def _seeds(request: pytest.FixtureRequest) -> Iterator[None]:
+    fixed = request.node.get_closest_marker("fixed_seeds")
+    with seeds.unshifted() if fixed else nullcontext():
+        yield
