@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+import seeds
 from pyrobbb._support.process_group import ProcessGroup, joined
 from pyrobbb.kl_weights import KLWeight
 
@@ -27,7 +28,7 @@ def on_processes(size: int, work: Work, folder: Path) -> list[Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     processes = [
-        context.Process(target=_run, args=(rank, size, port, work, folder), daemon=True)
+        context.Process(target=_run, args=(rank, size, port, seeds.SHIFT, work, folder), daemon=True)
         for rank in range(size)
     ]
     for process in processes:
@@ -41,8 +42,10 @@ def on_processes(size: int, work: Work, folder: Path) -> list[Any]:
     return returned
 
 
-def _run(rank: int, size: int, port: int, work: Work, folder: Path) -> None:
+def _run(rank: int, size: int, port: int, shift: int, work: Work, folder: Path) -> None:
     torch.set_num_threads(1)
+    seeds.SHIFT = shift
+    seeds.shift()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     returned: Any
