@@ -6,11 +6,13 @@ run with one or two weight samples, looped or vectorised, in turn.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import autoguide
@@ -29,6 +31,7 @@ from pyrobbb.initializers import network as from_network
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
+from pyrobbb.testing import GuideContract, LikelihoodContract, PriorContract
 from pyrobbb.training.trainer import Training
 
 PRIORS: dict[str, priors.Prior] = {
@@ -124,6 +127,68 @@ def test_it_trains_draws_and_predicts(
     else:
         assert isinstance(prediction, ValuePrediction)
         assert prediction.mean.shape == prediction.variance.shape == (12, K)
+
+
+class TestEveryPrior(PriorContract):
+    @pytest.fixture(autouse=True, params=PRIORS)
+    def _member(self, request: pytest.FixtureRequest) -> None:
+        self.member = PRIORS[request.param]
+
+    def make(self) -> priors.Prior:
+        return self.member
+
+
+class TestEveryGuide(GuideContract):
+    @pytest.fixture(autouse=True, params=GUIDES)
+    def _member(self, request: pytest.FixtureRequest) -> None:
+        self.make = GUIDES[request.param]  # type: ignore[method-assign]
+        self.point = request.param == "auto_delta"
+
+
+class TestEveryLikelihood(LikelihoodContract):
+    @pytest.fixture(autouse=True, params=LIKELIHOODS)
+    def _member(self, request: pytest.FixtureRequest) -> None:
+        self.member = LIKELIHOODS[request.param]
+
+    def make(self) -> likelihoods.Likelihood:
+        return copy.deepcopy(self.member)
+
+
+class FlatPrior(priors.Prior):
+    """Forgets that a parameter is one event."""
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> dist.Normal:
+        return dist.Normal(torch.zeros_like(parameter), 1.0)
+
+
+class StillGuide(MeanFieldNormal):
+    """Gives no weights without data."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> Any:  # type: ignore[override]
+        return super().forward(x, y)
+
+
+class LooseLikelihood(likelihoods.Normal):
+    """Leaves each output an event of its own."""
+
+    def forward(self, output: torch.Tensor) -> Any:
+        return dist.Normal(output, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("contract", "make", "broken"),
+    [
+        (PriorContract, FlatPrior, "test_a_law_is_one_event_of_the_parameter_s_shape"),
+        (GuideContract, StillGuide, "test_it_samples_every_weight_with_and_without_data"),
+        (LikelihoodContract, LooseLikelihood, "test_a_row_has_one_log_likelihood_and_draws_stay_in_front"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_contract_names_the_promise_that_is_broken(contract: Any, make: Any, broken: str) -> None:
+    given = contract()
+    given.make = make
+    with pytest.raises((AssertionError, TypeError)):
+        getattr(given, broken)()
 
 
 IMAGES = Split(torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3)

@@ -238,10 +238,9 @@ def test_domains(make: Callable[[], Any], message: str) -> None:
 def conjugate(D: int = 3, N: int = 20, sigma_y: float = 0.5, sigma_w: float = 0.8) -> dict[str, Any]:
     """Y = X w + noise under w ~ N(0, sigma_w^2): the exact posterior, its best mean field, log evidence."""
     mixing = torch.eye(D, dtype=torch.float64) + 0.4  # correlated inputs: the posterior is not diagonal
-    x = normal(N, D, seed=3, dtype=torch.float64) @ mixing
-    y = x @ torch.tensor([1.0, -0.5, 0.3], dtype=torch.float64) + sigma_y * normal(
-        N, seed=4, dtype=torch.float64
-    )
+    rows = torch.arange(1, N + 1, dtype=torch.float64)
+    x = torch.sin(torch.outer(rows, torch.arange(1, D + 1))) @ mixing
+    y = x @ torch.tensor([1.0, -0.5, 0.3], dtype=torch.float64) + sigma_y * torch.cos(5 * rows)
     precision = x.T @ x / sigma_y**2 + torch.eye(D) / sigma_w**2
     covariance = precision.inverse()
     mean = covariance @ (x.T @ y) / sigma_y**2
@@ -265,16 +264,16 @@ def test_the_conjugate_posterior_is_recovered(B: int) -> None:
     guide = MeanFieldNormal(exact["model"], init_rho=-2.0)
     epochs = 500 * B // 20
     history = Training(
-        exact["model"], guide, exact["data"], epochs=epochs, batch_size=B, samples=10, vectorize=True,
+        exact["model"], guide, exact["data"], epochs=epochs, batch_size=B, samples=100, vectorize=True,
         optim=partial(torch.optim.Adam, lr=0.05), device="cpu",
         schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=epochs),
     ).run()  # fmt: skip
     loc, scale = (part["weight"][0] for part in guide.loc_and_scale())
-    assert ((loc - exact["mean"]).abs() / exact["sd"]).max() < 0.2  # what minibatch noise leaves, any seed
-    torch.testing.assert_close(scale, exact["sd"], rtol=0.06, atol=0)
+    assert ((loc - exact["mean"]).abs() / exact["sd"]).max() < 0.1  # 20 seeds: MEANLOC
+    torch.testing.assert_close(scale, exact["sd"], rtol=0.06, atol=0)  # SCALE
     assert (exact["sd"] / exact["marginal_sd"]).min() < 0.8  # so the two are told apart
     last = [row.free_energy * 20 for row in history.rows[-50:]]
-    assert sum(last) / len(last) == pytest.approx(float(exact["free_energy"]), abs=0.3)
+    assert sum(last) / len(last) == pytest.approx(float(exact["free_energy"]), abs=0.2)  # FREE
 
 
 def test_a_point_guide_finds_the_mode() -> None:

