@@ -17,8 +17,8 @@ from textwrap import shorten
 from typing import Any
 
 from experiments._runner.build import FREE_TO_CHANGE
+from experiments._runner.find_runs import RunFolder, find, label, varied
 from experiments._runner.folder import flat
-from experiments._runner.runs import RunFolder, find, label, varied
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
 from pyrobbb._support.files import replacing

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import hydra.utils
@@ -28,12 +29,13 @@ FREE_TO_CHANGE = (
     "threads",
     "arms",
 )
+DECLARATIONS = Path(__file__).parent.parent
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
 
 
 class ConfigError(ValueError):
-    """A configuration that makes no run; the message names the key."""
+    """A configuration that does not describe a run; the message names the key."""
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -49,16 +51,25 @@ def innermost(error: BaseException) -> str:
 
 
 def register_resolvers() -> None:
-    """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder."""
+    """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder.
+
+    `${components:}` lists the names of every component, for the help.
+    """
     OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
     OmegaConf.register_new_resolver("half", lambda x: max(1, int(x) // 2), replace=True)
     OmegaConf.register_new_resolver("changes", _changes, replace=True)
+    OmegaConf.register_new_resolver("components", _components, replace=True)
 
 
 def _changes() -> str:
     if not HydraConfig.initialized():
         return "default"
     return changes(str(o) for o in HydraConfig.get().overrides.task) or "default"
+
+
+def _components() -> str:
+    groups = {name: sorted((DECLARATIONS / name).glob("*.yaml")) for name in sorted(KNOWN | {"experiment"})}
+    return "\n".join(f"{name}: {', '.join(f.stem for f in files)}" for name, files in groups.items() if files)
 
 
 def key_of(override: str) -> str:
@@ -80,7 +91,7 @@ def build(config: DictConfig) -> Run:
     """
     parts: dict[str, Any] = {}
     for key in config:
-        if key in NOT_OF_THE_RUN:
+        if key in NOT_OF_THE_RUN or OmegaConf.is_missing(config, key):
             continue
         try:
             parts[str(key)] = component(str(key), config[key])

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from pyrobbb.experiment import Run
 
-@dataclass
-class RunConfig:
-    """`experiments/run.yaml`, typed: an unknown key or a word for a number is refused with its name."""
+SCALARS = (bool, int, float, str)
+OF_THE_COMMAND: Sequence[tuple[str, Any, Any]] = (
+    ("experiment", Any, None),
+    ("name", str, MISSING),
+    ("published", str, ""),
+    ("folder", str, MISSING),
+)
 
-    data: Any = MISSING
-    model: Any = MISSING
-    prior: Any = MISSING
-    likelihood: Any = MISSING
-    guide: Any = MISSING
-    kl: Any = MISSING
-    optim: Any = MISSING
-    schedule: Any = MISSING
-    experiment: Any = None
-    name: str = MISSING
-    published: str = ""
-    folder: str = MISSING
-    epochs: int = MISSING
-    batch_size: int = MISSING
-    samples: int = MISSING
-    vectorize: bool = MISSING
-    fast: str = MISSING
-    chains: int = MISSING
-    together: bool = MISSING
-    seed: int = MISSING
-    device: str = MISSING
-    rates: dict[str, float] = field(default_factory=dict)
-    validation_draws: int = MISSING
-    draws: int = MISSING
-    export_weights: Any = MISSING
-    observations: int = MISSING
-    checkpoint_seconds: float = MISSING
+
+def run_schema() -> type:
+    """`Run`'s fields and what the command adds: an unknown key or a word for a number is refused by name."""
+    types = get_type_hints(Run)
+    kinds = {name: kind if kind in SCALARS else Any for name, kind in types.items()}
+    keys = [(f.name, kinds[f.name], MISSING) for f in fields(Run) if f.name != "rates"]
+    rates: tuple[str, Any, Any] = ("rates", dict[str, float], field(default_factory=dict))
+    return make_dataclass("RunConfig", [*keys, rates, *OF_THE_COMMAND])
 
 
 @dataclass
@@ -52,7 +39,7 @@ class ArmRates:
 
 @dataclass
 class BanditConfig:
-    """`experiments/bandit.yaml`, typed as well."""
+    """`experiments/paper/bandit.yaml`, typed as well."""
 
     prior: Any = MISSING
     likelihood: Any = MISSING
@@ -82,5 +69,5 @@ class BanditConfig:
 
 def register() -> None:
     """Make the schemas known to Hydra as `schema` and `bandit_schema`."""
-    ConfigStore.instance().store(name="schema", node=RunConfig)
+    ConfigStore.instance().store(name="schema", node=run_schema())
     ConfigStore.instance().store(name="bandit_schema", node=BanditConfig)

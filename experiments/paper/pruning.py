@@ -48,7 +48,7 @@ def error(posterior: Posterior, part: Split, **options: Any) -> float:
     """Error of the predictions in percent; options are those of `Posterior.predict`."""
     prediction = posterior.predict(part.x, part.y, **options)
     if not isinstance(prediction, ClassPrediction):
-        raise ValueError("the run is no classification: pruning is measured by the share of wrong classes")
+        raise ValueError("the run is not a classification: pruning is measured by the share of wrong classes")
     return classification_metrics(prediction.probs, part.y)["error"]
 
 

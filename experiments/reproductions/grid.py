@@ -1,5 +1,6 @@
-"""Hyperparameter grids of both reports: `python -m experiments.reproductions.grid [preset=reduced] [key=value
-...]`.
+"""Hyperparameter grids of both reports, beside their winners.
+
+`python -m experiments.reproductions.grid [preset=reduced] [key=value ...]`
 
 Prior (pi, sigma1, sigma2), learning rate and samples per step, each point a network trained from its start
 with the prior that it claims: `pi_used`, `sigma1_used` and `sigma2_used` are read from the trained model,
@@ -23,11 +24,12 @@ import numpy as np
 from pyro import poutine
 
 from experiments._runner.build import ConfigError
-from experiments._runner.command import command, place, refuse, settings
+from experiments._runner.command import command
 from experiments._runner.compose import compose
-from experiments._runner.points import Fitted, Result, changed, fit_points
+from experiments._runner.fit_points import Fitted, Result, changed, fit_points
+from experiments._runner.study import Study
 from experiments.reproductions.grid_points import Point, points
-from experiments.reproductions.grid_report import figures, report, write_csv
+from experiments.reproductions.grid_report import figures, report, table_of
 from pyrobbb.evaluation.metrics import classification_metrics
 from pyrobbb.predictive import ClassPrediction
 
@@ -39,6 +41,14 @@ class Settings:
     preset: str = "reduced"
     top: int = 5
     quick: bool = False
+
+
+STUDY = Study(
+    "grid/{preset}",
+    Settings,
+    sets=("prior", "optim.lr", "samples"),
+    instead="its points are prior, rate and samples; see preset=",
+)
 
 
 def measure(fitted: Fitted) -> Result:
@@ -78,17 +88,16 @@ def used_prior(fitted: Fitted) -> dict[str, float]:
 
 def main(arguments: Sequence[str]) -> dict[Point, Result]:
     """Fit the grid, or what is missing of it, and report."""
-    chosen, rest = settings(Settings, arguments)
-    folder, overrides = place(rest, f"runs/grid/{'quick' if chosen.quick else chosen.preset}")
-    refuse(overrides, ("prior", "optim.lr", "samples"), "its points are prior, rate and samples; see preset=")
+    chosen, overrides, out = STUDY.begin(arguments)
     every, of_preset = points(chosen.preset, chosen.quick)
-    base = compose("grid", [*of_preset, *overrides], folder=folder)
-    configs = {str(p): changed(base, folder / str(p), p.values()) for p in every}
+    base = compose("grid", [*of_preset, *overrides], folder=out.fits)
+    configs = {str(p): changed(base, out.fits / str(p), p.values()) for p in every}
     found = fit_points(configs, measure, lambda r: f"validation accuracy {r['accuracy']:.2f} %")
     results = {point: found[str(point)] for point in every}
-    write_csv(folder / "grid.csv", results)
-    print(report(results, chosen.top))
-    print(f"{folder}: grid.csv, {', '.join(path.name for path in figures(results, folder))}")
+    out.csv("grid.csv", *table_of(results))
+    for name, drawn in figures(results):
+        out.figure(name, drawn)
+    out.end(report(results, chosen.top))
     return results
 
 

@@ -9,7 +9,6 @@ import torch
 
 from experiments._runner.build import ConfigError
 from experiments._runner.compose import compose, fitted
-from experiments._runner.targets import verdict
 from experiments.paper import regression as paper_regression
 from experiments.tutorial import toy_regression
 from experiments.tutorial.worked_example import NOISE, PRINTED, table, update
@@ -91,20 +90,21 @@ def test_a12_a13_toy_regression_has_the_tutorial_s_losses_and_widens_off_the_dat
     result.metrics["folder"] = str(tmp_path)
     fit = toy_regression.plain(result.data.to("cpu"), epochs=20_000)
     curve = {row.epoch: row.nll for row in fit.history.rows}
-    lines = toy_regression.targets(toy_regression.numbers(result), [curve])
-    assert len(lines) == 4
-    assert all(line.endswith("holds") for line in lines), lines
+    found = toy_regression.numbers(result)
+    assert 1500 <= found["loss"]["first"] <= 8000
+    assert 255 <= found["loss"]["median of last 100"] <= 350
+    assert found["sd of the draws"]["5.0"] >= 2 * found["sd of the draws"]["1.5"]
+    assert curve[20_000] <= 1e-2
     losses = [6 * row.free_energy for row in history.read(tmp_path / "history.csv")]
     assert toy_regression.numbers(result, draws=10)["loss"]["first"] == pytest.approx(losses[0])
-    toy_regression.figure(result, fit, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert len(toy_regression.figure(result, fit).axes) == 6
 
 
 def test_a14_paper_regression_fits_inside_and_widens_outside(tmp_path):
     result = fitted(compose("paper_regression", ["draws=20", "data.test=50"], folder=tmp_path))
-    lines = paper_regression.targets(paper_regression.numbers(result))
-    assert len(lines) == 2
-    assert all(line.endswith("holds") for line in lines), lines
+    found = paper_regression.numbers(result)
+    assert found["rmse inside"] <= 0.04
+    assert found["IQR(1.2) / IQR inside"] >= 2.5
 
 
 def test_the_plain_network_beside_the_paper_regression_follows_its_overrides(tmp_path):
@@ -119,25 +119,10 @@ def test_the_plain_network_beside_the_paper_regression_follows_its_overrides(tmp
     x = torch.tensor([[1.2]])
     assert found["truth"]["1.2"] == pytest.approx(float(PaperCurve(noise=0.1).truth(x)))
     assert found["truth"]["1.2"] != pytest.approx(float(PaperCurve().truth(x)), abs=0.01)
-    paper_regression.figure(result, fit, tmp_path / "figure.png", draws=50)
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert len(paper_regression.figure(result, fit, draws=50).axes) == 2
     with pytest.raises(ConfigError, match="this experiment is about paper_curve, got"):
         paper_regression.main(["data=noisy_sine", f"folder={tmp_path / 'other'}"])
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.parametrize(
-    ("value", "bounds", "line"),
-    [
-        (0.015, {"high": 0.04}, "x: 0.015, at most 0.04: holds"),
-        (0.05, {"high": 0.04}, "x: 0.05, at most 0.04: missed"),
-        (2.5, {"low": 2.5}, "x: 2.5, at least 2.5: holds"),
-        (2.7, {"low": 1.9, "high": 2.6}, "x: 2.7, 1.9 to 2.6: missed"),
-        (math.nan, {"high": 1.0}, "x: nan, at most 1: missed"),
-    ],
-)
-def test_a_verdict_says_what_was_asked(value, bounds, line):
-    assert verdict("x", value, **bounds) == line
 
 
 def test_compose_names_what_is_wrong(tmp_path):

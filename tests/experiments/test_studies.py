@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from experiments._runner import points
 from experiments._runner.build import ConfigError, build
 from experiments._runner.command import command, part_of, place
 from experiments._runner.compose import compose
+from experiments._runner.fit_points import Fitted, changed, fit_point
+from experiments._runner.study import SMALL
 from experiments._runner.tables import table
 from experiments.paper import bandit, closed_form, table1
 from experiments.paper import regression as paper_regression
@@ -46,7 +47,7 @@ BLOBS = ["data=blobs", "data.classes=10", "data.features=20", "+data.separation=
 def fitted(tmp_path, *overrides, experiment="training_choices"):
     """A point's history; nothing is measured."""
     config = compose(experiment, overrides, folder=tmp_path / "point")
-    return points.fit_point(config, lambda fit: {"nll": fit.history[-1].nll})
+    return fit_point(config, lambda fit: {"nll": fit.history[-1].nll})
 
 
 OVERFIT = [*BLOBS, "data.N=100", "batch_size=100", "epochs=60", "optim.lr=0.05", "model.hidden=[50]"]
@@ -183,13 +184,9 @@ def test_presets_hold_the_points_of_the_reports():
 @pytest.mark.parametrize("point", grid_points.points("reduced")[0][:27:5], ids=str)
 def test_the_prior_that_a_point_claims_is_the_prior_that_it_uses(point, tmp_path):
     """Read from the trained network's trace, and recomputed from the paper's formula."""
-    run = build(
-        points.changed(
-            compose("grid", [*grid_points.QUICK, "epochs=1"], folder=tmp_path), tmp_path, point.values()
-        )
-    )
+    run = build(changed(compose("grid", [*SMALL, "epochs=1"], folder=tmp_path), tmp_path, point.values()))
     result = run.execute()
-    fit = points.Fitted(run, result.data, result.posterior, [])
+    fit = Fitted(run, result.data, result.posterior, [])
     used = grid.used_prior(fit)
     claimed = point.pi, math.exp(-point.log_sigma1), math.exp(-point.log_sigma2)
     assert tuple(used.values()) == pytest.approx(claimed, rel=1e-6)
@@ -204,14 +201,14 @@ def test_the_prior_that_a_point_claims_is_the_prior_that_it_uses(point, tmp_path
 
 
 def test_a_point_under_another_prior_than_it_claims_is_refused(tmp_path):
-    base = compose("grid", [*grid_points.QUICK, "epochs=1"], folder=tmp_path)
+    base = compose("grid", [*SMALL, "epochs=1"], folder=tmp_path)
     one, other = (
-        build(points.changed(base, tmp_path, p.values()))
+        build(changed(base, tmp_path, p.values()))
         for p in (grid_points.Point(0.25, 0, 8), grid_points.Point(0.5, 0, 8))
     )
     result = one.execute()
     with pytest.raises(ConfigError, match="was trained under the prior"):
-        grid.used_prior(points.Fitted(other, result.data, result.posterior, []))
+        grid.used_prior(Fitted(other, result.data, result.posterior, []))
 
 
 def test_grid_trains_each_point_from_the_same_start_and_writes_it_all(tmp_path, monkeypatch, capsys):
@@ -387,8 +384,8 @@ def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys,
     assert f"`python -m {name} [" in inspect.getdoc(module), "its help says how it is called"
     monkeypatch.chdir(tmp_path)
     for words, message in (
-        (["--folder=x"], "'--folder=x' is no key=value, such as folder=runs/mine"),
-        (["quick"], "'quick' is no key=value"),
+        (["--folder=x"], "'--folder=x' is not a key=value, such as folder=runs/mine"),
+        (["quick"], "'quick' is not a key=value"),
         (["nosuchkey=1"], "nosuchkey"),
         (["folder="], "folder"),
     ):
@@ -451,7 +448,7 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
         (training_choices, ["kl=geometric"], "kl: this experiment sets it itself"),
         (training_choices, ["optim.lr=1e-2"], "optim.lr: this experiment sets it itself"),
         (gluon, ["model=mlp"], "model: this experiment sets it itself"),
-        (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is no Bayesian network"),
+        (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is not a Bayesian network"),
         (
             table1,
             ["sgd.network.hidden=[50,50]"],

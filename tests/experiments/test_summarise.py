@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from torch.optim import Adam
 
 from experiments import summarise
-from experiments._runner.runs import find, label, varied
+from experiments._runner.find_runs import find, label, varied
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import NoisySine
