@@ -41,7 +41,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     folder = Path(folder)
     config = read_config(folder / "config.yaml")
     if not isinstance(config.get("prior"), dict):
-        raise ConfigError(f"{folder / 'config.yaml'} is no configuration of a run: it lacks prior")
+        raise ConfigError(f"{folder / 'config.yaml'} is not a configuration of a run: it lacks prior")
     if not trust:
         check_trusted(config, folder / "config.yaml")
     data = arviz_io.load(folder / "posterior.nc")

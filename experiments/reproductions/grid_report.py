@@ -90,7 +90,7 @@ def _rahmanto(point: Point) -> str:
 
 
 def figures(results: dict[Point, Result]) -> Iterator[tuple[str, Figure]]:
-    """Heat maps by file name: over the prior (at each rate and sample count that has all), and over those two."""
+    """Heat maps by file name: over the prior (at each rate and sample count with all), over those two."""
     accuracy = {point: result.get("accuracy", math.nan) for point, result in results.items()}
     pis, wides, narrows, rates, samples = (
         sorted({values[i] for values in (tuple(asdict(p).values()) for p in accuracy)}) for i in range(5)

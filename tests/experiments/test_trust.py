@@ -133,7 +133,7 @@ def test_yaml_that_makes_objects_or_is_none(
 ) -> None:
     harm = tmp_path / "harm"
     (theirs / "config.yaml").write_text(text.replace("{harm}", str(harm)))
-    with pytest.raises(ConfigError, match=r"config\.yaml is no configuration"):
+    with pytest.raises(ConfigError, match=r"config\.yaml is not a configuration"):
         read(theirs)
     assert not harm.exists()
 
