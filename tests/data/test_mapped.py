@@ -73,8 +73,8 @@ def test_what_is_given_out_is_a_copy() -> None:
 
 def test_idx_files_are_mapped(tmp_path: Path) -> None:
     images = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2)
-    idx.write(tmp_path / "images-idx3-ubyte", images)
-    idx.write(tmp_path / "labels-idx1-ubyte", np.array([0, 1, 2, 1, 0], dtype=np.uint8))
+    (tmp_path / "images-idx3-ubyte").write_bytes(idx.pack(images))
+    (tmp_path / "labels-idx1-ubyte").write_bytes(idx.pack(np.array([0, 1, 2, 1, 0], dtype=np.uint8)))
     paths = {"x": str(tmp_path / "images-idx3-ubyte"), "y": str(tmp_path / "labels-idx1-ubyte")}
     data = OnDisk(**paths, scale=126.0, flatten=True).load()
     assert data.spec.features == (4,)

@@ -82,7 +82,7 @@ def fitting(group, name):
     if group == "data" and "mnist" in name:
         pytest.skip("needs the real data; run by `make mnist`")
     if name == "on_disk":
-        pytest.skip("needs files; run in test_data_mapped")
+        pytest.skip("needs files; run in test_mapped")
     if name == "bernoulli":
         pytest.skip("needs 0/1 targets; run in test_contracts")
     regression = name in ("normal", "heteroscedastic_normal") and group == "likelihood"

@@ -79,7 +79,7 @@ def hostile(harm: Path) -> dict[str, Any]:
         "within": priors | {"where": {"*": mkdir}},
         "in a list": {"_target_": "pyrobbb.priors.Normal", "_args_": [mkdir]},
         "through a module": {
-            "_target_": "pyrobbb.data.images.download.urllib.request.os.mkdir",
+            "_target_": "pyrobbb.data.images.folders.os.mkdir",
             "path": str(harm),
         },
         "a module's import": {"_target_": "pyrobbb.priors.dataclass", "cls": mkdir},
