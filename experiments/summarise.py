@@ -17,7 +17,7 @@ from textwrap import shorten
 from typing import Any
 
 from experiments._runner.build import FREE_TO_CHANGE
-from experiments._runner.find_runs import RunFolder, find, label, varied
+from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
 from experiments._runner.folder import flat
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
@@ -138,9 +138,10 @@ def summarise(root: Path) -> str:
     Raises:
         ValueError: If there is no such folder, or no run in it.
     """
-    runs = find(root)
+    every = find(root)
     files = ["summary.csv"]
-    write_csv(root / "summary.csv", runs, root)
+    write_csv(root / "summary.csv", every, root)
+    runs = distinct(every)
     words = report(runs, root)
     if any(run.metrics for run in runs):
         files.append("summary.png")
@@ -157,6 +158,9 @@ def summarise(root: Path) -> str:
         )
         if len(tables) > 1:
             words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"
+    if len(runs) < len(every):
+        repeated = len(every) - len(runs)
+        words += f"\nfolders that repeat the run of another and are not counted again: {repeated}"
     return f"{words}\n{root}: {', '.join(files)}"
 
 

@@ -116,12 +116,36 @@ def component(key: str, part: Any) -> Any:
     """
     if not isinstance(part, dict | DictConfig) or "_target_" not in part:
         return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+    content = OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+    part = _without_inherited(key, content)
     try:
         made = hydra.utils.instantiate(part, _convert_="all")
     except InstantiationException as error:
         raise ConfigError(_explain(key, error)) from error
     _check_partial(key, made)
     return made
+
+
+def _without_inherited(group: str, part: Any) -> Any:
+    """`part` without the options that came with the component which its `_target_` replaced.
+
+    A user's `data: {_target_: mine.Data}` stands on the default's keys. One that `mine.Data` does not take,
+    and that has the value of a declaration of ours, is not the user's.
+    """
+    try:
+        taken = inspect.signature(hydra.utils.get_object(part["_target_"])).parameters.values()
+    except Exception:  # instantiating it says what is wrong
+        return part
+    if any(p.kind == p.VAR_KEYWORD for p in taken):
+        return part
+    known = {"_target_", "_partial_", *(p.name for p in taken)}
+    ours = [OmegaConf.load(path) for path in (DECLARATIONS / group).glob("*.yaml")]
+    others = [o for o in ours if isinstance(o, DictConfig) and o.get("_target_") != part["_target_"]]
+    return {
+        key: value
+        for key, value in part.items()
+        if key in known or not any(key in o and o[key] == value for o in others)
+    }
 
 
 def _explain(key: str, error: Exception) -> str:

@@ -192,7 +192,7 @@ def test_only_failures_are_a_summary_too(root):
     assert not (root / "summary.png").exists()
 
 
-@pytest.mark.parametrize(("made", "words"), [(True, "holds no runs"), (False, "is no folder")])
+@pytest.mark.parametrize(("made", "words"), [(True, "holds no runs"), (False, "is not a folder")])
 def test_a_folder_without_runs_is_one_clear_error(tmp_path, capsys, made, words):
     folder = tmp_path / "nothing"
     if made:

@@ -67,7 +67,7 @@ class Files:
         if owner or (self.md5 and digest != self.md5[NAMES.index(name)]):
             found = f"MD5 {digest}" + (f" ({owner.title}'s)" if owner else "")
             raise idx.BadFileError(
-                where, found, f"{self.title}'s {name}, unzipped", belongs_to=owner and owner.title
+                where, found, f"{self.title}'s {name}, unzipped", belongs_to=owner.title if owner else None
             )
         return array.astype(np.uint8, copy=False)
 
