@@ -6,9 +6,7 @@ compared, `compare.csv` into that folder. Only numbers and text are read: no cod
 
 from __future__ import annotations
 
-import argparse
 import csv
-import sys
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -17,6 +15,7 @@ from textwrap import shorten
 from typing import Any
 
 from experiments._runner.build import FREE_TO_CHANGE
+from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
 from experiments._runner.folder import flat
 from experiments._runner.sweep import WORDS
@@ -164,16 +163,5 @@ def summarise(root: Path) -> str:
     return f"{words}\n{root}: {', '.join(files)}"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.summarise", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where to look for runs, such as runs/mnist")
-    try:
-        print(summarise(parser.parse_args(arguments).folder))
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    main()
+    folder_command("experiments.summarise", __doc__, summarise)

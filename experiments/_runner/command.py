@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from experiments._runner.build import ConfigError, changes, key_of
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
+Options = Callable[[argparse.ArgumentParser], object]
 LONGEST = 200  # bytes of a folder's name; most file systems take 255
 FOLDER = """\
 folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
@@ -83,6 +85,26 @@ def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
         key = key_of(argument)
         if any(key == own or key.startswith(f"{own}.") for own in keys):
             raise ConfigError(f"{key}: this experiment sets it itself; {instead}")
+
+
+def folder_command(
+    name: str, doc: str | None, report: Callable[..., str], options: Options | None = None
+) -> None:
+    """The command line `python -m NAME FOLDER ...`: print `report` of each folder, or one line for bad input.
+
+    `options` adds arguments to the parser; they go to `report` by name.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=doc)
+    parser.add_argument("folder", nargs="+", type=Path, help="such as runs/mnist/default")
+    if options:
+        options(parser)
+    arguments = vars(parser.parse_args())
+    try:
+        for folder in arguments.pop("folder"):
+            print(report(folder, **arguments))
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def command(main: Callable[[list[str]], object], doc: str | None) -> None:

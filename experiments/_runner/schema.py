@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import field, fields, make_dataclass
 from typing import Any, get_type_hints
 
+import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from experiments._runner.build import DECLARATIONS
 from pyrobbb.experiment import Run
 
 SCALARS = (bool, int, float, str)
@@ -29,45 +31,22 @@ def run_schema() -> type:
     return make_dataclass("RunConfig", [*keys, rates, *OF_THE_COMMAND])
 
 
-@dataclass
-class ArmRates:
-    """Adam's rate for each arm of the bandit."""
+def bandit_schema() -> type:
+    """The keys of `paper/bandit.yaml`, each with the type of its value."""
+    said = yaml.safe_load((DECLARATIONS / "paper" / "bandit.yaml").read_text(encoding="utf-8"))
+    defaults = (entry for entry in said.pop("defaults") if isinstance(entry, dict))
+    groups = {name.removeprefix("/") for entry in defaults for name in entry}
+    rates = said.pop("lr")
+    kinds = {name: _kind(value) for name, value in said.items()} | dict.fromkeys(groups, Any)
+    lr: tuple[str, Any, Any] = ("lr", dict[str, float], field(default_factory=lambda: dict(rates)))
+    return make_dataclass("BanditConfig", [*((name, kind, MISSING) for name, kind in kinds.items()), lr])
 
-    thompson: float = MISSING
-    greedy: float = MISSING
 
-
-@dataclass
-class BanditConfig:
-    """`experiments/paper/bandit.yaml`, typed as well."""
-
-    prior: Any = MISSING
-    likelihood: Any = MISSING
-    guide: Any = MISSING
-    name: str = MISSING
-    folder: str = MISSING
-    setting: str = MISSING
-    swapped: bool = MISSING
-    steps: int = MISSING
-    seeds: list[int] = MISSING
-    arms: list[str] = MISSING
-    epsilons: list[float] = MISSING
-    hidden: list[int] = MISSING
-    heads: bool = MISSING
-    lr: ArmRates = field(default_factory=ArmRates)
-    draws: int = MISSING
-    capacity: int = MISSING
-    batch_size: int = MISSING
-    updates: int = MISSING
-    every: int = MISSING
-    pulls: int = MISSING
-    kl_over: str = MISSING
-    compiled: bool = MISSING
-    threads: int = MISSING
-    checkpoint_seconds: float = MISSING
+def _kind(value: Any) -> Any:
+    return list[type(value[0])] if isinstance(value, list) else type(value)  # type: ignore[misc]
 
 
 def register() -> None:
     """Make the schemas known to Hydra as `schema` and `bandit_schema`."""
     ConfigStore.instance().store(name="schema", node=run_schema())
-    ConfigStore.instance().store(name="bandit_schema", node=BanditConfig)
+    ConfigStore.instance().store(name="bandit_schema", node=bandit_schema())
