@@ -25,7 +25,8 @@ OF_THE_COMMAND: Sequence[tuple[str, Any, Any]] = (
 def run_schema() -> type:
     """`Run`'s fields and what the command adds: an unknown key or a word for a number is refused by name."""
     types = get_type_hints(Run)
-    kinds = {name: kind if kind in SCALARS else Any for name, kind in types.items()}
+    scalars = {*SCALARS, *(kind | None for kind in SCALARS)}
+    kinds = {name: kind if kind in scalars else Any for name, kind in types.items()}
     keys = [(f.name, kinds[f.name], MISSING) for f in fields(Run) if f.name != "rates"]
     rates: tuple[str, Any, Any] = ("rates", dict[str, float], field(default_factory=dict))
     return make_dataclass("RunConfig", [*keys, rates, *OF_THE_COMMAND])

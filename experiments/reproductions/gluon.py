@@ -74,7 +74,7 @@ class Watched(Printed):
 
 
 def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
-    """Fit one of the two, or go on with it, and measure it."""
+    """Fit one of the two, or resume it, and measure it."""
     config = compose(name, overrides, folder=folder)
     run = build(config)
     with claimed(config), locked(folder):

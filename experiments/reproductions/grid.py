@@ -10,8 +10,8 @@ finished are not run again. Validation accuracy decides; the test set is not loo
 preset=reduced    27 priors at 2x400 (lr 1e-3, 1 sample), and 3 rates x 5 sample counts under one prior
 preset=ghia       its 324 points at 2x1200, 10 epochs each, from its starting means and rho (a GPU, or days)
 preset=rahmanto   its 27 points at 2x800, 5 samples, 300 epochs, rate x 0.95 per epoch; our start each time,
-                  and two hidden layers, where its code has one and goes on from point to point
-quick=true        2 x 2 points on made data, for a test
+                  and two hidden layers, where its code has one and continues from point to point
+quick=true        2 x 2 points on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=10 model.hidden=[800,800] seed=2.
 """
 

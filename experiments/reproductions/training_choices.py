@@ -9,7 +9,7 @@ errors by name. A training whose free energy becomes infinite or NaN is stopped 
 is recorded. Writes `curves.csv` and one figure. Points that are finished are not run again.
 
 groups=[shares,means,scales,controls]    which groups
-quick=true                               small networks on made data, for a test
+quick=true                               small networks on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=10 seed=2.
 """
 

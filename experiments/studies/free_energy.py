@@ -8,7 +8,7 @@ draws, and how many weights the posterior still uses. Writes `points.csv` and on
 reported, not chosen by. Points that are finished are not run again.
 
 rates=[0.1,1,3,10] temperatures=[0.01,0.1,0.3,1,3] seeds=[1,2,3]    which settings
-quick=true       two settings of each on made data, for a test
+quick=true       two settings of each on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
 """
 

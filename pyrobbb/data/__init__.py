@@ -1,4 +1,4 @@
-"""Data sets as tensors: `MNIST().load()`, `from_arrays(x, y, task=...)`, and made data for quick starts."""
+"""Data sets as tensors: `MNIST().load()`, `from_arrays(x, y, task=...)`, synthetic data for quick starts."""
 
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.data.curves import PaperCurve, ToyPoints
