@@ -1,7 +1,9 @@
 """The composition root: commands, and YAML declarations by name.
 
-`models` and `guides` in a declaration are the folders beside this one, also where the working directory has
-a `models.py` or `guides/` of its own: they are imported here, before any declaration is read.
+`models` and `guides` in a declaration are the folders beside this one, also where the working folder has a
+`models.py` or `guides/` of its own: they are imported here, before any declaration is read. What lies in a
+user's own `models/` or `guides/` is found as well, after ours; every other module of the working folder is
+importable too.
 """
 
 import sys
@@ -13,6 +15,10 @@ _CHECKOUT = str(Path(__file__).resolve().parent.parent)
 sys.path.insert(0, _CHECKOUT)
 try:
     for _name in ("models", "guides"):
-        import_module(_name)
+        _package = import_module(_name)
+        if Path.cwd() != Path(_CHECKOUT):
+            _package.__path__.append(str(Path.cwd() / _name))
 finally:
     sys.path.remove(_CHECKOUT)
+if str(Path.cwd()) not in sys.path:  # where a launcher's worker or an installed script did not put it
+    sys.path.append(str(Path.cwd()))

@@ -5,8 +5,7 @@ Train on the cluster, look at home: nothing but the files of the folder is read.
 
 from __future__ import annotations
 
-import argparse
-import sys
+from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from matplotlib.figure import Figure
 
 from experiments._runner.build import ConfigError, component
+from experiments._runner.command import folder_command
 from experiments._runner.folder import read_config, read_metrics
 from experiments._runner.trust import check_trusted
 from pyrobbb import figures as draw
@@ -41,7 +41,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     folder = Path(folder)
     config = read_config(folder / "config.yaml")
     if not isinstance(config.get("prior"), dict):
-        raise ConfigError(f"{folder / 'config.yaml'} is no configuration of a run: it lacks prior")
+        raise ConfigError(f"{folder / 'config.yaml'} is not a configuration of a run: it lacks prior")
     if not trust:
         check_trusted(config, folder / "config.yaml")
     data = arviz_io.load(folder / "posterior.nc")
@@ -158,20 +158,16 @@ def report(folder: Path | str) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.analyse", description=__doc__)
-    parser.add_argument("folder", nargs="+", help="a run folder, such as runs/mnist/default")
+def analyse(folder: Path, trust: bool = False) -> str:
+    """Draw the figures of a run folder, and say what it found."""
+    figures(folder, trust=trust)
+    return report(folder)
+
+
+def options(parser: ArgumentParser) -> None:
+    """What can be asked of `analyse`."""
     parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
-    arguments = parser.parse_args()
-    for folder in arguments.folder:
-        try:
-            figures(folder, trust=arguments.trust)
-            print(report(folder))
-        except (OSError, ValueError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            sys.exit(2)
 
 
 if __name__ == "__main__":
-    main()
+    folder_command("experiments.analyse", __doc__, analyse, options)

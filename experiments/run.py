@@ -32,7 +32,7 @@ schema.register()
 
 
 def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = False) -> dict[str, Any]:
-    """Fit what `config` says, or go on with it, and return the metrics (none but in the first process)."""
+    """Fit what `config` says, or resume it, and return the metrics (empty but in the first process)."""
     run = build(config)
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
         finished = all((folder / name).exists() for name in ("metrics.json", "posterior.nc"))
@@ -69,7 +69,7 @@ def hydra_main(config: DictConfig) -> float:
         sys.exit(2)
     except KeyboardInterrupt:
         if ranks.speaks():
-            print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
+            print("\ninterrupted; the same command resumes from the checkpoint", file=sys.stderr)
         sys.exit(130)
     return objective(metrics)[1] if metrics else math.nan
 
@@ -83,7 +83,7 @@ def check_argument(argument: str) -> None:
     if not name:
         raise ConfigError(f"{argument!r} has no key; write key=value")
     names = sorted(path.stem for path in (Path(__file__).parent / name).glob("*.yaml"))
-    if not names or name == "experiment":  # no group of components
+    if not names or name == "experiment":  # not a group of components
         return
     try:
         value = OverridesParser.create().parse_override(argument).value()
@@ -91,7 +91,7 @@ def check_argument(argument: str) -> None:
         return
     if not isinstance(value, str | list | Sweep):
         word = "null" if value is None else value
-        raise ConfigError(f"{name}: {word} is no name; there are {', '.join(names)}")
+        raise ConfigError(f"{name}: {word} is not a name; there are {', '.join(names)}")
 
 
 def own_file(argument: str) -> list[str]:
@@ -102,11 +102,13 @@ def own_file(argument: str) -> list[str]:
     """
     path = Path(argument).resolve()
     if not path.is_file():
-        raise ConfigError(f"{argument} " + ("is no file" if path.exists() else "does not exist"))
+        raise ConfigError(f"{argument} " + ("is not a file" if path.exists() else "does not exist"))
     try:
         content = OmegaConf.load(path)
     except (YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{argument} is no configuration: {' '.join(str(error).split())[:300]}") from error
+        raise ConfigError(
+            f"{argument} is not a configuration: {' '.join(str(error).split())[:300]}"
+        ) from error
     defaults = content.get("defaults") if isinstance(content, DictConfig) else None
     if not isinstance(defaults, ListConfig) or "run" not in defaults:
         raise ConfigError(f"{argument} needs a list `defaults:` with `- run` as its first entry")
@@ -136,7 +138,7 @@ def main() -> None:
         print(f"error: {innermost(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:  # of a sweep, between two jobs or while they run elsewhere
-        print("\ninterrupted; the same command goes on where it stopped", file=sys.stderr)
+        print("\ninterrupted; the same command resumes where it stopped", file=sys.stderr)
         sys.exit(130)
     finally:
         if not given:

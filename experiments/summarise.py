@@ -6,9 +6,7 @@ compared, `compare.csv` into that folder. Only numbers and text are read: no cod
 
 from __future__ import annotations
 
-import argparse
 import csv
-import sys
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -17,8 +15,9 @@ from textwrap import shorten
 from typing import Any
 
 from experiments._runner.build import FREE_TO_CHANGE
+from experiments._runner.command import folder_command
+from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
 from experiments._runner.folder import flat
-from experiments._runner.runs import RunFolder, find, label, varied
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
 from pyrobbb._support.files import replacing
@@ -138,9 +137,10 @@ def summarise(root: Path) -> str:
     Raises:
         ValueError: If there is no such folder, or no run in it.
     """
-    runs = find(root)
+    every = find(root)
     files = ["summary.csv"]
-    write_csv(root / "summary.csv", runs, root)
+    write_csv(root / "summary.csv", every, root)
+    runs = distinct(every)
     words = report(runs, root)
     if any(run.metrics for run in runs):
         files.append("summary.png")
@@ -157,19 +157,11 @@ def summarise(root: Path) -> str:
         )
         if len(tables) > 1:
             words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"
+    if len(runs) < len(every):
+        repeated = len(every) - len(runs)
+        words += f"\nfolders that repeat the run of another and are not counted again: {repeated}"
     return f"{words}\n{root}: {', '.join(files)}"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.summarise", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where to look for runs, such as runs/mnist")
-    try:
-        print(summarise(parser.parse_args(arguments).folder))
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    main()
+    folder_command("experiments.summarise", __doc__, summarise)

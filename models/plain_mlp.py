@@ -1,4 +1,4 @@
-"""A multilayer perceptron to be trained to a point, with or without dropout: the paper's baselines."""
+"""A multilayer perceptron for point estimates, with or without dropout: the paper's baselines."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import hydra.utils
@@ -28,12 +29,13 @@ FREE_TO_CHANGE = (
     "threads",
     "arms",
 )
+DECLARATIONS = Path(__file__).parent.parent
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
 
 
 class ConfigError(ValueError):
-    """A configuration that makes no run; the message names the key."""
+    """A configuration that does not describe a run; the message names the key."""
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -49,16 +51,25 @@ def innermost(error: BaseException) -> str:
 
 
 def register_resolvers() -> None:
-    """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder."""
+    """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder.
+
+    `${components:}` lists the names of every component, for the help.
+    """
     OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
     OmegaConf.register_new_resolver("half", lambda x: max(1, int(x) // 2), replace=True)
     OmegaConf.register_new_resolver("changes", _changes, replace=True)
+    OmegaConf.register_new_resolver("components", _components, replace=True)
 
 
 def _changes() -> str:
     if not HydraConfig.initialized():
         return "default"
     return changes(str(o) for o in HydraConfig.get().overrides.task) or "default"
+
+
+def _components() -> str:
+    groups = {name: sorted((DECLARATIONS / name).glob("*.yaml")) for name in sorted(KNOWN | {"experiment"})}
+    return "\n".join(f"{name}: {', '.join(f.stem for f in files)}" for name, files in groups.items() if files)
 
 
 def key_of(override: str) -> str:
@@ -80,7 +91,7 @@ def build(config: DictConfig) -> Run:
     """
     parts: dict[str, Any] = {}
     for key in config:
-        if key in NOT_OF_THE_RUN:
+        if key in NOT_OF_THE_RUN or OmegaConf.is_missing(config, key):
             continue
         try:
             parts[str(key)] = component(str(key), config[key])
@@ -105,12 +116,36 @@ def component(key: str, part: Any) -> Any:
     """
     if not isinstance(part, dict | DictConfig) or "_target_" not in part:
         return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+    content = OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+    part = _without_inherited(key, content)
     try:
         made = hydra.utils.instantiate(part, _convert_="all")
     except InstantiationException as error:
         raise ConfigError(_explain(key, error)) from error
     _check_partial(key, made)
     return made
+
+
+def _without_inherited(group: str, part: Any) -> Any:
+    """`part` without the options that came with the component which its `_target_` replaced.
+
+    A user's `data: {_target_: mine.Data}` stands on the default's keys. One that `mine.Data` does not take,
+    and that has the value of a declaration of ours, is not the user's.
+    """
+    try:
+        taken = inspect.signature(hydra.utils.get_object(part["_target_"])).parameters.values()
+    except Exception:  # instantiating it says what is wrong
+        return part
+    if any(p.kind == p.VAR_KEYWORD for p in taken):
+        return part
+    known = {"_target_", "_partial_", *(p.name for p in taken)}
+    ours = [OmegaConf.load(path) for path in (DECLARATIONS / group).glob("*.yaml")]
+    others = [o for o in ours if isinstance(o, DictConfig) and o.get("_target_") != part["_target_"]]
+    return {
+        key: value
+        for key, value in part.items()
+        if key in known or not any(key in o and o[key] == value for o in others)
+    }
 
 
 def _explain(key: str, error: Exception) -> str:

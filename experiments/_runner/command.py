@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -16,10 +17,11 @@ from experiments._runner.build import ConfigError, changes, key_of
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
+Options = Callable[[argparse.ArgumentParser], object]
 LONGEST = 200  # bytes of a folder's name; most file systems take 255
 FOLDER = """\
 folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
-change; the same command again goes on where it stopped."""
+change; the same command again resumes where it stopped."""
 
 
 def some(key: str, values: Sequence[object]) -> None:
@@ -58,7 +60,9 @@ def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) ->
     if not words:
         name = changes(a for a in rest if key_of(a) not in shared)
         if len(name.encode()) > LONGEST:
-            raise ConfigError("folder: so many changes make no folder's name; say folder=runs/mine")
+            raise ConfigError(
+                "folder: so many changes are too long for the name of a folder; say folder=runs/mine"
+            )
         return Path(f"{default},{name}" if name else default), rest  # no folder of `experiments.run`'s
     folder = words[-1].partition("=")[2]
     if not folder:
@@ -76,11 +80,31 @@ def part_of(asked: object, whole: object, keys: Sequence[str]) -> str:
 
 
 def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
-    """ConfigError for a key that the experiment sets itself, for the user's value would go unheard."""
+    """ConfigError for a key that the experiment sets itself, for the user's value would be ignored."""
     for argument in arguments:
         key = key_of(argument)
         if any(key == own or key.startswith(f"{own}.") for own in keys):
             raise ConfigError(f"{key}: this experiment sets it itself; {instead}")
+
+
+def folder_command(
+    name: str, doc: str | None, report: Callable[..., str], options: Options | None = None
+) -> None:
+    """The command line `python -m NAME FOLDER ...`: print `report` of each folder, or one line for bad input.
+
+    `options` adds arguments to the parser; they go to `report` by name.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=doc)
+    parser.add_argument("folder", nargs="+", type=Path, help="such as runs/mnist/default")
+    if options:
+        options(parser)
+    arguments = vars(parser.parse_args())
+    try:
+        for folder in arguments.pop("folder"):
+            print(report(folder, **arguments))
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def command(main: Callable[[list[str]], object], doc: str | None) -> None:
@@ -92,11 +116,11 @@ def command(main: Callable[[list[str]], object], doc: str | None) -> None:
     try:
         for argument in arguments:
             if argument.startswith("-") or "=" not in argument:
-                raise ConfigError(f"{argument!r} is no key=value, such as folder=runs/mine; see --help")
+                raise ConfigError(f"{argument!r} is not a key=value, such as folder=runs/mine; see --help")
         main(arguments)
     except (ValueError, NonFiniteLossError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on where it stopped", file=sys.stderr)
+        print("\ninterrupted; the same command resumes where it stopped", file=sys.stderr)
         sys.exit(130)

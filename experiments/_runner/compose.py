@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, innermost, register_resolvers
+from experiments._runner.build import DECLARATIONS, ConfigError, build, innermost, register_resolvers
 from experiments._runner.folder import claimed
 from pyrobbb.experiment import Result
 from pyrobbb.training.progress import Progress
@@ -30,14 +30,14 @@ def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | st
 
 
 def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """The declaration `name`.yaml of this folder with `key=value` overrides.
+    """The declaration `name`.yaml, a path within `experiments/`, with `key=value` overrides.
 
     Raises:
         ConfigError: An unknown key or component.
     """
     register_resolvers()
     schema.register()
-    with initialize_config_dir(str(Path(__file__).parent.parent.resolve()), version_base="1.3"):
+    with initialize_config_dir(str(DECLARATIONS.resolve()), version_base="1.3"):
         try:
             return hydra_compose(name, list(overrides))
         except (HydraException, OmegaConfBaseException) as error:
@@ -45,7 +45,7 @@ def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def fitted(config: DictConfig, progress: Progress | None = None) -> Result:
-    """Fit the run in its folder, or go on with it; a finished one is read back from its checkpoints."""
+    """Fit the run in its folder, or resume it; a finished one is read back from its checkpoints."""
     run = build(config)
     with claimed(config) as folder:
         return run.execute(folder, progress)

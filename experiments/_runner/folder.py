@@ -1,10 +1,11 @@
-"""One folder per run: its configuration, and whether what lies there may be gone on with."""
+"""One folder per run: its configuration, and whether what lies there may be resumed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 from experiments._runner.build import FREE_TO_CHANGE, ConfigError
 from experiments._runner.moved import up_to_date
 from pyrobbb._support.files import make_folder, write_text
+from pyrobbb.experiment import Run
 
 AGAIN = "remove it, and the same command makes it again"
+DEFAULTS = {f.name: f.default for f in fields(Run) if f.default is not MISSING}  # of keys newer than a folder
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 
@@ -45,7 +48,7 @@ def claim(config: DictConfig) -> Path:
         )
     try:
         make_folder(folder)
-        write_text(path, yaml.safe_dump(OmegaConf.to_container(config, resolve=True), sort_keys=False))
+        write_text(path, yaml.safe_dump(_content(config), sort_keys=False))
     except OSError as error:
         reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
         raise ConfigError(f"folder: {reason}") from error
@@ -75,17 +78,17 @@ def read_config(path: Path) -> dict[str, Any]:
     """The content of a `config.yaml`, as plain values.
 
     Raises:
-        ConfigError: If it is not there, is no YAML, holds Python objects, or is no mapping.
+        ConfigError: If it is not there, is not YAML, holds Python objects, or is not a mapping.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        reason = f"{path.parent} is no run folder, for it has no {path.name}"
+        reason = f"{path.parent} is not a run folder, for it has no {path.name}"
         raise ConfigError(f"folder: {reason}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no configuration: {' '.join(str(error).split())[:200]}") from error
+        raise ConfigError(f"{path} is not a configuration: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is no configuration")
+        raise ConfigError(f"{path} is not a configuration")
     current: dict[str, Any] = up_to_date(content)
     return current
 
@@ -124,13 +127,19 @@ def differences(config: DictConfig) -> list[str]:
     path = Path(config.folder) / "config.yaml"
     if not path.exists():
         return []
-    before = flat(read_config(path))
-    now = flat(OmegaConf.to_container(config, resolve=True))
+    before, now = DEFAULTS | flat(read_config(path)), DEFAULTS | flat(_content(config))
     return [
         f"{key}: {before.get(key, 'absent')} -> {now.get(key, 'absent')}"
         for key in sorted(before.keys() | now.keys())
         if key not in FREE_TO_CHANGE and before.get(key) != now.get(key)
     ]
+
+
+def _content(config: DictConfig) -> dict[str, Any]:
+    """All that is said; what is not said is as `Run` has it."""
+    content = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items() if value != "???"}
 
 
 def flat(tree: Any, prefix: str = "") -> dict[str, Any]:

@@ -2,85 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import field, fields, make_dataclass
+from typing import Any, get_type_hints
 
+import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from experiments._runner.build import DECLARATIONS
+from pyrobbb.experiment import Run
 
-@dataclass
-class RunConfig:
-    """`experiments/run.yaml`, typed: an unknown key or a word for a number is refused with its name."""
-
-    data: Any = MISSING
-    model: Any = MISSING
-    prior: Any = MISSING
-    likelihood: Any = MISSING
-    guide: Any = MISSING
-    kl: Any = MISSING
-    optim: Any = MISSING
-    schedule: Any = MISSING
-    experiment: Any = None
-    name: str = MISSING
-    published: str = ""
-    folder: str = MISSING
-    epochs: int = MISSING
-    batch_size: int = MISSING
-    samples: int = MISSING
-    vectorize: bool = MISSING
-    fast: str = MISSING
-    chains: int = MISSING
-    together: bool = MISSING
-    seed: int = MISSING
-    device: str = MISSING
-    rates: dict[str, float] = field(default_factory=dict)
-    validation_draws: int = MISSING
-    draws: int = MISSING
-    export_weights: Any = MISSING
-    observations: int = MISSING
-    checkpoint_seconds: float = MISSING
+SCALARS = (bool, int, float, str)
+OF_THE_COMMAND: Sequence[tuple[str, Any, Any]] = (
+    ("experiment", Any, None),
+    ("name", str, MISSING),
+    ("published", str, ""),
+    ("folder", str, MISSING),
+)
 
 
-@dataclass
-class ArmRates:
-    """Adam's rate for each arm of the bandit."""
+def run_schema() -> type:
+    """`Run`'s fields and what the command adds: an unknown key or a word for a number is refused by name."""
+    types = get_type_hints(Run)
+    scalars = {*SCALARS, *(kind | None for kind in SCALARS)}
+    kinds = {name: kind if kind in scalars else Any for name, kind in types.items()}
+    keys = [(f.name, kinds[f.name], MISSING) for f in fields(Run) if f.name != "rates"]
+    rates: tuple[str, Any, Any] = ("rates", dict[str, float], field(default_factory=dict))
+    return make_dataclass("RunConfig", [*keys, rates, *OF_THE_COMMAND])
 
-    thompson: float = MISSING
-    greedy: float = MISSING
+
+def bandit_schema() -> type:
+    """The keys of `paper/bandit.yaml`, each with the type of its value."""
+    said = yaml.safe_load((DECLARATIONS / "paper" / "bandit.yaml").read_text(encoding="utf-8"))
+    defaults = (entry for entry in said.pop("defaults") if isinstance(entry, dict))
+    groups = {name.removeprefix("/") for entry in defaults for name in entry}
+    rates = said.pop("lr")
+    kinds = {name: _kind(value) for name, value in said.items()} | dict.fromkeys(groups, Any)
+    lr: tuple[str, Any, Any] = ("lr", dict[str, float], field(default_factory=lambda: dict(rates)))
+    return make_dataclass("BanditConfig", [*((name, kind, MISSING) for name, kind in kinds.items()), lr])
 
 
-@dataclass
-class BanditConfig:
-    """`experiments/bandit.yaml`, typed as well."""
-
-    prior: Any = MISSING
-    likelihood: Any = MISSING
-    guide: Any = MISSING
-    name: str = MISSING
-    folder: str = MISSING
-    setting: str = MISSING
-    swapped: bool = MISSING
-    steps: int = MISSING
-    seeds: list[int] = MISSING
-    arms: list[str] = MISSING
-    epsilons: list[float] = MISSING
-    hidden: list[int] = MISSING
-    heads: bool = MISSING
-    lr: ArmRates = field(default_factory=ArmRates)
-    draws: int = MISSING
-    capacity: int = MISSING
-    batch_size: int = MISSING
-    updates: int = MISSING
-    every: int = MISSING
-    pulls: int = MISSING
-    kl_over: str = MISSING
-    compiled: bool = MISSING
-    threads: int = MISSING
-    checkpoint_seconds: float = MISSING
+def _kind(value: Any) -> Any:
+    return list[type(value[0])] if isinstance(value, list) else type(value)  # type: ignore[misc]
 
 
 def register() -> None:
     """Make the schemas known to Hydra as `schema` and `bandit_schema`."""
-    ConfigStore.instance().store(name="schema", node=RunConfig)
-    ConfigStore.instance().store(name="bandit_schema", node=BanditConfig)
+    ConfigStore.instance().store(name="schema", node=run_schema())
+    ConfigStore.instance().store(name="bandit_schema", node=bandit_schema())

@@ -1,4 +1,4 @@
-"""What `-m` adds to a run: a job that fails leaves its error in its folder, the others go on, all count.
+"""What `-m` adds to a run: a job that fails leaves its error in its folder, the others continue.
 
 Hydra's launchers start the jobs, in this process or elsewhere. What became of each comes back as a file in
 the sweep's own folder, `hydra.sweep.dir`, which a job can write wherever it can write its results.
@@ -69,7 +69,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
     try:
         name, value = objective(execute())
         said = f"{name} {value:.4g}, {perf_counter() - began:.1f} s"
-    except Exception as error:  # whatever it is, the other jobs go on
+    except Exception as error:  # whatever it is, the other jobs continue
         job["error"] = " ".join(str(error).split()) or type(error).__name__
         said = f"failed: {shorten(job['error'], WORDS)}"
         with suppress(OSError, OmegaConfBaseException):  # a full disk: the last lines of the sweep still tell

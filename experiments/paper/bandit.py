@@ -1,9 +1,9 @@
 """The mushroom bandit: Thompson sampling beside epsilon-greedy, many seeds in one batch.
 
-`python -m experiments.paper.bandit [setting=paper|showdown] [key=value ...]` plays every arm, or goes on from
-its checkpoint, and writes `metrics.json`, the regret of each run (`regret.csv`) and `regret.png`.
+`python -m experiments.paper.bandit [setting=paper|showdown] [key=value ...]` plays every arm, or resumes
+from its checkpoint, and writes `metrics.json`, the regret of each run (`regret.csv`) and `regret.png`.
 `report=true` plays nothing: it reads the checkpoints as they are and reports on the steps done so far.
-The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml`.
+The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml` beside this file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyrobbb.bandits import (
 )
 from pyrobbb.bnn import BayesianNetwork
 
-CONFIGS = {"paper": "bandit", "showdown": "bandit_showdown"}
+CONFIGS = {"paper": "paper/bandit", "showdown": "paper/bandit_showdown"}
 
 
 def network(config: DictConfig, mushrooms: Mushroom) -> nn.Module:

@@ -8,18 +8,14 @@ Writes `closed_form.json`. What is finished is not run again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from experiments._runner.build import ConfigError
-from experiments._runner.command import command, part_of, place, refuse, settings
+from experiments._runner.command import command
 from experiments._runner.compose import compose
-from experiments._runner.points import Fitted, Result, fit_point
+from experiments._runner.fit_points import Fitted, Result, fit_point
+from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
-from experiments._runner.targets import verdict
-from pyrobbb._support.files import make_folder, write_text
-from pyrobbb.experiment import evaluate
 from pyrobbb.svi import ReferenceStep
 from pyrobbb.training.progress import Printed
 from pyrobbb.training.trainer import Training
@@ -34,6 +30,15 @@ class Settings:
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
 
 
+STUDY = Study(
+    "closed_form",
+    Settings,
+    sets=("seed", "fast", "samples"),
+    instead="say seeds=[...]; one draw a step, by Pyro's own SVI",
+    parts=("seeds",),
+)
+
+
 def closed(training: Training) -> None:
     """Let the training take the KL in closed form."""
     training.step = ReferenceStep(training.model, training.guide, training.optimizer, closed_form=True)
@@ -41,39 +46,29 @@ def closed(training: Training) -> None:
 
 def measure(fitted: Fitted) -> Result:
     """Scores on the test set, and the free energy of the last epoch."""
-    part = fitted.data.test
-    if part is None:
-        raise ConfigError("the comparison needs test data")
-    scores = evaluate(fitted.posterior, part, draws=fitted.run.draws, seed=fitted.run.seed)
-    if "error" not in scores:
-        raise ConfigError("the comparison needs a classification")
+    scores = fitted.scores()
     return {"error": scores["error"], "nll": scores["nll"], "free_energy": fitted.history[-1].free_energy}
 
 
 def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
     """Fit what is missing, and report."""
-    chosen, rest = settings(Settings, arguments)
-    folder, overrides = place(rest, "runs/closed_form")
-    refuse(overrides, ("seed", "fast", "samples"), "say seeds=[...]; one draw a step, by Pyro's own SVI")
+    chosen, overrides, out = STUDY.begin(arguments)
     found: dict[str, list[Result]] = {way: [] for way in WAYS}
     for seed in chosen.seeds:
         for way in WAYS:
-            config = compose("closed_form", [*overrides, f"seed={seed}"], folder=folder / f"{way}-{seed}")
+            config = compose("closed_form", [*overrides, f"seed={seed}"], folder=out.fits / f"{way}-{seed}")
             prepare = closed if way == "closed" else lambda training: None
             result = fit_point(config, measure, progress=Printed(), prepare=prepare)
             if "stopped" in result:
                 raise ValueError(f"{config.folder}: {result['stopped']}")
             found[way].append(result)
-    target = folder / part_of(chosen, Settings(), ("seeds",))
-    make_folder(target)
-    write_text(target / "closed_form.json", json.dumps(found, indent=1) + "\n")
-    print(report(found, chosen.seeds))
-    print(f"{target}: closed_form.json")
+    out.json("closed_form.json", found)
+    out.end(report(found, chosen.seeds))
     return found
 
 
 def report(found: dict[str, list[Result]], seeds: Sequence[int]) -> str:
-    """Both ways side by side, and target B10."""
+    """Both ways side by side."""
     names = (("error", 2), ("nll", 4), ("free_energy", 3))
     lines = [
         [words, *(mean_sd([result[name] for result in found[way]], digits) for name, digits in names)]
@@ -81,7 +76,7 @@ def report(found: dict[str, list[Result]], seeds: Sequence[int]) -> str:
     ]
     head = ("KL", "test error (%)", "NLL (nats)", "free energy (nats per datum)")
     first, second = (sum(r["error"] for r in found[way]) / len(seeds) for way in WAYS)
-    gap = verdict("B10, difference of the errors, points", abs(first - second), high=0.3)
+    gap = f"difference of the mean test errors: {abs(first - second):.3f} points"
     return "\n".join([table(head, lines), of_seeds(seeds), gap])
 
 

@@ -15,9 +15,7 @@ Curve = tuple[Sequence[float], Sequence[float]]
 
 
 @styled
-def error_by_epoch(
-    curves: Mapping[str, Sequence[Curve]], *, y: str = "validation error (%)", title: str
-) -> Figure:
+def error_by_epoch(curves: Mapping[str, Sequence[Curve]], *, title: str) -> Figure:
     """One colour for each method, one line for each seed (paper Fig. 2)."""
     figure = new_figure(7.5, 4.2)
     axes = figure.subplots()
@@ -29,7 +27,7 @@ def error_by_epoch(
             last.append(error[len(error) // 4])
     axes.set_ylim(0.93 * min(lows), max(1.15 * max(last), 1.1 * min(lows)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    label(axes, "epoch", y)
+    label(axes, "epoch", "validation error (%)")
     axes.legend(loc="upper right")
     caption(figure, title)
     return figure

@@ -7,9 +7,8 @@ pruned networks of mean weights, saved sparse, as `removed-95.npz`.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
+from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +20,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 from torch import Tensor, nn
 
+from experiments._runner.command import folder_command
 from experiments._runner.reopen import reopen
 from experiments.paper.figures import error_by_removed
 from experiments.reproductions.controls import with_rho_zero
@@ -48,7 +48,7 @@ def error(posterior: Posterior, part: Split, **options: Any) -> float:
     """Error of the predictions in percent; options are those of `Posterior.predict`."""
     prediction = posterior.predict(part.x, part.y, **options)
     if not isinstance(prediction, ClassPrediction):
-        raise ValueError("the run is no classification: pruning is measured by the share of wrong classes")
+        raise ValueError("the run is not a classification: pruning is measured by the share of wrong classes")
     return classification_metrics(prediction.probs, part.y)["error"]
 
 
@@ -211,26 +211,17 @@ def _cell(value: float | None, width: int) -> str:
     return f"{'-' if value is None else f'{value:.2f}':>{width}}"
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.paper.pruning", description=__doc__)
-    parser.add_argument("folder", nargs="+", type=Path, help="a finished run folder")
+def options(parser: ArgumentParser) -> None:
+    """What can be asked of `analyse`."""
     parser.add_argument("--draws", type=int, default=10, help="weight draws to average over; 0: none")
     parser.add_argument(
-        "--biases", action=argparse.BooleanOptionalAction, default=True, help="biases count as weights"
+        "--biases", action=BooleanOptionalAction, default=True, help="biases count as weights"
     )
     parser.add_argument("--trust", action="store_true", help="call whatever config.yaml names")
-    parser.add_argument("--removed", type=float, nargs="+", default=list(SHARES), help="shares, 0 to 1")
-    arguments = parser.parse_args()
-    try:
-        for folder in arguments.folder:
-            options = {"draws": arguments.draws, "biases": arguments.biases, "trust": arguments.trust}
-            found = analyse(folder, arguments.removed, **options)
-            print(report(found))
-    except (ValueError, OSError) as error_:
-        print(f"error: {error_}", file=sys.stderr)
-        sys.exit(2)
+    parser.add_argument(
+        "--removed", dest="shares", type=float, nargs="+", default=list(SHARES), help="shares, 0 to 1"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    folder_command("experiments.paper.pruning", __doc__, lambda *a, **k: report(analyse(*a, **k)), options)

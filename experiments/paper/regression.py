@@ -8,30 +8,29 @@ each x, and nothing of what it does not know.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments._runner.build import ConfigError, build
-from experiments._runner.command import command, place
+from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
-from experiments._runner.targets import verdict
-from pyrobbb._support.files import write_text
+from experiments._runner.study import NoSettings, Study
 from pyrobbb._support.random_state import isolated
 from pyrobbb.compression.sparse import network_with
 from pyrobbb.data import PaperCurve
 from pyrobbb.experiment import Result
-from pyrobbb.figures import save
 from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.likelihoods import HeteroscedasticNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training.point_estimate import PointEstimate, fit_plain
 
+STUDY = Study("paper_regression", NoSettings)
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
 GRID = torch.linspace(-0.4, 1.2, 321)[:, None]
 NORMAL_IQR = 1.349  # interquartile range of N(0, 1)
@@ -102,22 +101,14 @@ def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     }
 
 
-def targets(found: dict[str, Any]) -> list[str]:
-    """What was asked of the median on the data and of the range off them."""
-    return [
-        verdict("A14, rmse on [0, 0.5]", found["rmse inside"], high=0.04),
-        verdict("A14, IQR at 1.2 / mean IQR inside", found["IQR(1.2) / IQR inside"], low=2.5),
-    ]
-
-
-def figure(result: Result, fit: PointEstimate, path: Path, draws: int = 1000) -> None:
+def figure(result: Result, fit: PointEstimate, draws: int = 1000) -> Figure:
     """The paper's Fig. 5: both networks on [-0.4, 1.2]."""
     prediction = result.posterior.predict(GRID.to(result.data.train.x.device), draws=draws, seed=1)
     assert isinstance(prediction, ValuePrediction)
     x, train = GRID[:, 0].numpy(), result.data.train.to("cpu")
     loc, scale = mean_and_noise(fit, GRID)
     normal = torch.special.ndtri(torch.linspace(0, 1, 202)[1:-1])[:, None]  # standing for draws of y
-    drawn = band_grid(
+    return band_grid(
         {
             "Bayes by Backprop": [Curves(x, prediction.means[..., 0].cpu().numpy(), "the function's draws")],
             "plain network, same layers": [Curves(x, (loc + scale * normal).numpy(), "its Gaussian")],
@@ -129,7 +120,6 @@ def figure(result: Result, fit: PointEstimate, path: Path, draws: int = 1000) ->
         y_limits=[(-0.9, 1.6)],
         title="Fig. 5: a Bayesian network, and a plain one that minimises a conditional Gaussian loss",
     )
-    save(drawn, path)
 
 
 def plain_lines(found: dict[str, Any]) -> list[str]:
@@ -147,7 +137,8 @@ def plain_lines(found: dict[str, Any]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Fit both, print the numbers beside the calibration's, draw the figure."""
-    folder, overrides = place(arguments, "runs/paper_regression")
+    _, overrides, out = STUDY.begin(arguments)
+    folder = out.fits
     config = compose("paper_regression", overrides, folder=folder / "bayesian")
     if not isinstance(build(config).data, PaperCurve):
         raise ConfigError(f"data: this experiment is about paper_curve, got {config.data._target_}")
@@ -163,20 +154,22 @@ def main(arguments: Sequence[str]) -> None:
         "value": [dict(zip(map(str, AT), loc.tolist(), strict=True)) for loc, _ in far],
         "IQR": [dict(zip(map(str, AT), (NORMAL_IQR * scale).tolist(), strict=True)) for _, scale in far],
     }
-    print("The paper prints no number here; beside ours: another implementation, two seeds.")
-    print("IQR is the function's interquartile range over weight draws, without the noise of an observation.")
-    print(f"median's rmse against E[y|x] on [0, 0.5]   {found['rmse inside']:.3f}   (0.018, 0.021)")
-    print(f"mean IQR on [0, 0.5]                       {found['IQR inside']:.3f}   (0.047, 0.050)")
+    lines = [
+        "The paper prints no number here; beside ours: another implementation, two seeds.",
+        "IQR is the function's interquartile range over weight draws, without the noise of an observation.",
+        f"median's rmse against E[y|x] on [0, 0.5]   {found['rmse inside']:.3f}   (0.018, 0.021)",
+        f"mean IQR on [0, 0.5]                       {found['IQR inside']:.3f}   (0.047, 0.050)",
+    ]
     for x, others in zip(AT, ("0.165, 0.172", "-", "0.207, 0.211"), strict=True):
         iqr, median, truth = (found[name][str(x)] for name in ("IQR", "median", "truth"))
         at = f"IQR at x = {x:<4g}                            {iqr:.3f}   ({others})"
-        print(f"{at}   median {median:.2f}, truth {truth:.2f}")
-    print(f"IQR at 1.2 / mean IQR inside               {found['IQR(1.2) / IQR inside']:.2f}    (4.2, 4.4)")
-    print("\n".join(targets(found)))
-    print("\n".join(plain_lines(found["plain"])))
-    figure(result, fits[0], folder / "figure.png")
-    write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
-    print(f"{folder}: metrics.json, figure.png; the Bayesian run is in {folder / 'bayesian'}")
+        lines.append(f"{at}   median {median:.2f}, truth {truth:.2f}")
+    ratio = found["IQR(1.2) / IQR inside"]
+    lines.append(f"IQR at 1.2 / mean IQR inside               {ratio:.2f}    (4.2, 4.4)")
+    out.json("metrics.json", found, indent=2)
+    out.figure("figure.png", figure(result, fits[0]))
+    words = "\n".join([*lines, *plain_lines(found["plain"])])
+    out.end(words, f"; the Bayesian run is in {folder / 'bayesian'}")
 
 
 if __name__ == "__main__":

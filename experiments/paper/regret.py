@@ -6,14 +6,12 @@ import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments._runner.targets import judged, verdict
 from experiments.reproductions.controls import SwappedMushroom, clamped
 from pyrobbb._support import checkpoint
 from pyrobbb._support.files import replacing, write_text
@@ -100,31 +98,6 @@ def summary(found: dict[str, Games], at_random: float) -> dict[str, Any]:
     return result
 
 
-def targets(results: dict[str, Any]) -> list[str]:
-    """What was asked of Bayes by Backprop in the paper's setting, as far as it has been played."""
-    found, lines = results.get("Bayes by Backprop"), []
-    if found is None:
-        return []
-    if 500 in found["expected"]:
-        regret, eaten = mean(found["expected"][500]), found["eaten in the first 50"]
-        lines.append(verdict("A22, expected regret after 500 steps (never eating: 1295)", regret, high=1295))
-        lines.append(verdict("A22, mushrooms eaten of the first 50, least of the runs", min(eaten), low=1))
-        lines.append(verdict("A22, the same, greatest", max(eaten), high=49))
-    if found["steps"] == 50_000:
-        lines.append(verdict("B8, expected regret", mean(found["expected"][50_000]), high=10_000))
-        lines.append(
-            verdict("B8, of that in the last fifth", mean(found["expected in the last fifth"]), high=1000)
-        )
-        greedy = [results[name] for name in ("1 % greedy", "5 % greedy") if name in results]
-        if len(greedy) == 2:
-            means = [mean(f["expected"][f["steps"]]) for f in (found, *greedy)]
-            found_order = ", ".join(f"{m:.0f}" for m in means)
-            lines.append(
-                judged(f"B8, BbB, 1 %, 5 % greedy in this order: {found_order}", means == sorted(means))
-            )
-    return lines
-
-
 def _spread(values: Sequence[float]) -> str:
     x = torch.tensor(values, dtype=torch.float64)
     return f"{x.mean():,.0f} ({x.min():,.0f}-{x.max():,.0f})"
@@ -153,15 +126,12 @@ def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig)
             f"realised {realised.mean():.1f} % (sd {_sd(realised):.1f})"
         )
     if config.swapped:
-        lines += [SOURCES, "edible and poisonous are swapped, a control: no target is for it"]
+        lines += [SOURCES, "edible and poisonous are swapped, a control"]
     elif config.setting == "showdown":
-        if "Bayes by Backprop" in results:
-            regret = mean(results["Bayes by Backprop"]["percent of uniform"])
-            lines.append(verdict("B9, % of the regret at random", regret, high=35))
         theirs = ", ".join(f"{k} {v}" for k, v in SHOWDOWN_README.items())
         lines.append(f"Showdown's README, one run, realised, % of the regret at random: {theirs}")
     else:
-        lines += [SOURCES, *targets(results)]
+        lines.append(SOURCES)
     fixed = fixed_rates(environment(config)).items()
     lines.append("expected regret per step: " + "; ".join(f"{name} {rate:.4f}" for name, rate in fixed))
     lines += [f"{arm}: {rate:.1f} interactions per second, all runs together" for arm, rate in rates.items()]

@@ -8,7 +8,6 @@ the forms and rows are.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,10 +25,9 @@ from experiments._runner.command import command, part_of, place, refuse, setting
 from experiments._runner.compose import compose
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.reopen import reopen
+from experiments._runner.study import Outputs
 from experiments._runner.tables import mean_sd, table
 from experiments.paper.figures import error_by_epoch, weights_by_method
-from pyrobbb import figures
-from pyrobbb._support.files import make_folder, write_text
 from pyrobbb.training import history
 from pyrobbb.training.progress import Printed
 
@@ -90,7 +88,7 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     plain = [name for name in part.rows if "plain" in declared.rows[name]]
     unclear = [key for key in map(key_of, rest) if key.partition(".")[0] in ("optim", "schedule")]
     if plain == part.rows:
-        refuse(of_every_row(rest), OF_BAYES, f"row {plain[0]} is no Bayesian network")
+        refuse(of_every_row(rest), OF_BAYES, f"row {plain[0]} is not a Bayesian network")
     for name in part.rows:
         refuse(of_row(name, rest), ("network.hidden", "model", "seed"), "say widths=[...] or seeds=[...]")
     if plain and unclear:
@@ -229,7 +227,7 @@ def weights(cell: Cell) -> torch.Tensor:
     return torch.cat([value.flatten().cpu() for value in draw.values()])
 
 
-def draw(cells: list[Cell], part: Part, folder: Path) -> str:
+def draw(cells: list[Cell], part: Part, out: Outputs) -> str:
     """Fig. 2 and Fig. 3 at the greatest width; returns the widths of the weights' distributions in words."""
     rows, width = declaration().rows, max(part.widths)
     wide = [c for c in cells if c["width"] == width]
@@ -240,14 +238,12 @@ def draw(cells: list[Cell], part: Part, folder: Path) -> str:
         curves.setdefault(rows[cell["row"]].title, []).append((epochs, errors))
     draws = f"Bayes by Backprop with {part.validation_draws} draws"
     title = f"Validation error by epoch, two layers of {width} units, {draws} (paper: Fig. 2)"
-    figures.save(error_by_epoch(curves, title=title), folder / "figure2.png")
+    out.figure("figure2.png", error_by_epoch(curves, title=title))
     shown = {rows[c["row"]].title: weights(c) for c in wide if c["seed"] == part.seeds[0]}
     title = (
         f"Weights after training, two layers of {width} units; one draw of Bayes by Backprop (paper Fig. 3)"
     )
-    figures.save(
-        weights_by_method({k: v.numpy() for k, v in shown.items()}, title=title), folder / "figure3.png"
-    )
+    out.figure("figure3.png", weights_by_method({k: v.numpy() for k, v in shown.items()}, title=title))
     return "weights: " + "; ".join(
         f"{name} sd {float(w.std()):.4f}, {100 * float((w.abs() < NEAR_ZERO).double().mean()):.0f} % "
         f"within {NEAR_ZERO} of 0"
@@ -261,15 +257,11 @@ def main(arguments: Sequence[str]) -> None:
     part, overrides = choose(rest)
     cells = train(part, overrides, folder)
     form = declaration().forms[part.form]
-    target = folder / part.form / part_of(part, form, ("rows", "widths", "seeds"))
-    make_folder(target)
-    write_text(target / "table1.json", json.dumps(cells, indent=1) + "\n")
-    words = "\n".join([report(cells, part), gaps(cells, part), draw(cells, part, target)])
-    write_text(target / "table1.txt", words + "\n")
-    print(words)
-    print(
-        f"{target}: table1.json, table1.txt, figure2.png, figure3.png, the fits are in {folder / part.form}"
-    )
+    out = Outputs(folder / part.form, part_of(part, form, ("rows", "widths", "seeds")))
+    out.json("table1.json", cells)
+    words = "\n".join([report(cells, part), gaps(cells, part), draw(cells, part, out)])
+    out.text("table1.txt", words)
+    out.end(words, f"; the fits are in {out.fits}")
 
 
 if __name__ == "__main__":

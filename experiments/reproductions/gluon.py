@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments._runner.build import ConfigError, build, key_of
-from experiments._runner.command import command, place, refuse
+from experiments._runner.command import command, refuse
 from experiments._runner.compose import compose
 from experiments._runner.folder import claimed, read_json
-from experiments._runner.targets import verdict
+from experiments._runner.study import NoSettings, Outputs, Study
 from experiments.paper import pruning
 from experiments.paper.figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
-from pyrobbb import figures
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_text
 from pyrobbb.data.dataset import Dataset
@@ -28,6 +27,7 @@ from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Printed
 from pyrobbb.training.trainer import Training
 
+STUDY = Study("gluon", NoSettings)
 RUNS = {"gluon_as_printed": "as printed (784-400-10 in effect)", "gluon": "corrected (784-400-400-10)"}
 NOTEBOOK_LOSS = (
     2626.474, 2606.282, 2600.2452, 2595.756, 2592.986, 2590.059, 2588.579, 2586.009, 2585.461, 2582.930,
@@ -74,7 +74,7 @@ class Watched(Printed):
 
 
 def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
-    """Fit one of the two, or go on with it, and measure it."""
+    """Fit one of the two, or resume it, and measure it."""
     config = compose(name, overrides, folder=folder)
     run = build(config)
     with claimed(config), locked(folder):
@@ -132,23 +132,7 @@ def report(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def targets(found: dict[str, Any]) -> list[str]:
-    """Whether the run as printed gives what the notebook printed after its ten epochs."""
-    run = found["gluon_as_printed"]
-    if len(run["epochs"]) != len(NOTEBOOK_LOSS):
-        return []
-    last, pruned = run["epochs"][-1], {row["removed"]: row["snr"]["mean"] for row in run["pruned"]}
-    lines = [
-        verdict("A15, error % as printed", 100 * (1 - last["test"]), low=1.9, high=2.6),
-        verdict("A15, loss as printed", last["loss"], low=2579.9, high=2585.9),
-    ]
-    for share, error, off in ((0.5, 2.44, 0.6), (0.75, 3.98, 1.2), (0.95, 27.4, 12.0)):
-        name = f"A16, error % with {share:.0%} removed"
-        lines.append(verdict(name, pruned[share], low=error - off, high=error + off))
-    return lines
-
-
-def draw(found: dict[str, Any], folder: Path) -> None:
+def draw(found: dict[str, Any], out: Outputs) -> None:
     """Loss and accuracy by epoch, error by share removed, the posterior of two weights."""
     notebook = list(range(1, 11))
     curves: dict[str, dict[str, Curve]] = {}
@@ -158,7 +142,7 @@ def draw(found: dict[str, Any], folder: Path) -> None:
             points = [row["epoch"] for row in run["epochs"]], [row[key] for row in run["epochs"]]
             curves[key][RUNS[name].partition(" (")[0]] = points
     title = "The Gluon notebook's run: as printed, its second hidden layer unapplied, and corrected"
-    figures.save(loss_and_accuracy(*curves.values(), title=title), folder / "epochs.png")
+    out.figure("epochs.png", loss_and_accuracy(*curves.values(), title=title))
     removed: dict[str, Curve] = {
         f"{RUNS[name].partition(' (')[0]}, by {words}": (SHARES, [row[by]["mean"] for row in run["pruned"]])
         for name, run in found.items()
@@ -167,22 +151,21 @@ def draw(found: dict[str, Any], folder: Path) -> None:
     given_errors = [100 * (1 - accuracy) for accuracy in NOTEBOOK_PRUNED.values()]
     removed["notebook, by signal-to-noise"] = (list(NOTEBOOK_PRUNED), given_errors)
     title = "Pruning the Gluon networks: signal-to-noise orders the weights as magnitude does"
-    figures.save(error_by_removed(removed, title=title), folder / "pruning.png")
+    out.figure("pruning.png", error_by_removed(removed, title=title))
     weights, prior = found["gluon"]["weights"], found["gluon"]["sd of the prior"]
     title = "Posterior of two first-layer weights of the corrected network, and their prior"
-    figures.save(weight_posteriors(weights, prior=prior, title=title), folder / "weight.png")
+    out.figure("weight.png", weight_posteriors(weights, prior=prior, title=title))
 
 
 def main(arguments: Sequence[str]) -> None:
     """Fit both, print the tables, draw the figures."""
-    folder, overrides = place(arguments, "runs/gluon")
+    _, overrides, out = STUDY.begin(arguments)
     fixed = [word for word in overrides if key_of(word) != "model.hidden"]
     refuse(fixed, ("model", "chains", "draws"), "it has two networks, one chain each, and mean weights")
-    found = {name: fit(name, overrides, folder / name) for name in RUNS}
-    write_text(folder / "metrics.json", json.dumps(found, indent=1) + "\n")
-    print("\n".join([report(found), *targets(found)]))
-    draw(found, folder)
-    print(f"{folder}: metrics.json, epochs.png, pruning.png, weight.png")
+    found = {name: fit(name, overrides, out.fits / name) for name in RUNS}
+    out.json("metrics.json", found)
+    draw(found, out)
+    out.end(report(found))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Hyperparameter grids of both reports: `python -m experiments.reproductions.grid [preset=reduced] [key=value
-...]`.
+"""Hyperparameter grids of both reports, beside their winners.
+
+`python -m experiments.reproductions.grid [preset=reduced] [key=value ...]`
 
 Prior (pi, sigma1, sigma2), learning rate and samples per step, each point a network trained from its start
 with the prior that it claims: `pi_used`, `sigma1_used` and `sigma2_used` are read from the trained model,
@@ -9,8 +10,8 @@ finished are not run again. Validation accuracy decides; the test set is not loo
 preset=reduced    27 priors at 2x400 (lr 1e-3, 1 sample), and 3 rates x 5 sample counts under one prior
 preset=ghia       its 324 points at 2x1200, 10 epochs each, from its starting means and rho (a GPU, or days)
 preset=rahmanto   its 27 points at 2x800, 5 samples, 300 epochs, rate x 0.95 per epoch; our start each time,
-                  and two hidden layers, where its code has one and goes on from point to point
-quick=true        2 x 2 points on made data, for a test
+                  and two hidden layers, where its code has one and continues from point to point
+quick=true        2 x 2 points on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=10 model.hidden=[800,800] seed=2.
 """
 
@@ -23,11 +24,12 @@ import numpy as np
 from pyro import poutine
 
 from experiments._runner.build import ConfigError
-from experiments._runner.command import command, place, refuse, settings
+from experiments._runner.command import command
 from experiments._runner.compose import compose
-from experiments._runner.points import Fitted, Result, changed, fit_points
+from experiments._runner.fit_points import Fitted, Result, changed, fit_points
+from experiments._runner.study import Study
 from experiments.reproductions.grid_points import Point, points
-from experiments.reproductions.grid_report import figures, report, write_csv
+from experiments.reproductions.grid_report import figures, report, table_of
 from pyrobbb.evaluation.metrics import classification_metrics
 from pyrobbb.predictive import ClassPrediction
 
@@ -39,6 +41,14 @@ class Settings:
     preset: str = "reduced"
     top: int = 5
     quick: bool = False
+
+
+STUDY = Study(
+    "grid/{preset}",
+    Settings,
+    sets=("prior", "optim.lr", "samples"),
+    instead="its points are prior, rate and samples; see preset=",
+)
 
 
 def measure(fitted: Fitted) -> Result:
@@ -78,17 +88,16 @@ def used_prior(fitted: Fitted) -> dict[str, float]:
 
 def main(arguments: Sequence[str]) -> dict[Point, Result]:
     """Fit the grid, or what is missing of it, and report."""
-    chosen, rest = settings(Settings, arguments)
-    folder, overrides = place(rest, f"runs/grid/{'quick' if chosen.quick else chosen.preset}")
-    refuse(overrides, ("prior", "optim.lr", "samples"), "its points are prior, rate and samples; see preset=")
+    chosen, overrides, out = STUDY.begin(arguments)
     every, of_preset = points(chosen.preset, chosen.quick)
-    base = compose("grid", [*of_preset, *overrides], folder=folder)
-    configs = {str(p): changed(base, folder / str(p), p.values()) for p in every}
+    base = compose("grid", [*of_preset, *overrides], folder=out.fits)
+    configs = {str(p): changed(base, out.fits / str(p), p.values()) for p in every}
     found = fit_points(configs, measure, lambda r: f"validation accuracy {r['accuracy']:.2f} %")
     results = {point: found[str(point)] for point in every}
-    write_csv(folder / "grid.csv", results)
-    print(report(results, chosen.top))
-    print(f"{folder}: grid.csv, {', '.join(path.name for path in figures(results, folder))}")
+    out.csv("grid.csv", *table_of(results))
+    for name, drawn in figures(results):
+        out.figure(name, drawn)
+    out.end(report(results, chosen.top))
     return results
 
 

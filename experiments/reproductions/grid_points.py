@@ -11,7 +11,6 @@ from experiments._runner.build import ConfigError
 PI, WIDE, NARROW = (0.25, 0.5, 0.75), (0, 1, 2), (6, 7, 8)  # -log sigma1, -log sigma2: the paper's grid
 RATES, SAMPLES = (1e-3, 1e-4, 1e-5), (1, 2, 3, 5)  # Ghia's
 PAPERS_SAMPLES = (1, 2, 5, 10)
-QUICK = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
     """
     priors = [Point(*values) for values in product(PI, WIDE, NARROW)]
     if quick:
-        return [Point(*values) for values in product((0.25, 0.75), (0,), (6, 8))], QUICK
+        return [Point(*values) for values in product((0.25, 0.75), (0,), (6, 8))], []
     if preset == "reduced":
         others = [
             Point(0.5, 0, 6, lr, samples)

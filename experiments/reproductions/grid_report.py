@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
-from pathlib import Path
 
-from experiments._runner.points import Result
+from matplotlib.figure import Figure
+
+from experiments._runner.fit_points import Result
 from experiments._runner.tables import table
 from experiments.reproductions.grid_points import NARROW, WIDE, Point
-from pyrobbb._support.files import replacing
 from pyrobbb.figures.heat_map import heat_map
-from pyrobbb.figures.style import save
 
 # Rahmanto's repository: validation accuracy, %, rows -log sigma1 = 0, 1, 2, columns -log sigma2 = 6, 7, 8.
 # All 27 were computed under one prior, (0.25, 1, e^-8), and not from the start: see docs/errata.md.
@@ -27,19 +25,16 @@ RAHMANTOS = ((1e-3, 1), (1e-3, 5))  # rate and samples: as the reduced grid has 
 GHIA_BEST = (0.5, 0, 6, 1e-3, 3)
 
 
-def write_csv(path: Path, results: dict[Point, Result]) -> None:
-    """One row per point, best first; a point that did not stay finite has no accuracy."""
+def table_of(results: dict[Point, Result]) -> tuple[list[str], list[list[object]]]:
+    """Head, and a row per point, best first; a point that did not stay finite has no accuracy."""
     columns = ["accuracy", "nll", "free_energy", "pi_used", "sigma1_used", "sigma2_used", "seconds"]
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        head = ["pi", "log_sigma1", "log_sigma2", "lr", "samples", "sigma1", "sigma2", "epochs"]
-        writer.writerow([*head, *columns, "stopped_epoch"])
-        for point, result in ranked(results):
-            values = [result.get(name, "") for name in columns]
-            done = len(result["epochs"])
-            writer.writerow(
-                [*asdict(point).values(), *point.sigmas, done, *values, result.get("stopped_epoch", "")]
-            )
+    columns.append("stopped_epoch")
+    rows: list[list[object]] = [
+        [*asdict(p).values(), *p.sigmas, len(r["epochs"]), *(r.get(name, "") for name in columns)]
+        for p, r in ranked(results)
+    ]
+    head = ["pi", "log_sigma1", "log_sigma2", "lr", "samples", "sigma1", "sigma2", "epochs"]
+    return [*head, *columns], rows
 
 
 def ranked(results: dict[Point, Result]) -> list[tuple[Point, Result]]:
@@ -94,8 +89,8 @@ def _rahmanto(point: Point) -> str:
     return f"{rows[WIDE.index(int(point.log_sigma1))][NARROW.index(int(point.log_sigma2))]:.2f}"
 
 
-def figures(results: dict[Point, Result], folder: Path) -> Iterator[Path]:
-    """Heat maps: over the prior, for each rate and sample count that has all priors, and over those two."""
+def figures(results: dict[Point, Result]) -> Iterator[tuple[str, Figure]]:
+    """Heat maps by file name: over the prior (at each rate and sample count with all), over those two."""
     accuracy = {point: result.get("accuracy", math.nan) for point, result in results.items()}
     pis, wides, narrows, rates, samples = (
         sorted({values[i] for values in (tuple(asdict(p).values()) for p in accuracy)}) for i in range(5)
@@ -122,9 +117,7 @@ def figures(results: dict[Point, Result], folder: Path) -> Iterator[Path]:
             value_name=measured,
             title=f"Validation accuracy over the prior (learning rate {lr:g}, {count} sample(s) per step)",
         )
-        path = folder / f"prior_lr={lr:g}_samples={count}.png"
-        save(drawn, path)
-        yield path
+        yield f"prior_lr={lr:g}_samples={count}.png", drawn
     for prior in dict.fromkeys((p.pi, p.log_sigma1, p.log_sigma2) for p in accuracy):
         if not all(Point(*prior, lr, count) in accuracy for lr, count in product(rates, samples)):
             continue
@@ -140,6 +133,4 @@ def figures(results: dict[Point, Result], folder: Path) -> Iterator[Path]:
             title=f"Validation accuracy over rate and samples ($\\pi$ = {prior[0]:g}, "
             f"$\\sigma_1 = e^{{-{prior[1]:g}}}$, $\\sigma_2 = e^{{-{prior[2]:g}}}$)",
         )
-        path = folder / f"rate_and_samples_pi={prior[0]:g}_s1=e-{prior[1]:g}_s2=e-{prior[2]:g}.png"
-        save(drawn, path)
-        yield path
+        yield f"rate_and_samples_pi={prior[0]:g}_s1=e-{prior[1]:g}_s2=e-{prior[2]:g}.png", drawn

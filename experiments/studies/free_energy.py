@@ -8,28 +8,25 @@ draws, and how many weights the posterior still uses. Writes `points.csv` and on
 reported, not chosen by. Points that are finished are not run again.
 
 rates=[0.1,1,3,10] temperatures=[0.01,0.1,0.3,1,3] seeds=[1,2,3]    which settings
-quick=true       two settings of each on made data, for a test
+quick=true       two settings of each on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from experiments._runner.build import ConfigError
-from experiments._runner.command import command, part_of, place, refuse, settings
+from experiments._runner.command import command
 from experiments._runner.compose import compose
-from experiments._runner.points import Fitted, Result, changed, fit_points
+from experiments._runner.fit_points import Fitted, Result, changed, fit_points
+from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
-from pyrobbb._support.files import make_folder, replacing
-from pyrobbb.experiment import evaluate
-from pyrobbb.figures.style import save
 from pyrobbb.figures.trade_off import Path as Line
 from pyrobbb.figures.trade_off import trade_off
 from pyrobbb.posterior import moments
@@ -38,7 +35,6 @@ from pyrobbb.priors import ScaleMixture
 # Our prototype, one seed each, 20 epochs: what was trained on, per minibatch of 128 (KL x temperature), and
 # test error in %
 PROTOTYPE = {(1.0, 1.0): (1722, 1.76), (10.0, 1.0): (1197, 3.48), (1.0, 0.1): (216, 1.53)}
-QUICK = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100"]
 MEASURES = {
     "free_energy": "free energy (nats per datum)",
     "objective": "objective trained",
@@ -62,12 +58,19 @@ class Settings:
     quick: bool = False
 
 
+STUDY = Study(
+    "free_energy",
+    Settings,
+    sets=("seed", "kl", "rates"),
+    instead="say seeds=[...], temperatures=[...] or rates=[...]",
+    parts=("rates", "temperatures", "seeds"),
+)
+Setting = tuple[float, float]  # rate of rho, temperature
+
+
 def measure(fitted: Fitted) -> Result:
     """Free energy, scores on the test set, and the share of weights above the prior's noise."""
-    part, last = fitted.data.test, fitted.history[-1]
-    if part is None:
-        raise ConfigError("the study needs test data")
-    scores = evaluate(fitted.posterior, part, draws=fitted.run.draws, seed=fitted.run.seed)
+    last, scores = fitted.history[-1], fitted.scores()
     temperature = getattr(fitted.run.kl, "temperature", 1.0)
     return {
         "free_energy": last.free_energy,
@@ -99,9 +102,6 @@ def above_noise(fitted: Fitted) -> float:
 def _median_scale(fitted: Fitted) -> float:
     _, scales = moments(fitted.posterior.chains[0])
     return float(torch.cat([scale.flatten() for scale in scales.values()]).median())
-
-
-Setting = tuple[float, float]  # rate of rho, temperature
 
 
 def lines(chosen: Settings) -> dict[str, list[Setting]]:
@@ -139,17 +139,7 @@ def report(results: dict[tuple[Setting, int], Result], batch_size: int) -> str:
     return f"{table(head, rows)}\n{of_seeds(sorted({seed for _, seed in results}))}"
 
 
-def write_csv(path: Path, results: dict[tuple[Setting, int], Result]) -> None:
-    """One row for each setting and seed."""
-    columns = [*MEASURES, "train_nll", "error_mean_weights", "mutual_information", "seconds", "stopped_epoch"]
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["rate_of_rho", "temperature", "seed", *columns])
-        for (setting, seed), result in results.items():
-            writer.writerow([*setting, seed, *(result.get(name, "") for name in columns)])
-
-
-def figure(chosen: Settings, results: dict[tuple[Setting, int], Result], path: Path) -> None:
+def figure(chosen: Settings, results: dict[tuple[Setting, int], Result]) -> Figure | None:
     """Error, NLL, calibration and share of weights against the free energy, along both paths."""
     drawn = {}
     for name, settings_ in lines(chosen).items():
@@ -165,37 +155,36 @@ def figure(chosen: Settings, results: dict[tuple[Setting, int], Result], path: P
     seeds = len(chosen.seeds)
     title = "Error, calibration and weights in use against the free energy, by rate of rho and temperature "
     title += "(one seed)" if seeds == 1 else f"({seeds} seeds, bars of one standard deviation)"
-    if drawn:
-        save(trade_off(drawn, x_label=MEASURES["free_energy"] + ", temperature 1", title=title), path)
+    return (
+        trade_off(drawn, x_label=MEASURES["free_energy"] + ", temperature 1", title=title) if drawn else None
+    )
 
 
 def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:
     """Fit what is missing of the study, and report."""
-    chosen, rest = settings(Settings, arguments)
-    folder, overrides = place(rest, "runs/free_energy" + ("/quick" if chosen.quick else ""))
-    refuse(overrides, ("seed", "kl", "rates"), "say seeds=[...], temperatures=[...] or rates=[...]")
-    target = folder / part_of(chosen, Settings(), ("rates", "temperatures", "seeds"))
+    chosen, overrides, out = STUDY.begin(arguments)
     if chosen.quick:
         chosen.rates, chosen.temperatures, chosen.seeds = [1.0, 10.0], [0.1, 1.0], [1, 2]
-        overrides = [*QUICK, *overrides]
     places = {
         f"rate={rate:g},temperature={t:g},seed={seed}": ((rate, t), seed)
         for seed in chosen.seeds
         for line in lines(chosen).values()
         for rate, t in line
     }
-    base = compose("free_energy", overrides, folder=folder)
+    base = compose("free_energy", overrides, folder=out.fits)
     configs = {
-        name: changed(base, folder / name, {"rates.rho": rate, "kl.temperature": t, "seed": seed})
+        name: changed(base, out.fits / name, {"rates.rho": rate, "kl.temperature": t, "seed": seed})
         for name, ((rate, t), seed) in places.items()
     }
     found = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['error']:.2f} %")
     results = {places[name]: found[name] for name in places}
-    make_folder(target)
-    write_csv(target / "points.csv", results)
-    figure(chosen, results, target / "free_energy.png")
-    print(report(results, base.batch_size))
-    print(f"{target}: points.csv, free_energy.png")
+    columns = [*MEASURES, "train_nll", "error_mean_weights", "mutual_information", "seconds", "stopped_epoch"]
+    rows = ([*s, seed, *(r.get(name, "") for name in columns)] for (s, seed), r in results.items())
+    out.csv("points.csv", ["rate_of_rho", "temperature", "seed", *columns], rows)
+    drawn = figure(chosen, results)
+    if drawn:
+        out.figure("free_energy.png", drawn)
+    out.end(report(results, base.batch_size))
     return results
 
 

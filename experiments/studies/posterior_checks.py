@@ -1,9 +1,8 @@
 """Is the posterior right? Restarts against each other, priors against each other, and NUTS against the guide.
 
 `python -m experiments.studies.posterior_checks [key=value ...]` in three parts, each left in the folder and
-found
-again: four restarts of the paper's regression under two priors (R-hat of weights and of functions, PSIS-LOO
-by `az.compare`); and the tutorial's six points by NUTS and by the mean-field guide.
+found again: four restarts of the paper's regression under two priors (R-hat of weights and of functions,
+PSIS-LOO by `az.compare`); and the tutorial's six points by NUTS and by the mean-field guide.
 
 nuts_chains=4 nuts_warmup=150 nuts_draws=150 nuts_depth=6    how much work NUTS does
 nuts_seed=0                                                  its own seed
@@ -21,17 +20,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from experiments._runner.command import command, place, refuse, settings
+from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
+from experiments._runner.study import Study
 from pyrobbb._support import checks
-from pyrobbb._support.files import replacing, write_text
+from pyrobbb._support.files import replacing
 from pyrobbb.data import ToyPoints
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
 from pyrobbb.experiment import Result, Run
-from pyrobbb.figures import save
 from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.inference.nuts import sample_nuts
 
@@ -54,6 +54,10 @@ class Settings:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             checks.count(name, value, minimum=0 if name == "nuts_seed" else 1)
+
+
+COMPARED = " with ".join(PRIORS.values())
+STUDY = Study("posterior_checks", Settings, sets=("prior",), instead=f"it compares {COMPARED}")
 
 
 def restarts(folder: Path, overrides: Sequence[str]) -> dict[str, Result]:
@@ -109,8 +113,8 @@ def toy_nuts(result: Result, folder: Path, chosen: Settings, x: Tensor) -> tuple
     return f, sample.divergences
 
 
-def toy_comparison(result: Result, folder: Path, chosen: Settings) -> dict[str, Any]:
-    """Spread of the function under NUTS and under the guide, with a figure."""
+def toy_comparison(result: Result, folder: Path, chosen: Settings) -> tuple[dict[str, Any], Figure]:
+    """Spread of the function under NUTS and under the guide, as numbers and as a figure."""
     points = torch.tensor(AT)[:, None]
     x = torch.cat([points, REACH])
     exact, divergences = toy_nuts(result, folder, chosen, x)
@@ -128,8 +132,7 @@ def toy_comparison(result: Result, folder: Path, chosen: Settings) -> dict[str, 
         y_limits=[(-40.0, 25.0)],
         title="Six points, the same model: the mean-field posterior is far too sure of the function",
     )
-    save(drawn, folder / "nuts.png")
-    return {
+    numbers = {
         "x": AT,
         "sd, one mean-field restart": guide[0].std(0)[:k].tolist(),
         "sd, mean-field restarts pooled": _pooled(guide).std(0)[:k].tolist(),
@@ -140,6 +143,7 @@ def toy_comparison(result: Result, folder: Path, chosen: Settings) -> dict[str, 
         "R-hat, NUTS chains": r_hat(exact[..., :k, None])[:, 0].tolist(),
         "divergences": divergences,
     }
+    return numbers, drawn
 
 
 def _pooled(values: np.ndarray) -> np.ndarray:
@@ -148,31 +152,30 @@ def _pooled(values: np.ndarray) -> np.ndarray:
 
 def main(arguments: Sequence[str]) -> None:
     """All three checks, printed and kept in `metrics.json`."""
-    chosen, rest = settings(Settings, arguments)
-    folder, overrides = place(rest, "runs/posterior_checks")
-    refuse(overrides, ("prior",), "it compares " + " with ".join(PRIORS.values()))
+    chosen, overrides, out = STUDY.begin(arguments)
+    folder = out.fits
     results = restarts(folder, overrides)
     run = results["mixture"].run
     found: dict[str, Any] = {"settings": asdict(chosen)}
     points = len(results["mixture"].data.train)
-    print(f"{points} points of the paper's curve, {run.chains} restarts under each prior")
-    print("rank-normalised R-hat between restarts (1 is agreement)")
+    lines = [f"{points} points of the paper's curve, {run.chains} restarts under each prior"]
+    lines.append("rank-normalised R-hat between restarts (1 is agreement)")
     for name, result in results.items():
         found[name] = agreement(result, folder / name)
-        for what, value in found[name].items():
-            print(f"  {name:9} prior   {what:32} {value:.3f}")
+        lines += [f"  {name:9} prior   {what:32} {value:.3f}" for what, value in found[name].items()]
     table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
     found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
-    print("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
-    print("  " + table.round(2).to_string().replace("\n", "\n  "))
-    toy = toy_comparison(toy_mean_field(folder, run), folder, chosen)
+    lines.append("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
+    lines.append("  " + table.round(2).to_string().replace("\n", "\n  "))
+    toy, drawn = toy_comparison(toy_mean_field(folder, run), folder, chosen)
     found["toy"] = toy
-    print(f"six points, sd of f(x) under the posterior; NUTS had {toy['divergences']} divergences")
-    print(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))
+    lines.append(f"six points, sd of f(x) under the posterior; NUTS had {toy['divergences']} divergences")
+    lines.append(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))
     for key in [k for k in toy if k not in ("x", "divergences")]:
-        print(f"  {key:32}" + "".join(f"{value:10.2f}" for value in toy[key]))
-    write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
-    print(f"{folder}: metrics.json, nuts.png; the fits are in its folders")
+        lines.append(f"  {key:32}" + "".join(f"{value:10.2f}" for value in toy[key]))
+    out.json("metrics.json", found, indent=2)
+    out.figure("nuts.png", drawn)
+    out.end("\n".join(lines), "; the fits are in its folders")
 
 
 if __name__ == "__main__":

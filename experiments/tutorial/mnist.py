@@ -1,4 +1,4 @@
-"""The Harvard tutorial's MNIST, BNN beside MLP, on digits and on things that are no digit.
+"""The Harvard tutorial's MNIST, BNN beside MLP, on digits and on pictures that are not digits.
 
 `python -m experiments.tutorial.mnist [seeds=[1,2,3]] [quick=true] [key=value ...]` trains a Bayesian
 784-512-512-10 sigmoid network (prior N(0, 6^2), 20 epochs) and the tutorial's plain 784-400-400-10 ReLU one
@@ -25,16 +25,17 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from experiments._runner.build import build, key_of
-from experiments._runner.command import command, part_of, place, refuse, settings
+from experiments._runner.build import build
+from experiments._runner.command import command
 from experiments._runner.compose import compose
+from experiments._runner.fit_points import Fitted, Result, fit_point, load
 from experiments._runner.folder import claimed, read_json
-from experiments._runner.points import Fitted, Result, fit_point, load
+from experiments._runner.study import Study
 from experiments.tutorial.mnist_report import figures, report
 from experiments.tutorial.mnist_uncertainty import ask, draw_log_probs, questions, uncertainty
 from experiments.tutorial.odd_images import SIDE
 from models.mlp import perceptron
-from pyrobbb._support.files import make_folder, replacing, write_text
+from pyrobbb._support.files import replacing, write_text
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.training.point_estimate import PointEstimate, fit_plain
@@ -53,6 +54,17 @@ class Settings:
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     mlp_epochs: int = 10
     quick: bool = False
+
+
+STUDY = Study(
+    "tutorial_mnist",
+    Settings,
+    sets=("seed",),
+    instead="say seeds=[...]",
+    parts=("seeds",),
+    named=("mlp_epochs",),
+    small=QUICK,
+)
 
 
 def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path) -> Result:
@@ -150,22 +162,15 @@ def scores(fitted: Fitted, mlp: PointEstimate) -> Result:
 
 def main(arguments: Sequence[str]) -> dict[int, Result]:
     """Train and ask what is missing, and report."""
-    chosen, rest = settings(Settings, arguments)
-    name = "runs/tutorial_mnist" + ("/quick" if chosen.quick else "")
-    folder, _ = place(arguments, name, shared=("seeds", "quick"))
-    overrides = [word for word in rest if key_of(word) != "folder"]
-    refuse(overrides, ("seed",), "say seeds=[...]")
-    target = folder / part_of(chosen, Settings(), ("seeds",))
+    chosen, overrides, out = STUDY.begin(arguments)
     if chosen.quick:
-        overrides = [*QUICK, *overrides]
         chosen.seeds, chosen.mlp_epochs = chosen.seeds[:1], 2
     results = {}
     for seed in chosen.seeds:
-        results[seed] = one_seed(seed, chosen, overrides, folder / f"seed={seed}")
-    make_folder(target)
-    figures(folder / f"seed={chosen.seeds[0]}", target)
-    print(report(results))
-    print(f"{target}: predictions.png, detection.png; {folder}: seed=*/results.json")
+        results[seed] = one_seed(seed, chosen, overrides, out.fits / f"seed={seed}")
+    for name, drawn in figures(out.fits / f"seed={chosen.seeds[0]}").items():
+        out.figure(name, drawn)
+    out.end(report(results), f"; {out.fits}: seed=*/results.json")
     return results
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from experiments._runner.points import Result
+from experiments._runner.fit_points import Result
 from experiments._runner.tables import mean_sd, of_seeds, table
 from experiments.tutorial.mnist_uncertainty import DIGITS, FASHION, NOISE
 from pyrobbb.figures.detection import detection
 from pyrobbb.figures.prediction_bars import prediction_bars
-from pyrobbb.figures.style import save
 
 MLP_ACCURACIES = (96.40, 97.15, 97.49, 97.91, 97.83, 97.85, 97.43, 98.05, 98.27, 98.00)  # after each epoch
 MLP_LOSSES = (0.1248, 0.0910, 0.0801, 0.0661, 0.0779, 0.0701, 0.1034, 0.0745, 0.0719, 0.0878)
@@ -83,8 +83,8 @@ def report(results: dict[int, Result]) -> str:
     return "\n".join(blocks)
 
 
-def figures(folder: Path, target: Path) -> None:
-    """Prediction bars and detection, of the seed that the folder is named after."""
+def figures(folder: Path) -> dict[str, Figure]:
+    """By file name: prediction bars and detection, of the seed that the folder is named after."""
     with np.load(folder / "arrays.npz") as arrays:
         drawn = prediction_bars(
             arrays["shown"],
@@ -100,9 +100,8 @@ def figures(folder: Path, target: Path) -> None:
             arrays[f"{DIGITS}/information"],
             arrays[f"{FASHION}/information"],
         )
-    save(drawn, target / "predictions.png")
     title = (
         f"Telling Fashion-MNIST from MNIST by the uncertainty of a network trained on MNIST ({folder.name})"
     )
-    drawn = detection(scores, inside="MNIST", outside="Fashion-MNIST", unit="bits", title=title)
-    save(drawn, target / "detection.png")
+    roc = detection(scores, inside="MNIST", outside="Fashion-MNIST", unit="bits", title=title)
+    return {"predictions.png": drawn, "detection.png": roc}

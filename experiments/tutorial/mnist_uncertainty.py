@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments._runner.points import Result
+from experiments._runner.fit_points import Result
 from experiments.tutorial.odd_images import SIDE, pictures
 from pyrobbb.bnn import evaluating
 from pyrobbb.data.dataset import Dataset

@@ -1,4 +1,4 @@
-"""Pictures of 28 x 28 pixels in [0, 1] that are no digit, drawn by code: a letter, a cat's outline."""
+"""Pictures of 28 x 28 pixels in [0, 1] that are not digits, drawn by code: a letter, a cat's outline."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ def rotated(image: np.ndarray, quarter_turns: int = 1) -> np.ndarray:
 
 
 def pictures(digit: np.ndarray) -> dict[str, np.ndarray]:
-    """Pictures that are no upright digit, and the digit that one of them was made of."""
+    """Pictures that are not upright digits, and the digit that one of them was made of."""
     turned = {"a digit": digit, "turned by 90 degrees": rotated(digit), "its negative": 1 - digit}
     return {"a letter": letter(), "a cat": cat(), **turned}

@@ -6,7 +6,6 @@ are those of `experiments.run`) and the tutorial's plain one, and leaves `metric
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,23 +13,23 @@ from statistics import mean, median
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 
-from experiments._runner.command import command, place
+from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
-from experiments._runner.targets import verdict
+from experiments._runner.study import NoSettings, Study
 from models.mlp import perceptron
-from pyrobbb._support.files import write_text
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import Dataset, ToyPoints
 from pyrobbb.experiment import Result
-from pyrobbb.figures import save
 from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training import history
 from pyrobbb.training.point_estimate import PointEstimate, fit_plain
 
+STUDY = Study("toy_regression", NoSettings)
 RANGES = (2, 5, 100)
 Y_LIMITS = ((-5.0, 5.0), (-17.0, 6.0), (-17.0, 6.0))
 PLAIN_EPOCHS = 30_000
@@ -99,21 +98,7 @@ def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     }
 
 
-def targets(found: dict[str, Any], plain: list[dict[int, float]]) -> list[str]:
-    """What was asked of the Bayesian network's loss and spread, and of the best plain network."""
-    loss, spread = found["loss"], found["sd of the draws"]
-    lines = [
-        verdict("A12, first loss", loss["first"], low=1500, high=8000),
-        verdict("A12, median of the last 100 losses", loss["median of last 100"], low=255, high=350),
-        verdict("A12, sd of f at 5 / at 1.5", spread["5.0"] / spread["1.5"], low=2),
-    ]
-    best = [table[20_000] for table in plain if 20_000 in table]
-    return lines + (
-        [verdict("A13, squared error after 20,000 epochs, best", min(best), high=1e-2)] if best else []
-    )
-
-
-def figure(result: Result, fit: PointEstimate, path: Path) -> None:
+def figure(result: Result, fit: PointEstimate) -> Figure:
     """Both networks on +-2, +-5 and +-100."""
     device = result.data.train.x.device
     grids = [torch.linspace(-1.05 * reach, 1.05 * reach, 421)[:, None] for reach in RANGES]
@@ -122,7 +107,7 @@ def figure(result: Result, fit: PointEstimate, path: Path) -> None:
     train = result.data.train.to("cpu")
     layers = (m for m in result.posterior.model.network.modules() if isinstance(m, nn.Linear))
     units = [str(layer.out_features) for layer in layers]
-    drawn = band_grid(
+    return band_grid(
         {f"Bayesian network, 1-{'-'.join(units)}": bayesian, "plain network, 1-16-16-1": point},
         train.x[:, 0].numpy(),
         train.y[:, 0].numpy(),
@@ -130,25 +115,27 @@ def figure(result: Result, fit: PointEstimate, path: Path) -> None:
         y_limits=Y_LIMITS,
         title="Six points: what a Bayesian and a plain network say near the data and far from them",
     )
-    save(drawn, path)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Fit both, print the numbers beside the tutorial's, draw the figure."""
-    folder, overrides = place(arguments, "runs/toy_regression")
+    _, overrides, out = STUDY.begin(arguments)
+    folder = out.fits
     result = fitted(compose("toy_regression", overrides, folder=folder / "bayesian"))
     result.metrics["folder"] = str(folder / "bayesian")
     data = result.data.to("cpu")
     fits = [plain(data, seed, folder=folder / f"plain-{seed}") for seed in range(3)]
     found = numbers(result)
     loss, spread = found["loss"], found["sd of the draws"]
-    print("Bayesian network       tutorial   ours    (12 runs of another implementation)")
-    print(f"first loss             3808.87    {loss['first']:.2f}   (2478-5713)")
-    print(f"median of last 100     278.11     {loss['median of last 100']:.2f}    (272-334)")
-    print("(the tutorial prints one step, the 1991st; the spread of single steps is in the history)")
+    lines = [
+        "Bayesian network       tutorial   ours    (12 runs of another implementation)",
+        f"first loss             3808.87    {loss['first']:.2f}   (2478-5713)",
+        f"median of last 100     278.11     {loss['median of last 100']:.2f}    (272-334)",
+        "(the tutorial prints one step, the 1991st; the spread of single steps is in the history)",
+    ]
     for x, others in zip(AT, ("0.12-0.16", "0.18-0.26", "0.58-0.80", "1.0-2.0"), strict=True):
-        print(f"sd of f at x = {x:<5g}     -          {spread[str(x)]:.3f}     ({others})")
-    print("plain 1-16-16-1, squared error after each number of epochs (weights of three seeds)")
+        lines.append(f"sd of f at x = {x:<5g}     -          {spread[str(x)]:.3f}     ({others})")
+    lines.append("plain 1-16-16-1, squared error after each number of epochs (weights of three seeds)")
     begun = [untrained(data, seed) for seed in range(3)]
     table = [
         {0: first} | {row.epoch: row.nll for row in fit.history.rows}
@@ -156,15 +143,14 @@ def main(arguments: Sequence[str]) -> None:
     ]
     for epoch, printed in TUTORIAL_PLAIN.items():
         ours = "  ".join(f"{t[epoch]:9.2e}" for t in table)
-        print(f"{epoch:6}   tutorial {printed:9.2e}   ours {ours}")
+        lines.append(f"{epoch:6}   tutorial {printed:9.2e}   ours {ours}")
     far = [float(fit.predict(torch.tensor([[100.0]]))) for fit in fits]
-    print("\n".join(targets(found, table)))
-    print("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
+    lines.append("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
     found["plain"] = {"mse": table, "at 100": far}
     best = min(fits, key=lambda fit: fit.history.rows[-1].nll)
-    figure(result, best, folder / "figure.png")
-    write_text(folder / "metrics.json", json.dumps(found, indent=2) + "\n")
-    print(f"{folder}: metrics.json, figure.png; the Bayesian run is in {folder / 'bayesian'}")
+    out.json("metrics.json", found, indent=2)
+    out.figure("figure.png", figure(result, best))
+    out.end("\n".join(lines), f"; the Bayesian run is in {folder / 'bayesian'}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -104,8 +103,9 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
 def save_sparse(network: nn.Module, path: Path | str) -> int:
     """Write the network's state to `path` (NumPy's .npz, no pickle) without its zeros; returns the bytes.
 
-    A tensor is stored by rows as the places and values of what is not 0, where that is smaller, and whole
-    otherwise. Places take two bytes where they fit.
+    A tensor `name` is stored by rows, where that is smaller: `name|shape`, `name|row_ends`, and
+    `name|columns` and `name|values` of what is not 0; otherwise whole, as `name|dense`. Columns take two
+    bytes where they fit.
     """
     arrays: dict[str, np.ndarray] = {"format": np.array(FORMAT)}
     for name, value in network.state_dict().items():
@@ -124,37 +124,3 @@ def save_sparse(network: nn.Module, path: Path | str) -> int:
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return path.stat().st_size
-
-
-def load_sparse(path: Path | str, network: nn.Module) -> nn.Module:
-    """A copy of `network` with the state that `save_sparse` wrote, in dense layers, in evaluation mode.
-
-    Raises:
-        ValueError: If the file is no such file, or is that of another network.
-    """
-    try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-        if int(arrays.pop("format", np.array(0))) != FORMAT:
-            raise ValueError(f"no format {FORMAT}")
-    except (BadZipFile, ValueError, EOFError, TypeError) as error:
-        raise ValueError(f"{path} is no network that save_sparse wrote ({error})") from error
-    state = {}
-    for key, array in arrays.items():
-        name, _, part = key.rpartition("|")
-        if part == "dense":
-            state[name] = torch.from_numpy(array)
-        elif part == "shape":
-            columns, values = arrays[f"{name}|columns"], arrays[f"{name}|values"]
-            rows = np.repeat(
-                np.arange(len(arrays[f"{name}|row_ends"])), np.diff(arrays[f"{name}|row_ends"], prepend=0)
-            )
-            flat = np.zeros((array[0], int(np.prod(array[1:]))), dtype=values.dtype)
-            flat[rows, columns] = values
-            state[name] = torch.from_numpy(flat.reshape(array))
-    network = deepcopy(network)
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        raise ValueError(f"{path} holds another network: {' '.join(str(error).split())[:200]}") from error
-    return network.eval()

@@ -154,14 +154,17 @@ class OnDisk:
             y = y[:, None]
         if y.ndim != (1 if self.task == "classification" else 2):
             shapes = "(N,) for classification, (N,) or (N, outputs) for regression"
-            raise ValueError(f"{y_path} must have the shape {shapes}; got {y.shape}")
+            raise ValueError(f"{y_path} must have the shape {shapes}; got {y.shape} as task={self.task}")
         if len(x) != len(y):
             raise ValueError(f"{x_path} has {len(x):,} rows and {y_path} {len(y):,}; they must agree")
         if self.task == "regression":
             _check_finite(y_path, y)
             return x, y, 0
         if y.dtype.kind == "f":
-            raise ValueError(f"{y_path} must hold integer class labels, got {y.dtype}")
+            raise ValueError(
+                f"{y_path} must hold integer class labels, got {y.dtype}; for real targets say "
+                f"task=regression (data.task=regression on the command line)"
+            )
         if int(y.min()) < 0:
             raise ValueError(f"{y_path} holds the label {y.min()} in row {y.argmin()}; labels start at 0")
         return x, y, int(y.max())
@@ -214,7 +217,7 @@ def _check_labels(path: str, largest: int, spec: Spec) -> None:
 
 
 def _check_finite(path: str, array: Array, first: int = 0) -> None:
-    """ValueError for a value that is no finite float32; `first` is the array's first row in the file."""
+    """ValueError for a value that is not a finite float32; `first` is the array's first row in the file."""
     rows = max(1, BLOCK * len(array) // max(1, array.nbytes))
     for begin in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
         with np.errstate(over="ignore"):
@@ -222,5 +225,5 @@ def _check_finite(path: str, array: Array, first: int = 0) -> None:
         if not finite.all():
             row, *column = np.argwhere(~finite)[0] + [begin, *[0] * (array.ndim - 1)]
             value = array[(row, *column)]
-            kind = "no finite number" if not np.isfinite(value) else "too large for float32"
+            kind = "not a finite number" if not np.isfinite(value) else "too large for float32"
             raise ValueError(f"{path} holds {value} in row {first + row}, which is {kind}")

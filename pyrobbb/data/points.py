@@ -19,7 +19,7 @@ class Points:
     2
 
     Raises:
-        ValueError: `load` finds rows that are no numbers, or differ in length or count.
+        ValueError: `load` finds rows that are not numbers, or differ in length or count.
     """
 
     x: Sequence[Sequence[float]]

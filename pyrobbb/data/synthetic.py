@@ -1,4 +1,4 @@
-"""Small made data, for tests and quick starts: nothing to download, and the truth is known."""
+"""Small synthetic data, for tests and quick starts: nothing to download, and the truth is known."""
 
 from __future__ import annotations
 

@@ -26,15 +26,12 @@ class Path:
 
 
 @styled
-def trade_off(
-    paths: Mapping[str, Path], *, x_label: str, log: Sequence[str] = (), title: str = "A trade-off"
-) -> Figure:
+def trade_off(paths: Mapping[str, Path], *, x_label: str, title: str = "A trade-off") -> Figure:
     """One panel for each measure: its mean over seeds against that of x, bars of one standard deviation.
 
     Args:
         paths: By name; all with the same measures.
         x_label: What x is, with its unit.
-        log: Measures with a logarithmic axis.
         title: The caption.
 
     Raises:
@@ -61,8 +58,6 @@ def trade_off(
                 axes.annotate(
                     word, (x[at], y[at]), place, textcoords="offset points", fontsize=7.5, color=CHAINS[i]
                 )
-        if measure in log:
-            axes.set_yscale("log")
         axes.margins(x=0.12, y=0.15)
         label(axes, x_label, measure)
     grid.flat[0].legend(loc="best")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pyro.infer.autoguide import AutoDelta, AutoNormal
+from scipy.sparse import csr_array
 from torch import nn
 
 from models.convnet import convnet
@@ -178,6 +179,23 @@ def test_the_sparse_network_predicts_the_same(removed):
     assert isinstance(network[0], nn.Linear)  # the one given is left as it was
 
 
+def read_sparse(path):
+    """The state that `save_sparse` wrote, by the format in its docstring."""
+    state = {}
+    with np.load(path, allow_pickle=False) as archive:
+        for key in archive.files:
+            name, _, part = key.rpartition("|")
+            if part == "dense":
+                state[name] = torch.from_numpy(archive[key])
+            elif part == "shape":
+                ends, columns, values = (archive[f"{name}|{k}"] for k in ("row_ends", "columns", "values"))
+                pointers = np.r_[0, ends].astype(np.int64)
+                shape = (len(ends), int(np.prod(archive[key][1:])))
+                flat = csr_array((values, columns.astype(np.int64), pointers), shape=shape).toarray()
+                state[name] = torch.from_numpy(flat.reshape(archive[key]))
+    return state
+
+
 def test_saved_without_zeros_and_read_back_whole(tmp_path):
     spec = Spec(N=90, features=(784,), outputs=10, task="classification")
     whole = posterior(model=partial(mlp, hidden=[60, 60]), spec=spec)
@@ -188,11 +206,9 @@ def test_saved_without_zeros_and_read_back_whole(tmp_path):
         path = tmp_path / f"{removed}.npz"
         sizes[removed] = sparse.save_sparse(network, path)
         assert sizes[removed] == path.stat().st_size
-        ones = {name: torch.ones_like(value) for name, value in whole.mean_weights().items()}
-        other = sparse.network_with(whole.model, ones)
-        back = sparse.load_sparse(path, other)
-        for name, value in network.state_dict().items():
-            assert torch.equal(back.state_dict()[name], value)
+        back = read_sparse(path)
+        assert back.keys() == network.state_dict().keys()
+        assert all(torch.equal(back[name], value) for name, value in network.state_dict().items())
     count = whole.model.num_weights
     assert sizes[0.95] < 8 * 0.05 * count + 4000  # at most 4 + 2 bytes for each weight, and the row ends
     assert sizes[0.95] < sizes[0.5] < sizes[0.0]
@@ -207,19 +223,6 @@ def test_a_convolutional_network_is_saved_too(tmp_path):
     network = sparse.network_with(pruned.model, pruned.mean_weights())
     sparse.save_sparse(network, tmp_path / "a.npz")
     x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(sparse.load_sparse(tmp_path / "a.npz", network)(x), network(x))
+    back = read_sparse(tmp_path / "a.npz")
+    assert all(torch.equal(back[name], value) for name, value in network.state_dict().items())
     torch.testing.assert_close(sparse.sparse(network)(x), network(x))
-
-
-def test_a_file_that_is_no_network_is_refused(tmp_path):
-    whole = posterior()
-    network = sparse.network_with(whole.model, whole.mean_weights())
-    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04nothing")
-    with pytest.raises(ValueError, match=r"bad\.npz is no network that save_sparse wrote"):
-        sparse.load_sparse(tmp_path / "bad.npz", network)
-    np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    with pytest.raises(ValueError, match=r"other\.npz is no network that save_sparse wrote"):
-        sparse.load_sparse(tmp_path / "other.npz", network)
-    sparse.save_sparse(network, tmp_path / "mine.npz")
-    with pytest.raises(ValueError, match=r"mine\.npz holds another network"):
-        sparse.load_sparse(tmp_path / "mine.npz", nn.Linear(2, 2))

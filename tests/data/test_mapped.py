@@ -73,8 +73,8 @@ def test_what_is_given_out_is_a_copy() -> None:
 
 def test_idx_files_are_mapped(tmp_path: Path) -> None:
     images = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2)
-    idx.write(tmp_path / "images-idx3-ubyte", images)
-    idx.write(tmp_path / "labels-idx1-ubyte", np.array([0, 1, 2, 1, 0], dtype=np.uint8))
+    (tmp_path / "images-idx3-ubyte").write_bytes(idx.pack(images))
+    (tmp_path / "labels-idx1-ubyte").write_bytes(idx.pack(np.array([0, 1, 2, 1, 0], dtype=np.uint8)))
     paths = {"x": str(tmp_path / "images-idx3-ubyte"), "y": str(tmp_path / "labels-idx1-ubyte")}
     data = OnDisk(**paths, scale=126.0, flatten=True).load()
     assert data.spec.features == (4,)
@@ -96,8 +96,8 @@ WRONG = [
     (X, Y - 1, {}, r"y.npy holds the label -1 in row 0; labels start at 0"),
     (X, Y, {"classes": 2}, r"y.npy holds the label 2; labels run from 0 to 1"),
     (X, Y, {"validation": 5}, r"validation: 5 of the 5 rows of .*x.npy leaves none"),
-    (NAN, Y, {"validation": 2}, r"x.npy holds nan in row 3, which is no finite number"),
-    (X, NAN, {"task": "regression"}, r"y.npy holds nan in row 3, which is no finite number"),
+    (NAN, Y, {"validation": 2}, r"x.npy holds nan in row 3, which is not a finite number"),
+    (X, NAN, {"task": "regression"}, r"y.npy holds nan in row 3, which is not a finite number"),
     (X.astype("f8") + 1e300, Y, {"validation": 1}, r"x.npy holds 1e\+300 in row 4, which is too large"),
     (np.array(["a"] * 5), Y, {}, r"x.npy: found <U1; expected a .npy file of real numbers"),
     (X, Y, {"scale": 0}, r"scale must be greater than 0"),

@@ -55,7 +55,7 @@ def test_every_component_builds_by_name(group, name):
     assert isinstance(run, Run)
 
 
-DECLARED = [("run", []), ("bandit", []), ("bandit_showdown", [])]
+DECLARED = [("run", []), ("paper/bandit", []), ("paper/bandit_showdown", [])]
 DECLARED += [("run", [f"experiment={name}"]) for name in EXPERIMENTS]
 
 
@@ -82,7 +82,7 @@ def fitting(group, name):
     if group == "data" and "mnist" in name:
         pytest.skip("needs the real data; run by `make mnist`")
     if name == "on_disk":
-        pytest.skip("needs files; run in test_data_mapped")
+        pytest.skip("needs files; run in test_mapped")
     if name == "bernoulli":
         pytest.skip("needs 0/1 targets; run in test_contracts")
     regression = name in ("normal", "heteroscedastic_normal") and group == "likelihood"
@@ -250,7 +250,7 @@ def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
         (["epochs=many"], "epochs"),
         (["prior.pi=2"], "error: prior: pi must lie in [0, 1], got 2"),
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
-        (["schedule=null"], "schedule: null is no name; there are constant"),
+        (["schedule=null"], "schedule: null is not a name; there are constant"),
         (["+foo=1"], "foo: a run has no such key"),
         (["data=on_disk", "data.y=y.npy"], "data.x"),
     ],
@@ -307,8 +307,8 @@ def test_report_and_figures_need_the_folder_alone(tmp_path):
     ("argument", "words"),
     [
         ("=3", "'=3' has no key; write key=value"),
-        ("prior=3", "prior: 3 is no name; there are"),
-        ("kl=1e-3", "kl: 0.001 is no name; there are"),
+        ("prior=3", "prior: 3 is not a name; there are"),
+        ("kl=1e-3", "kl: 0.001 is not a name; there are"),
         ("model=[400,400]", ""),  # a list of names, which Hydra looks for
         ("prior=normal", ""),
         ("prior=normal,laplace", ""),
@@ -340,15 +340,14 @@ MINE = "defaults: [run]\nepochs: 1\n"
     ("name", "content", "words"),
     [
         ("mine.yaml", None, "mine.yaml does not exist"),
-        ("", None, "is no file"),
+        ("", None, "is not a file"),
         ("mine.yaml", "", "needs a list `defaults:` with `- run` as its first entry"),
         ("mine.yaml", "epochs: 3\n", "needs a list `defaults:`"),
         ("mine.yaml", "- run\n", "needs a list `defaults:`"),
-        ("mine.yaml", "defaults: [run]\nepochs:\t3\n\tx: 1\n", "mine.yaml is no configuration: "),
-        ("mine.yaml", MINE + "epochs: 2\n", "mine.yaml is no configuration: while constructing a mapping"),
-        ("mine.yaml", MINE + "name: \xff\n", "mine.yaml is no configuration: 'utf-8' codec can't decode"),
+        ("mine.yaml", "defaults: [run]\nepochs:\t3\n\tx: 1\n", "mine.yaml is not a configuration: "),
+        ("mine.yaml", MINE + "epochs: 2\n", "mine.yaml is not a configuration: while constructing a mapping"),
+        ("mine.yaml", MINE + "name: \xff\n", "mine.yaml is not a configuration: 'utf-8' codec can't decode"),
         ("run.yaml", MINE, "run.yaml: run is the name of a configuration here; give yours another"),
-        ("bandit.yaml", MINE, "bandit is the name of a configuration here"),
         ("schema.yml", MINE, "schema is the name of a configuration here"),
     ],
 )

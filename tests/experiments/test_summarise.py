@@ -12,7 +12,8 @@ from matplotlib.image import imread
 from torch.optim import Adam
 
 from experiments import summarise
-from experiments._runner.runs import find, label, varied
+from experiments._runner.command import folder_command
+from experiments._runner.find_runs import find, label, varied
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import NoisySine
@@ -65,9 +66,8 @@ def test_groups_are_seeds_and_are_sorted_by_their_mean(root):
     assert [[run.value for run in group] for group in groups] == [[5.0], [4.0, 6.0, 8.0]]
 
 
-def test_the_report_has_means_spread_numbers_and_errors(root, capsys):
-    summarise.main([str(root)])
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+def test_the_report_has_means_spread_numbers_and_errors(root):
+    lines = [line.split() for line in summarise.summarise(root).splitlines()]
     assert ["prior=Laplace", "5.000", "-", "1", "0.5000", "3"] in lines
     assert ["prior=Normal", "6.000", f"{stdev([4, 6, 8]):.2g}", "3", "0.6000", "3"] in lines
     assert ["c:", "not", "finite"] in lines
@@ -192,13 +192,14 @@ def test_only_failures_are_a_summary_too(root):
     assert not (root / "summary.png").exists()
 
 
-@pytest.mark.parametrize(("made", "words"), [(True, "holds no runs"), (False, "is no folder")])
-def test_a_folder_without_runs_is_one_clear_error(tmp_path, capsys, made, words):
+@pytest.mark.parametrize(("made", "words"), [(True, "holds no runs"), (False, "is not a folder")])
+def test_a_folder_without_runs_is_one_clear_error(tmp_path, capsys, monkeypatch, made, words):
     folder = tmp_path / "nothing"
     if made:
         folder.mkdir()
+    monkeypatch.setattr("sys.argv", ["summarise", str(folder)])
     with pytest.raises(SystemExit) as stopped:
-        summarise.main([str(folder)])
+        folder_command("experiments.summarise", summarise.__doc__, summarise.summarise)
     assert stopped.value.code == 2
     assert words in capsys.readouterr().err
     assert not made or not list(folder.iterdir())

@@ -79,7 +79,7 @@ def hostile(harm: Path) -> dict[str, Any]:
         "within": priors | {"where": {"*": mkdir}},
         "in a list": {"_target_": "pyrobbb.priors.Normal", "_args_": [mkdir]},
         "through a module": {
-            "_target_": "pyrobbb.data.images.download.urllib.request.os.mkdir",
+            "_target_": "pyrobbb.data.images.folders.os.mkdir",
             "path": str(harm),
         },
         "a module's import": {"_target_": "pyrobbb.priors.dataclass", "cls": mkdir},
@@ -133,7 +133,7 @@ def test_yaml_that_makes_objects_or_is_none(
 ) -> None:
     harm = tmp_path / "harm"
     (theirs / "config.yaml").write_text(text.replace("{harm}", str(harm)))
-    with pytest.raises(ConfigError, match=r"config\.yaml is no configuration"):
+    with pytest.raises(ConfigError, match=r"config\.yaml is not a configuration"):
         read(theirs)
     assert not harm.exists()
 

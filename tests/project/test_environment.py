@@ -27,13 +27,24 @@ def project() -> dict:
 
 def test_environment_names_the_given_packages_with_pyprojects_ranges():
     wanted = {r.name: r.specifier for r in map(Requirement, project()["dependencies"])}
-    named = {r.name: r.specifier for r in map(Requirement, (p for p in pip_section() if p != "-e ."))}
+    named = {
+        r.name: r.specifier for r in map(Requirement, (p for p in pip_section() if not p.startswith("-e ")))
+    }
     assert set(named) == GIVEN
     assert named == {name: wanted[name] for name in named}
 
 
-def test_environment_installs_the_project_itself():
-    assert "-e ." in pip_section()
+def test_environment_installs_the_project_itself_and_what_the_experiments_need():
+    assert "-e .[experiments]" in pip_section()
+
+
+def test_hydra_comes_with_the_experiments_and_not_with_the_library():
+    extras = project()["optional-dependencies"]
+    of_experiments = {Requirement(line).name for line in extras["experiments"]}
+    assert of_experiments == {"hydra-core", "omegaconf"}
+    assert not of_experiments & {Requirement(line).name for line in project()["dependencies"]}
+    (dev,) = (wanted for line in extras["dev"] if (wanted := Requirement(line)).name == "pyrobbb")
+    assert "experiments" in dev.extras
 
 
 def test_environment_python_fits_pyproject():
@@ -46,7 +57,8 @@ def test_environment_python_fits_pyproject():
 def test_constraints_lie_within_pyprojects_ranges():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    for wanted in map(Requirement, project()["dependencies"]):
+    needed = [*project()["dependencies"], *project()["optional-dependencies"]["experiments"]]
+    for wanted in map(Requirement, needed):
         versions = [str(pin.specifier).removeprefix("==") for pin in pins if pin.name == wanted.name]
         assert versions, f"{wanted.name} is not pinned in constraints.txt"
         assert all(Version(v) in wanted.specifier for v in versions), wanted

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pkgutil import resolve_name
 
 import pytest
 import torch
@@ -72,3 +73,25 @@ def test_the_design_names_every_room():
     rooms += [p.name for p in (ROOT / "experiments").glob("*.*")]
     missing = [r for r in rooms if not r.startswith(("_", ".")) and f"`{r}`" not in text and r != "py.typed"]
     assert not missing
+
+
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "experiments").rglob("*.yaml")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_declaration_that_is_written_down_exists(page):
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"(?:python -m |`)((?:experiments|benchmarks)(?:\.\w+)+)", text):
+        resolve_name(name)
+    for name in re.findall(r"\bexperiment=(\w+)", text):
+        assert (ROOT / "experiments" / "experiment" / f"{name}.yaml").is_file(), name
+
+
+def test_the_design_names_files_that_exist():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:pyrobbb|experiments)/[\w/]+\.\w+)`", text):
+        assert (ROOT / path).is_file(), path

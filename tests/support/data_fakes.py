@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,7 +14,8 @@ import numpy as np
 import pytest
 
 from pyrobbb.data.images import idx
-from pyrobbb.data.images.catalog import NAMES, Files, four_files
+from pyrobbb.data.images.catalog import NAMES, Files
+from pyrobbb.data.images.torchvision_compat import import_torchvision
 
 TRAIN, TEST = 30, 10
 
@@ -31,13 +31,12 @@ def _arrays() -> dict[str, np.ndarray]:
 
 ARRAYS = _arrays()
 RAW = {name: idx.pack(array) for name, array in ARRAYS.items()}
+GZIPPED = {name: gzip.compress(raw, mtime=0) for name, raw in RAW.items()}
 TINY = Files(
     title="Tiny",
-    cache="tiny",
-    folders=("tiny", "Tiny/raw", "", "raw"),
-    idx_files=four_files(*(hashlib.md5(RAW[name]).hexdigest() for name in NAMES)),
+    torchvision="Tiny",
+    md5=tuple(hashlib.md5(RAW[name]).hexdigest() for name in NAMES),
     train_rows=TRAIN,
-    mirrors=(),
 )
 IMAGES = NAMES[0]
 
@@ -65,13 +64,13 @@ def isolate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-def ok(body: bytes, *, claimed: int | None = None, kind: str = "application/gzip") -> Answer:
-    """Status 200 and a body, which may be shorter than its Content-Length claims."""
+def ok(body: bytes, *, kind: str = "application/gzip") -> Answer:
+    """Status 200 and a body."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Type", kind)
-        handler.send_header("Content-Length", str(len(body) if claimed is None else claimed))
+        handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         handler.wfile.write(body)
 
@@ -82,14 +81,14 @@ class Mirror:
     """A web server on 127.0.0.1 that gives TINY's files; `answers[name]` may be changed."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, Answer] = {name: ok(gzip.compress(raw)) for name, raw in RAW.items()}
-        self.asked: list[str] = []
+        self.answers: dict[str, Answer] = {name: ok(body) for name, body in GZIPPED.items()}
+        self.asked: set[str] = set()
         mirror = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 name = self.path.lstrip("/").removesuffix(".gz")
-                mirror.asked.append(name)
+                mirror.asked.add(name)
                 if name in mirror.answers:
                     mirror.answers[name](self)
                 else:
@@ -101,15 +100,19 @@ class Mirror:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
 
-    @property
-    def files(self) -> Files:
-        return replace(TINY, mirrors=(self.url,))
+
+def register(*urls: str) -> None:
+    """Make TINY a data set of torchvision's, with these mirrors."""
+    datasets = import_torchvision().datasets
+    digests = [(f"{name}.gz", hashlib.md5(GZIPPED[name]).hexdigest()) for name in NAMES]
+    datasets.Tiny = type("Tiny", (datasets.MNIST,), {"mirrors": list(urls), "resources": digests})
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[Mirror]:
-    """A running `Mirror`."""
+    """A running `Mirror`, which is TINY's."""
     mirror = Mirror()
+    register(mirror.url)
     thread = threading.Thread(target=mirror.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -72,7 +72,7 @@ def mapped(path: Path | str) -> npt.NDArray[np.generic]:
     """The array in a raw IDX file, mapped into memory and not read; big-endian, as it is there.
 
     Raises:
-        BadFileError: a file that cannot be read, is no raw IDX file, or is cut or too long.
+        BadFileError: a file that cannot be read, is not a raw IDX file, or is cut or too long.
     """
     try:
         with Path(path).open("rb") as file:
@@ -122,19 +122,6 @@ def read_raw(path: Path) -> bytes:
         found = f"a file that cannot be read ({error.strerror or error})"
         raise BadFileError(str(path), found, "a readable file") from error
     return unpack(data, str(path), gzipped=path.suffix == ".gz")
-
-
-def read(path: Path | str) -> npt.NDArray[np.generic]:
-    """The array in an IDX file, raw or gzipped."""
-    path = Path(path)
-    return parse(read_raw(path), str(path))
-
-
-def write(path: Path | str, array: npt.NDArray[np.generic]) -> None:
-    """Write `array` as an IDX file, gzipped where the name ends in `.gz`."""
-    path = Path(path)
-    raw = pack(array)
-    path.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
 
 
 def _begins(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: 60,000 + 10,000 grey images of 28 x 28 pixels in ten classes.
+"""MNIST, Fashion-MNIST and KMNIST: 60,000 + 10,000 grey images of 28 x 28 pixels in ten classes.
 
 The paper (section 5.1) divides the pixels, 0 to 255, by 126 and holds 10,000 of the 60,000 training
 rows back for validation.
@@ -15,7 +15,14 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.data.images.catalog import FASHION_MNIST_FILES, MNIST_FILES, Files, Images
+from pyrobbb.data.images.catalog import (
+    FASHION_MNIST_FILES,
+    KMNIST_FILES,
+    MNIST_FILES,
+    NAMES,
+    Files,
+    Images,
+)
 from pyrobbb.data.images.sources import obtain
 
 CLASSES = 10
@@ -23,7 +30,7 @@ CLASSES = 10
 
 @dataclass(frozen=True, kw_only=True)
 class IdxImages:
-    """Images and labels from four IDX files; `MNIST` and `FashionMNIST` say which.
+    """Images and labels from four IDX files; `MNIST`, `FashionMNIST` and `KMNIST` say which.
 
     x = pixels / scale, float32, of shape (N, 784), or (N, 1, 28, 28) with `flatten=False`;
     y = the class, int64, of shape (N,).
@@ -76,7 +83,7 @@ class IdxImages:
             DataUnavailableError: no source has the data.
         """
         arrays = obtain(self.files, root=self.root, download=self.download)
-        images, labels, test_images, test_labels = (arrays[file.name] for file in self.files.idx_files)
+        images, labels, test_images, test_labels = (arrays[name] for name in NAMES)
         generator = torch.Generator().manual_seed(self.split_seed)
         order = torch.randperm(len(images), generator=generator)
         held, rows = order[: self.validation], order[self.validation :][: self.limit]
@@ -117,3 +124,13 @@ class FashionMNIST(IdxImages):
     """
 
     files: ClassVar[Files] = FASHION_MNIST_FILES
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMNIST(IdxImages):
+    """Cursive Japanese characters (Clanuwat et al. 2018) in MNIST's format, prepared like `MNIST`.
+
+    The fields are those of `IdxImages`.
+    """
+
+    files: ClassVar[Files] = KMNIST_FILES

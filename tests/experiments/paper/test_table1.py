@@ -102,7 +102,7 @@ def test_a_finished_run_is_opened_again(fitted, tmp_path):
     x = opened.data.test.x
     assert torch.equal(x, result.data.test.x)
     assert torch.equal(opened.posterior.predict(x, draws=3).probs, result.posterior.predict(x, draws=3).probs)
-    with pytest.raises(ConfigError, match="is no run folder, for it has no config"):
+    with pytest.raises(ConfigError, match="is not a run folder, for it has no config"):
         reopen(tmp_path)
     shutil.copy(folder / "config.yaml", tmp_path)
     with pytest.raises(CheckpointError, match=r"chain-0\.pt does not exist"):

@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 
-from experiments._runner import points
 from experiments._runner.build import ConfigError, build
 from experiments._runner.compose import compose
+from experiments._runner.fit_points import Fitted, changed
+from experiments._runner.study import SMALL
 from experiments.reproductions import grid, grid_points
 from pyrobbb.training.trainer import Training
 
@@ -24,13 +25,9 @@ def test_presets_hold_the_points_of_the_reports():
 @pytest.mark.parametrize("point", grid_points.points("reduced")[0][:27:5], ids=str)
 def test_the_prior_that_a_point_claims_is_the_prior_that_it_uses(point, tmp_path):
     """Read from the trained network's trace, and recomputed from the paper's formula."""
-    run = build(
-        points.changed(
-            compose("grid", [*grid_points.QUICK, "epochs=1"], folder=tmp_path), tmp_path, point.values()
-        )
-    )
+    run = build(changed(compose("grid", [*SMALL, "epochs=1"], folder=tmp_path), tmp_path, point.values()))
     result = run.execute()
-    fit = points.Fitted(run, result.data, result.posterior, [])
+    fit = Fitted(run, result.data, result.posterior, [])
     used = grid.used_prior(fit)
     claimed = point.pi, math.exp(-point.log_sigma1), math.exp(-point.log_sigma2)
     assert tuple(used.values()) == pytest.approx(claimed, rel=1e-6)
@@ -45,14 +42,14 @@ def test_the_prior_that_a_point_claims_is_the_prior_that_it_uses(point, tmp_path
 
 
 def test_a_point_under_another_prior_than_it_claims_is_refused(tmp_path):
-    base = compose("grid", [*grid_points.QUICK, "epochs=1"], folder=tmp_path)
+    base = compose("grid", [*SMALL, "epochs=1"], folder=tmp_path)
     one, other = (
-        build(points.changed(base, tmp_path, p.values()))
+        build(changed(base, tmp_path, p.values()))
         for p in (grid_points.Point(0.25, 0, 8), grid_points.Point(0.5, 0, 8))
     )
     result = one.execute()
     with pytest.raises(ConfigError, match="was trained under the prior"):
-        grid.used_prior(points.Fitted(other, result.data, result.posterior, []))
+        grid.used_prior(Fitted(other, result.data, result.posterior, []))
 
 
 def test_grid_trains_each_point_from_the_same_start_and_writes_it_all(tmp_path, monkeypatch, capsys):

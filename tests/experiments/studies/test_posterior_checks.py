@@ -92,7 +92,8 @@ def test_the_whole_check_in_small(tmp_path, capsys):
             "toy_regression", ["chains=2", "epochs=3", "draws=20"], folder=tmp_path / "toy"
         )
     )
-    numbers = posterior_checks.toy_comparison(toy, tmp_path, few)
+    numbers, figure = posterior_checks.toy_comparison(toy, tmp_path, few)
+    assert len(figure.axes) == 3
     assert len(numbers["sd, NUTS"]) == len(posterior_checks.AT)
     json.dumps(numbers)
     again, _ = posterior_checks.toy_nuts(

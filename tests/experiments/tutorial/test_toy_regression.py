@@ -23,28 +23,13 @@ def test_a12_toy_regression_has_the_tutorial_s_losses_and_widens_off_the_data(tm
     spread = found["sd of the draws"]
     assert math.log(spread["5.0"] / spread["1.5"]) > math.log(1.25)  # mean 1.31, sd 0.18
     fit = toy_regression.plain(result.data.to("cpu"), epochs=10, every=5)
-    toy_regression.figure(result, fit, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert len(toy_regression.figure(result, fit).axes) == 6
 
 
 def test_a13_the_plain_network_s_descent_never_rises():
-    """Full-batch descent by small steps; it is the textbook's loop (tests/training/test_point_estimate.py)."""
+    """Full-batch descent by small steps; the loop is the one of every fit."""
     data = ToyPoints().load()
     rows = toy_regression.plain(data, epochs=1000, every=250).history.rows
     errors = [toy_regression.untrained(data, 0), *(row.nll for row in rows)]
     assert len(errors) == 5
     assert all(later < earlier for earlier, later in pairwise(errors))
-
-
-def test_a12_a13_are_judged_by_their_bounds():
-    loss = {"first": 3808.87, "median of last 100": 278.11}
-    held = toy_regression.targets(
-        {"loss": loss, "sd of the draws": {"5.0": 0.6, "1.5": 0.2}}, [{20_000: 7e-4}]
-    )
-    assert len(held) == 4
-    assert all(line.endswith("holds") for line in held), held
-    loss = {"first": 1000.0, "median of last 100": 400.0}
-    missed = toy_regression.targets(
-        {"loss": loss, "sd of the draws": {"5.0": 0.3, "1.5": 0.2}}, [{20_000: 1.0}]
-    )
-    assert all(line.endswith("missed") for line in missed), missed

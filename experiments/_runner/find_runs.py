@@ -57,7 +57,7 @@ def find(root: Path) -> list[RunFolder]:
         ValueError: If there is no such folder, or no run in it.
     """
     if not root.is_dir():
-        raise ValueError(f"{root} is no folder")
+        raise ValueError(f"{root} is not a folder")
     folders = sorted({path.parent for name in ("config.yaml", ERROR) for path in root.rglob(name)})
     found = [run for run in map(_read, folders) if run is not None]
     if not found:
@@ -68,8 +68,19 @@ def find(root: Path) -> list[RunFolder]:
     return found
 
 
+def distinct(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The runs without those that another folder holds too, such as `default` and a sweep's `seed=1`.
+
+    A finished one stands for the others.
+    """
+    found: dict[tuple[str, str], RunFolder] = {}
+    for run in sorted(runs, key=lambda run: run.state != "finished"):
+        found.setdefault((run.setting, str(run.config.get("seed", run.folder))), run)
+    return list(found.values())
+
+
 def _read(folder: Path) -> RunFolder | None:
-    """The run in `folder`; None if what lies there is no run (a study's point, a bandit)."""
+    """The run in `folder`; None if what lies there is not a run (a study's point, a bandit)."""
     try:
         left = read_json(folder / ERROR)
         path = folder / "config.yaml"
@@ -98,7 +109,7 @@ def _check_numbers(metrics: dict[str, Any]) -> None:
     shown["validation nll"] = metrics.get("validation", {}).get("nll", 0.0)
     for what, number in shown.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
-            raise ValueError(f"{what} is {number!r}, no finite number")
+            raise ValueError(f"{what} is {number!r}, not a finite number")
 
 
 def _epoch(folder: Path) -> int:

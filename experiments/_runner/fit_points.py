@@ -1,8 +1,6 @@
-"""A study of many fits: each point is a configuration with a folder of its own, fitted once and found again.
+"""The points of a study: each a configuration with a folder of its own, fitted once and measured.
 
-A study is a module `experiments/NAME.py`, run as `python -m experiments.NAME [key=value ...]`. It lists its
-points as the overrides that `python -m experiments.run` would take, and what to measure of each fit. A point
-that is finished is read back, one that was interrupted goes on from its checkpoint.
+A point that is finished is read back; one that was interrupted resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_text
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.experiment import Run
+from pyrobbb.experiment import Run, evaluate
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Progress, Silent
@@ -42,6 +40,19 @@ class Fitted:
     data: Dataset
     posterior: Posterior
     history: list[Epoch]
+
+    def scores(self) -> dict[str, float]:
+        """Classification metrics of the averaged draws on the test set.
+
+        Raises:
+            ConfigError: No test data, or a regression.
+        """
+        if self.data.test is None:
+            raise ConfigError("data: this experiment needs test data")
+        found = evaluate(self.posterior, self.data.test, draws=self.run.draws, seed=self.run.seed)
+        if "error" not in found:
+            raise ConfigError("likelihood: this experiment needs a classification")
+        return found
 
 
 def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> DictConfig:
@@ -74,11 +85,11 @@ def fit_point(
     `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's steps) say where.
 
     Args:
-        config: From `configure`, with a `folder` of the point's own.
+        config: From `compose`, with a `folder` of the point's own.
         measure: Numbers, words and lists from the fit, for `result.json`.
-        progress: Who is told how it goes.
+        progress: Progress callback.
         keep: Leave the checkpoint beside the result.
-        prepare: Changes the training before it begins, or goes on.
+        prepare: Changes the training before it begins or resumes.
     """
     run = build(config)
     if run.chains > 1:

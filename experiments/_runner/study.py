@@ -1,0 +1,122 @@
+"""The shape that all studies share: settings and overrides in, fits in one folder, tables and figures out.
+
+STUDY = Study("closed_form", Settings, sets=("seed",), instead="say seeds=[...]", parts=("seeds",))
+
+def main(arguments):
+    chosen, overrides, out = STUDY.begin(arguments)
+    ...                                   # the fits, in folders of their own in out.fits
+    out.json("closed_form.json", found)
+    out.end(report(found))
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from matplotlib.figure import Figure
+
+from experiments._runner.command import part_of, place, refuse, settings
+from pyrobbb._support.files import make_folder, replacing, write_text
+from pyrobbb.figures.style import save
+
+S = TypeVar("S")
+SMALL = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100"]
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """For an experiment whose keys are all of its runs."""
+
+
+@dataclass(frozen=True)
+class Study(Generic[S]):
+    """What a study asks for and where it writes.
+
+    Args:
+        name: Of its folder in `runs/`; `{preset}` stands for the setting of that name.
+        settings: The dataclass of its own settings; one named `quick` shrinks the runs to `small`.
+        sets: Keys of a run that the study sets itself, and refuses.
+        instead: What to say instead of them.
+        parts: Settings that choose a part of the study: its tables and figures have a folder within.
+        named: Settings that change the fits, so that another value means another folder.
+        small: The overrides of `quick=true`.
+    """
+
+    name: str
+    settings: type[S]
+    sets: Sequence[str] = ()
+    instead: str = ""
+    parts: Sequence[str] = ()
+    named: Sequence[str] = ()
+    small: Sequence[str] = tuple(SMALL)
+
+    def begin(self, arguments: Sequence[str]) -> tuple[S, list[str], Outputs]:
+        """The settings, the overrides for every run, and where results go.
+
+        Raises:
+            ConfigError: A value of another type, an empty list, or a key that the study sets itself.
+        """
+        chosen, rest = settings(self.settings, arguments)
+        quick = getattr(chosen, "quick", False)
+        default = f"runs/{self.name}".format(**asdict(chosen)) + ("/quick" if quick else "")  # type: ignore[call-overload]
+        changed = [
+            f"{key}={getattr(chosen, key)}" for key in self.named if _differs(chosen, self.settings, key)
+        ]
+        folder, _ = place([*rest, *changed], default)
+        overrides = [word for word in rest if not word.startswith("folder=")]
+        refuse(overrides, self.sets, self.instead)
+        part = part_of(chosen, self.settings(), self.parts)
+        return chosen, [*(self.small if quick else ()), *overrides], Outputs(folder, part)
+
+
+def _differs(chosen: object, kind: type, key: str) -> bool:
+    return bool(getattr(chosen, key) != getattr(kind(), key))
+
+
+class Outputs:
+    """The files of a study: tables, numbers and figures, each written whole and named at the end.
+
+    Args:
+        fits: The study's folder, with the folders of its fits.
+        part: The folder within it for what is written here; empty for the whole study.
+    """
+
+    def __init__(self, fits: Path, part: str = "") -> None:
+        self.fits, self.folder = fits, fits / part
+        self.names: list[str] = []
+
+    def path(self, name: str) -> Path:
+        """Where a file of that name is to be written."""
+        make_folder(self.folder)
+        self.names.append(name)
+        return self.folder / name
+
+    def json(self, name: str, content: Any, indent: int = 1) -> None:
+        """Numbers and words by name."""
+        write_text(self.path(name), json.dumps(content, indent=indent) + "\n")
+
+    def text(self, name: str, words: str) -> None:
+        """Words."""
+        write_text(self.path(name), words + "\n")
+
+    def csv(self, name: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """A table."""
+        with (
+            replacing(self.path(name)) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as file,
+        ):
+            csv.writer(file).writerows([head, *rows])
+
+    def figure(self, name: str, figure: Figure) -> None:
+        """A figure."""
+        save(figure, self.path(name))
+
+    def end(self, words: str, note: str = "") -> None:
+        """Print the report, and which files there are."""
+        print(words)
+        print(f"{self.folder}: {', '.join(self.names)}{note}")

@@ -1,0 +1,9 @@
+# TAB completes the keys and names of `python -m experiments.run`, in bash:  source experiments/completion.bash
+_experiments_run() {
+    [[ $COMP_LINE == *" -m experiments.run "* ]] || return
+    local line="experiments.run ${COMP_LINE#* -m experiments.run }" choices
+    choices=$(COMP_LINE=$line COMP_POINT=${#line} "${COMP_WORDS[0]}" -m experiments.run -sc query=bash 2>/dev/null)
+    COMPREPLY=($(compgen -W "$choices" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
+complete -o nospace -o default -F _experiments_run python python3 .venv/bin/python
