@@ -5,7 +5,10 @@ import math
 import pytest
 import torch
 
+from experiments._runner.build import build
+from experiments._runner.compose import compose
 from experiments.reproductions import controls
+from experiments.reproductions.controls import DoubleSoftmax
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
@@ -17,6 +20,7 @@ from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import ReferenceStep
+from study_points import BLOBS
 
 SPEC = Spec(N=20, features=(3,), outputs=4, task="classification")
 
@@ -95,3 +99,20 @@ def test_the_log_of_a_sum_underflows_where_the_mixture_does_not():
     assert float(controls.log_of_sum(near, *parameters)) == pytest.approx(float(law.log_prob(near)), abs=1e-5)
     assert float(controls.log_of_sum(far, *parameters)) == -math.inf
     assert float(law.log_prob(far)) == pytest.approx(-682.0889611281, rel=1e-5)
+
+
+def test_double_softmax_is_what_it_says():
+    output = torch.tensor([[30.0] + [0.0] * 9])
+    law = DoubleSoftmax()(output)
+    assert float(law.log_prob(torch.tensor([0]))) == pytest.approx(-1.4612, abs=1e-4)
+    torch.testing.assert_close(law.probs, output.softmax(-1).softmax(-1))
+
+
+def test_a_prediction_is_that_of_the_likelihood(tmp_path):
+    """No example's NLL under the double softmax is below 1.4612, trained or predicted."""
+    words = [*BLOBS, "data.N=100", "epochs=30", "optim.lr=0.05", "model.hidden=[50]", "+data.validation=0"]
+    config = compose("training_choices", [*words, "likelihood=double_softmax"], folder=tmp_path)
+    result = build(config).execute()
+    prediction = result.posterior.predict(result.data.train.x, result.data.train.y, draws=3)
+    assert float(-prediction.log_likelihood.max()) >= math.log(math.e + 9) - 1 - 1e-5
+    assert float(prediction.probs.max()) <= math.e / (math.e + 9) + 1e-5

@@ -1,0 +1,145 @@
+"""Every experiment has one command line: help, refusals in one line, folders named after the changes."""
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments._runner.build import ConfigError
+from experiments._runner.command import command, part_of, place
+from experiments.paper import bandit, closed_form, table1
+from experiments.paper import regression as paper_regression
+from experiments.reproductions import gluon, grid, training_choices
+from experiments.studies import free_energy, posterior_checks
+from experiments.tutorial import mnist as tutorial_mnist
+from experiments.tutorial import toy_regression
+
+COMMANDS = (
+    bandit, closed_form, free_energy, gluon, grid, paper_regression, posterior_checks, table1, toy_regression,
+    training_choices, tutorial_mnist,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys, tmp_path):
+    name = module.__name__
+    assert f"`python -m {name} [" in inspect.getdoc(module), "its help says how it is called"
+    monkeypatch.chdir(tmp_path)
+    for words, message in (
+        (["--folder=x"], "'--folder=x' is not a key=value, such as folder=runs/mine"),
+        (["quick"], "'quick' is not a key=value"),
+        (["nosuchkey=1"], "nosuchkey"),
+        (["folder="], "folder"),
+    ):
+        monkeypatch.setattr("sys.argv", [name, *words])
+        with pytest.raises(SystemExit) as stop:
+            command(module.main, module.__doc__)
+        error = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert error.startswith("error: ")
+        assert message in error
+        assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("*.pt")), "nothing was begun"
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    command(module.main, module.__doc__)
+    assert capsys.readouterr().out.startswith(inspect.getdoc(module))
+
+
+def test_results_go_to_a_folder_named_after_what_is_changed():
+    assert place(["folder=a", "folder=b", "seed=2"], "runs/x") == (Path("b"), ["seed=2"])
+    assert place([], "runs/x") == (Path("runs/x"), [])
+    assert place(["optim.lr=1", "device=cpu", "+data.noise=0.1"], "runs/x") == (
+        Path("runs/x,data.noise=0.1,optim.lr=1"), ["optim.lr=1", "device=cpu", "+data.noise=0.1"]
+    )  # fmt: skip
+    assert place(["rows=[sgd]", "epochs=3"], "runs/x", shared=("rows",))[0] == Path("runs/x,epochs=3")
+    assert bandit.configuration(["arms=[greedy]"]).folder == "runs/bandit"
+    assert bandit.configuration(["steps=20", "setting=showdown"]).folder == "runs/bandit_showdown,steps=20"
+    assert bandit.configuration(["steps=20", "folder=f,g=[1]"]).folder == "f,g=[1]"
+    with pytest.raises(ConfigError, match="say folder=runs/mine"):
+        place([f"+a{i}=1" for i in range(60)], "runs/x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["top=many"], "top"),
+        (["presett=ghia"], "presett"),
+        (["preset=all"], "preset must be one of"),
+    ],
+)
+def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["grid", f"folder={tmp_path}", *arguments])
+    with pytest.raises(SystemExit):
+        command(grid.main, grid.__doc__)
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        (table1, ["seed=5"], "seed: this experiment sets it itself; say seeds=[...]"),
+        (table1, ["model.hidden=[30]"], "model.hidden: this experiment sets it itself"),
+        (table1, ["rows=[sgd]", "optim.lr=1"], "optim.lr: the plain networks of row sgd have their own"),
+        (table1, ["data.validation=0"], "data.validation: Fig. 2 and the table need validation data"),
+        (grid, ["prior.pi=0.3"], "prior.pi: this experiment sets it itself"),
+        (grid, ["samples=2"], "samples: this experiment sets it itself"),
+        (grid, ["quick=true", "chains=3"], "chains: each point of this experiment is one training, got 3"),
+        (training_choices, ["kl=geometric"], "kl: this experiment sets it itself"),
+        (training_choices, ["optim.lr=1e-2"], "optim.lr: this experiment sets it itself"),
+        (gluon, ["model=mlp"], "model: this experiment sets it itself"),
+        (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is not a Bayesian network"),
+        (
+            table1,
+            ["sgd.network.hidden=[50,50]"],
+            "network.hidden: this experiment sets it itself; say widths",
+        ),
+        (free_energy, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
+        (free_energy, ["seeds=[]"], "seeds: must name at least one"),
+        (tutorial_mnist, ["seed=2"], "seed: this experiment sets it itself"),
+        (tutorial_mnist, ["seeds=[]"], "seeds: must name at least one"),
+        (tutorial_mnist, ["quick=true", "model.hidden=[0]"], "hidden[0] must be a whole number"),
+        (closed_form, ["fast=auto"], "fast: this experiment sets it itself"),
+        (bandit, ["prior.pi=2"], "prior: pi must lie in [0, 1], got 2"),
+        (bandit, ["likelihood.scale=-1"], "likelihood: scale must be greater than 0"),
+        (bandit, ["guide=auto_normal"], "guide: AutoNormal got an unexpected keyword argument"),
+        (bandit, ["seeds=5"], "seeds"),
+        (bandit, ["seeds=[]"], "seeds: must name at least one"),
+        (bandit, ["arms=thompson"], "arms"),
+        (bandit, ["arms=[neither]"], "arms: must be some of thompson, greedy, got 'neither'"),
+        (bandit, ["lr=1e-3"], "lr"),
+        (bandit, ["threads=0"], "threads must be a whole number"),
+        (bandit, ["heads=maybe"], "heads"),
+        (bandit, ["kl_over=heldd"], "kl_over must be one of held, capacity"),
+        (bandit, ["epsilons=[2]"], "epsilons must lie in [0, 1]"),
+        (bandit, ["report=true"], "nothing has been played in"),
+    ],
+)
+def test_what_would_go_unheard_or_fail_is_refused_and_leaves_nothing(
+    module, arguments, message, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "new" / "run"
+    monkeypatch.setattr("sys.argv", [module.__name__, f"folder={folder}", *arguments])
+    with pytest.raises(SystemExit):
+        command(module.main, module.__doc__)
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("*.yaml")), "the corrected command would be refused"
+
+
+def test_tables_and_figures_of_a_part_have_a_folder_of_their_own():
+    whole, keys = (
+        table1.Part(rows=["sgd", "mixture"], widths=[400, 800], seeds=[1]),
+        ("rows", "widths", "seeds"),
+    )
+    for changes, name in [
+        ({}, ""),
+        ({"widths": [400], "seeds": [1, 2]}, "widths=400,seeds=1+2"),
+        ({"rows": ["mixture", "sgd"]}, "rows=mixture+sgd"),
+    ]:
+        assert part_of(replace(whole, **changes), whole, keys) == name

@@ -1,0 +1,26 @@
+"""A point of a study resumes from its checkpoint."""
+
+import pytest
+
+from pyrobbb.training.trainer import Training
+from study_points import BLOBS, fitted
+
+
+def test_an_interrupted_point_resumes_from_its_checkpoint(tmp_path, monkeypatch):
+    few = [*BLOBS, "model.hidden=[8]", "epochs=3", "batch_size=100"]
+    whole = fitted(tmp_path / "whole", *few)
+    end, seen = Training._end_epoch, []
+
+    def interrupted(self):
+        end(self)
+        seen.append(self.epoch)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Training, "_end_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(tmp_path / "cut", *few)
+    again = fitted(tmp_path / "cut", *few)
+    assert seen == [1, 2, 3]
+    assert again["free_energies"] == whole["free_energies"]
+    assert not (tmp_path / "cut" / "point" / "chain-0.pt").exists()
