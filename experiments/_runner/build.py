@@ -119,7 +119,7 @@ def component(key: str, part: Any) -> Any:
     content = OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
     part = _without_inherited(key, content)
     try:
-        made = hydra.utils.instantiate(part, _convert_="all")
+        made = hydra.utils.instantiate(OmegaConf.create({key: part})[key], _convert_="all")
     except InstantiationException as error:
         raise ConfigError(_explain(key, error)) from error
     _check_partial(key, made)

@@ -1,12 +1,11 @@
 """KL shares, starting values, optimisers, and what goes wrong.
 
 `python -m experiments.reproductions.training_choices [groups=[...]] [key=value ...]` fits one network for
-each line.
-Ghia reports that the shares 2^(M-i) / (2^M - 1) and plain SGD end in NaN, that some starting values give
-90 % error, and ends at 9-12 % error itself. Each line of this study changes one thing of the centre (2x400,
-prior (1/2, 1, e^-6), Kaiming means, rho = -5, Adam 1e-3, KL/M); the group `controls` holds the published
-errors by name. A training whose free energy becomes infinite or NaN is stopped with a clear message, which
-is recorded. Writes `curves.csv` and one figure. Points that are finished are not run again.
+each line of `training_choices.yaml`, which changes one thing of the centre (2x400, prior (1/2, 1, e^-6),
+Kaiming means, rho = -5, Adam 1e-3, KL/M). Ghia reports that the shares 2^(M-i) / (2^M - 1) and plain SGD end
+in NaN, that some starting values give 90 % error, and ends at 9-12 % error itself; the group `controls` holds
+the published errors by name. A training whose free energy becomes infinite or NaN is stopped with a clear
+message, which is recorded. Writes `curves.csv` and one figure. Points that are finished are not run again.
 
 groups=[shares,means,scales,controls]    which groups
 quick=true                               small networks on synthetic data, for a test
@@ -17,6 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command
@@ -26,78 +28,10 @@ from experiments._runner.study import Study
 from experiments._runner.tables import table
 from pyrobbb.figures.error_curves import Curve, error_curves
 
-SGD, SPIKE = ["optim=sgd", "optim.lr=1e-3"], "prior.sigma2=${exp:-8}"
-SLOW = ["optim=sgd", "optim.lr=1e-4"]
-MEANS = "guide.init_loc._target_"
-GIVEN = "guide.init_loc._partial_=false"
-CENTRE = "KL/M, Adam 1e-3, sigma2 = e^-6"
-
-# What each line changes of the centre. The names are the legends of the figure and the folders' names.
-GROUPS: dict[str, dict[str, list[str]]] = {
-    "shares": {
-        CENTRE: [],
-        "2^-i, Adam 1e-3, sigma2 = e^-6": ["kl=geometric"],
-        "KL/M, Adam 1e-3, sigma2 = e^-8": [SPIKE],
-        "2^-i, Adam 1e-3, sigma2 = e^-8": ["kl=geometric", SPIKE],
-        "KL/M, SGD 1e-3, sigma2 = e^-6": SGD,
-        "2^-i, SGD 1e-3, sigma2 = e^-6": [*SGD, "kl=geometric"],
-        "KL/M, SGD 1e-3, sigma2 = e^-8": [*SGD, SPIKE],
-        "2^-i, SGD 1e-3, sigma2 = e^-8": [*SGD, "kl=geometric", SPIKE],
-        "KL/M, SGD 1e-4, sigma2 = e^-8": [*SLOW, SPIKE],
-        "2^-i, SGD 1e-4, sigma2 = e^-8": [*SLOW, "kl=geometric", SPIKE],
-    },
-    "means": {
-        CENTRE: [],
-        "mu = 0": [f"{MEANS}=pyrobbb.initializers.Constant", GIVEN, "+guide.init_loc.value=0.0"],
-        "mu from N(0, 0.1^2)": [f"{MEANS}=pyrobbb.initializers.Normal", GIVEN, "+guide.init_loc.scale=0.1"],
-        "mu from N(0, s^2), s = 0.01 (ln in + ln out)": [
-            f"{MEANS}=experiments.reproductions.controls.LogSizeNormal",
-            GIVEN,
-        ],
-        "mu from U(-0.6, 0.6)": [
-            f"{MEANS}=pyrobbb.initializers.Uniform",
-            GIVEN,
-            "+guide.init_loc.low=-0.6",
-            "+guide.init_loc.high=0.6",
-        ],
-    },
-    "scales": {
-        "rho = -8": ["guide.init_rho=-8.0"],
-        CENTRE: [],
-        "rho = -3": ["guide.init_rho=-3.0"],
-        "rho = -2": ["guide.init_rho=-2.0"],
-        "rho = 0": ["guide.init_rho=0.0"],
-    },
-    "controls": {
-        CENTRE: [],
-        "the whole KL on every minibatch": ["kl=full"],
-        "the KL counted 25 times": ["kl=tempered", "kl.temperature=25"],
-        "5 draws": ["samples=5"],
-        "5 draws, likelihood of their mean logits": [
-            "likelihood=mean_logits",
-            "samples=5",
-            "vectorize=true",
-            "fast=off",
-        ],
-        "softmax taken twice": ["likelihood=double_softmax"],
-        "pixels scaled twice": ["data.scale=32130.0"],
-        "softmax and pixels twice": ["likelihood=double_softmax", "data.scale=32130.0"],
-    },
-}
-HEADINGS = {
-    "shares": "KL shares and optimisers",
-    "means": "starting means (rho = -5)",
-    "scales": "starting rho (Kaiming means; centre: -5)",
-    "controls": "negative controls",
-}
-# Printed elsewhere: error, %, after epochs 1, 2, ... of networks that differ in prior or width (protocol)
-ELSEWHERE = {
-    "the whole KL on every minibatch": "6.3, 6.6 (our prototype, under another prior)",
-    "softmax and pixels twice": "20.5, 11.1 (our prototype); Ghia, 2x1200, test, one draw: 14.75, 9.82, 9.59",
-    CENTRE: "4.12, 2.80, 2.38 (our prototype, 10 draws)",
-    "2^-i, SGD 1e-3, sigma2 = e^-8": "NaN in epoch 1 (our prototype); sometimes NaN (Ghia)",
-    "2^-i, Adam 1e-3, sigma2 = e^-8": "2.61 at epoch 3 (our prototype)",
-}
+DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+CENTRE: str = DECLARED["centre"]
+GROUPS: dict[str, dict[str, list[str]]] = {name: group["lines"] for name, group in DECLARED["groups"].items()}
+ELSEWHERE: dict[str, str] = DECLARED["elsewhere"]
 OF_LINES = (
     "kl",
     "optim",
@@ -198,7 +132,9 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
     head = ["what", "epoch", "validation_error", "free_energy", "stopped_epoch", "stopped_step"]
     out.csv("curves.csv", head, by_epoch(results))
     panels = {
-        HEADINGS[group]: {pretty(name): curve(results[name]) for name in GROUPS[group] if name in results}
+        DECLARED["groups"][group]["heading"]: {
+            pretty(name): curve(results[name]) for name in GROUPS[group] if name in results
+        }
         for group in chosen.groups
     }
     title = "Validation error by epoch: one thing changed at a time (cross: not finite, stopped)"
