@@ -28,7 +28,7 @@ def test_a12_toy_regression_has_the_tutorial_s_losses_and_widens_off_the_data(tm
 
 
 def test_a13_the_plain_network_s_descent_never_rises():
-    """Full-batch descent by small steps; it is the textbook's loop (tests/training/test_point_estimate.py)."""
+    """Small steps on the full batch; tests/training/test_point_estimate.py has the textbook loop."""
     data = ToyPoints().load()
     rows = toy_regression.plain(data, epochs=1000, every=250).history.rows
     errors = [toy_regression.untrained(data, 0), *(row.nll for row in rows)]
@@ -36,7 +36,7 @@ def test_a13_the_plain_network_s_descent_never_rises():
     assert all(later < earlier for earlier, later in pairwise(errors))
 
 
-def test_a12_a13_are_judged_by_their_bounds():
+def test_a12_and_a13_are_judged_by_their_bounds():
     loss = {"first": 3808.87, "median of last 100": 278.11}
     held = toy_regression.targets(
         {"loss": loss, "sd of the draws": {"5.0": 0.6, "1.5": 0.2}}, [{20_000: 7e-4}]
