@@ -15,7 +15,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, record
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable
 from pyrobbb.accelerated.distributed_step import SummedStep
-from pyrobbb.accelerated.fused_kl import Law, NotElementwiseError, laws
+from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, pyro_program
@@ -75,7 +75,7 @@ def make_step(
 
     try:
         try:
-            runs = element_wise(model, guide, first)
+            segments = element_wise(model, guide, first)
         except NotFastError as reason:
             step: MeanFieldStep | ProgramStep = _pyro(
                 model,
@@ -90,7 +90,7 @@ def make_step(
         else:
             assert isinstance(model, BayesianNetwork)
             pays = compilation_pays(fast, size, steps)
-            step = _mean_field(model, guide, optimizer, first, runs, samples, pays, log)
+            step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
         _check(step, model, guide, first, samples)
     except NotFastError as reason:
         log(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
@@ -141,7 +141,7 @@ def _mean_field(
     guide: Any,
     optimizer: torch.optim.Optimizer,
     first: Split,
-    runs: list[Law],
+    segments: list[PriorSegment],
     samples: int,
     compiled: bool,
     log: Callable[[str], None],
@@ -150,8 +150,8 @@ def _mean_field(
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
         if size * samples > _SMALL:
-            return MeanFieldStep(model, guide, optimizer, runs, samples=samples, compiled=compiled)
-        program = flat_program(model, guide, runs, parameters(optimizer), samples)
+            return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
+        program = flat_program(model, guide, segments, parameters(optimizer), samples)
         batch = (first.x, first.y) if compiled else None
         return ProgramStep(program, optimizer, (samples, size), batch)
 
@@ -193,7 +193,7 @@ def _pyro(
     return step
 
 
-def element_wise(model: nn.Module, guide: Any, first: Split) -> list[Law]:
+def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegment]:
     """The prior, weight by weight in the guide's order; NotFastError for another kind of guide."""
     if not isinstance(model, BayesianNetwork):
         raise NotFastError(f"the model is a {type(model).__name__}, not a BayesianNetwork")
@@ -208,7 +208,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[Law]:
     with torch.no_grad():
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
-        return laws({name: trace.nodes[name]["fn"] for name in guide.shapes})
+        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes})
     except (NotElementwiseError, KeyError) as reason:
         raise NotFastError(str(reason)) from reason
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyro
 import pytest
 import torch
+from pyro.distributions import Normal
 from pyro.infer.autoguide import (
     AutoNormal,
 )
@@ -15,9 +17,9 @@ from torch import Tensor, nn
 from pyrobbb import priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
-from pyrobbb.accelerated import fused_kl as fast_kl
 from pyrobbb.accelerated.compile import CannotRecordError, compile, record
 from pyrobbb.accelerated.dispatch import parameters
+from pyrobbb.accelerated.fused_kl import PriorSegment, draw
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import pyro_program
@@ -163,15 +165,17 @@ def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide: Any, prio
 def test_a_program_is_right_on_another_number_of_threads(at_first: int, then: int) -> None:
     """Code that inductor makes for one thread sums wrongly on two."""
     rho = torch.linspace(-9, 1, 200_000)
-    inputs = [torch.tensor(0.1), rho, *(torch.zeros_like(rho) for _ in range(4))]
-    expected = float(fast_kl.before_draws(*inputs))
+    inputs = [torch.tensor(0.1), torch.zeros_like(rho), rho, *(torch.zeros_like(rho) for _ in range(4))]
+    segment = PriorSegment(Normal, {"loc": 0.0, "scale": 1.0}, {}, len(rho))
+    program = partial(draw, segment, True)
+    expected = float(program(*inputs))
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(at_first)
-        program = compile(record(fast_kl.before_draws, inputs), inputs)
+        compiled = compile(record(program, inputs), inputs)
         for threads in (at_first, then):
             torch.set_num_threads(threads)
-            assert float(program(*inputs)) == pytest.approx(expected, rel=1e-5)
+            assert float(compiled(*inputs)) == pytest.approx(expected, rel=1e-5)
     finally:
         torch.set_num_threads(before)
 
