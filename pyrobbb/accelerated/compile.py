@@ -62,7 +62,7 @@ def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
             )
             return _turn_products(trace(*inputs))
     except Exception as error:
-        raise CannotRecordError(_first_line(error)) from error
+        raise CannotRecordError(first_line(error)) from error
 
 
 def _turn_products(graph: GraphModule) -> GraphModule:
@@ -139,7 +139,7 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
         return _COMPILED[key]
     expected = _tried(graph, inputs)  # first, for inductor may change the graph
     program = _compile(graph, inputs)
-    if not same(_tried(program, inputs), expected):
+    if not _same(_tried(program, inputs), expected):
         raise CannotCompileError("the compiled program gives other results than the program itself")
     if key is not None:
         _COMPILED[key] = program
@@ -165,8 +165,8 @@ def prepared(program: Program, inputs: Sequence[Tensor], *, compiled: bool = Tru
         return record(program, inputs)
 
 
-def same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-    """Whether two ways to compute the same agree up to rounding, wherever the second is finite."""
+def _same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
+    """Whether both agree up to rounding, wherever the second is finite."""
     for a, b in zip(ours, theirs, strict=True):
         finite = b.isfinite()
         a, b = a[finite].float(), b[finite].float()
@@ -225,7 +225,7 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     except CannotCompileError:
         raise
     except Exception as error:
-        raise CannotCompileError(_first_line(error)) from error
+        raise CannotCompileError(first_line(error)) from error
 
 
 @contextmanager
@@ -259,6 +259,7 @@ def _processor() -> str:
     return flags[0] if flags else f"{platform.machine()} {platform.processor()}"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -61,7 +61,7 @@ class _Together:
         first = self._check_alike()
         with isolated():
             try:
-                segments = [element_wise(t.model, t.guide, t.train.head(1)) for t in self.trainings]
+                runs = [element_wise(t.model, t.guide, t.train.head(1)) for t in self.trainings]
             except NotFastError as reason:
                 raise NotBatchableError(f"they cannot be trained together: {reason}") from reason
             B = first.batch_size
@@ -71,18 +71,16 @@ class _Together:
             compiled = compilation_pays(fast, size * samples, first.epochs * first.M, calls=len(trainings))
             models = [t.model for t in self.trainings]
             guides = [t.guide for t in self.trainings]
-            self.step = StackedStep(models, guides, segments, samples=samples)
+            self.step = StackedStep(models, guides, runs, samples=samples)
             if compiled:
                 began = perf_counter()
                 try:
-                    self.step = StackedStep(
-                        models, guides, segments, samples=samples, compiled=_stacked(parts)
-                    )
+                    self.step = StackedStep(models, guides, runs, samples=samples, compiled=_stacked(parts))
                 except (CannotCompileError, CannotRecordError) as reason:
                     first.progress.log(f"training without compiled code: {reason}")
                 else:
                     seconds = perf_counter() - began
-                    first.progress.log(f"compiled the step of {len(segments)} trainings in {seconds:.1f} s")
+                    first.progress.log(f"compiled the step of {len(runs)} trainings in {seconds:.1f} s")
             self._compare(parts)
 
     def _check_alike(self) -> Training:
