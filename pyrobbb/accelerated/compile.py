@@ -235,10 +235,11 @@ def _own_cache() -> Iterator[None]:
     Inductor's key has no instruction set in it: a program for AVX-512 would be loaded, and compute nonsense,
     under AVX2, as in a home folder that two machines share.
     """
+    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # inductor's modules set it
+
     from torch._inductor.cpu_vec_isa import pick_vec_isa
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     what = f"{torch.backends.cpu.get_cpu_capability()} {pick_vec_isa()} {_processor()}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(cache_dir()) / sha256(what.encode()).hexdigest()[:16])
     try:
