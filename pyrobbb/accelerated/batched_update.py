@@ -105,7 +105,7 @@ class BatchedUpdate:
         return {"loc": self.loc, "rho": self.rho, "moments": self.moments, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` gave."""
         self.loc.copy_(state["loc"])
         if self.rho is not None:
             self.rho.copy_(state["rho"])

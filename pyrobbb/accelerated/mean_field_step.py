@@ -67,7 +67,7 @@ class MeanFieldStep:
     def _passes(self, segments: Sequence[PriorSegment], compiled: bool, *, first: bool) -> list[Pass]:
         """One draw's pass over each segment of the weights."""
         flats = (self.loc.detach(), self.rho.detach(), self.eps, self.w, self.to_loc, self.to_rho)
-        passes = []
+        passes: list[Pass] = []
         begin = 0
         for segment in segments:
             program: Program = partial(draw, segment, first)

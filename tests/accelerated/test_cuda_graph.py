@@ -241,7 +241,7 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 @pytest.mark.parametrize("make", [adam, sgd])
 @pytest.mark.parametrize("schedule", ["OneCycleLR", "CyclicLR", "StepLR", "by hand"])
 def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: str, cuda: FakeCuda) -> None:
-    """OneCycleLR and CyclicLR move momentum or betas at each step: no graph. By hand, at step 8: a new graph."""
+    """OneCycleLR and CyclicLR move momentum or betas at each step: no graph. By hand, once: a new one."""
     ends = []
     for graph in (False, True):
         step, rows = made(optim=make)

@@ -253,7 +253,7 @@ def test_agents_learn_a_simple_bandit(make):
 
 
 @pytest.mark.parametrize("make", [bayesian, plain], ids=["thompson", "greedy"])
-def test_an_interrupted_play_goes_on_exactly(make, tmp_path):
+def test_an_interrupted_play_resumes_exactly(make, tmp_path):
     whole = sides(make, [1, 2], 14, 3, tmp_path / "whole.pt")
     sides(make, [1, 2], 9, 3, tmp_path / "half.pt")
     resumed = sides(make, [1, 2], 14, 3, tmp_path / "half.pt")
@@ -392,7 +392,7 @@ def test_the_experiment_runs_resumes_and_reports(tmp_path, capsys):
         bandit.main([*small, "updates=2"])
 
 
-def test_a_game_goes_on_with_the_agent_that_began_it_alone(tmp_path):
+def test_a_game_resumes_with_the_agent_that_began_it_alone(tmp_path):
     small = ["seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
 
     def play(*changes):
