@@ -2,7 +2,7 @@
 
 Milliseconds of a step (as a CUDA graph, without it, a plain network, Pyro's eager loop), 600 epochs of the
 paper's 2x1200 network on MNIST, and Table 1. Without `--full` some epochs are timed and 600 of them reckoned
-from these; with it all 600 are trained. `--table1` trains the whole of Table 1. Both go on where they
+from these; with it all 600 are trained. `--table1` trains the whole of Table 1. Both resume where they
 stopped, and what the file already holds is not measured again.
 """
 
@@ -28,7 +28,7 @@ from experiments.paper import table1
 from pyrobbb._support.files import write_text
 from pyrobbb._support.random_state import isolated
 from pyrobbb.training import history
-from pyrobbb.training.progress import Printed, Silent
+from pyrobbb.training.progress import Printed
 
 EPOCHS = 600
 SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out
@@ -51,10 +51,13 @@ def step(rounds: int) -> dict[str, Any]:
     """Milliseconds of a step at 2x400 and 2x1200, the device's work waited for once per burst."""
     found: dict[str, Any] = {}
     for width in (400, 1200):
+        told = {name: steps.Told(name) for name in ("ours", "ours, not compiled")}
         with isolated(0, device="cuda"):
             works = {
-                "ours": steps.ours(width, device="cuda"),
-                "ours, not compiled": steps.ours(width, "eager", device="cuda"),
+                "ours": steps.ours(width, device="cuda", told=told["ours"]),
+                "ours, not compiled": steps.ours(
+                    width, "eager", device="cuda", told=told["ours, not compiled"]
+                ),
                 "reference": steps.ours(width, "off", device="cuda"),
                 "plain": steps.plain(width, device="cuda"),
                 "pyro": steps.usual(width, device="cuda"),
@@ -69,6 +72,7 @@ def step(rounds: int) -> dict[str, Any]:
             **figures("ratio_to_plain", ratio(values["ours"], values["plain"])),
             **figures("ratio_to_pyro", ratio(values["ours"], values["pyro"])),
             **figures("pyro_over_ours", ratio(values["pyro"], values["ours"])),
+            "said": {name: one.lines for name, one in told.items()},
         }
     return found
 
@@ -89,7 +93,7 @@ def _fine(value: Spread) -> str:
 def epochs(folder: Path, count: int) -> dict[str, Any]:
     """Train 2x1200 on MNIST for `count` epochs, the declared run of Table 1; wall-clock seconds.
 
-    With `EPOCHS` the run keeps its checkpoints in `folder` and goes on from there; its seconds are then
+    With `EPOCHS` the run keeps its checkpoints in `folder` and resumes from there; its seconds are then
     those of its history, which leave out the validation after each epoch.
     """
     whole = count == EPOCHS
@@ -97,12 +101,10 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
     run = build(compose("table1_mixture", settings, folder=folder))
     began = perf_counter()
     data = run.data.load().to("cuda")
-    training = run.training(data, 0, folder if whole else None, Printed() if whole else Silent())
+    ends = _Ends("2x1200")
+    training = run.training(data, 0, folder if whole else None, Printed() if whole else ends)
     resumed = whole and training.resume()
     made = perf_counter()
-    ends: list[float] = []
-    if not whole:
-        training.progress = _Ends(ends)
     training.run()
     torch.cuda.synchronize()
     done = perf_counter()
@@ -114,20 +116,22 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
             found["wall_seconds"] = round(done - made, 2)
         found["validation_error"] = rows[-1].validation_error
         return found
-    each = median(b - a for a, b in pairwise(ends))
+    each = median(b - a for a, b in pairwise(ends.at))
     found |= {"seconds_per_epoch": round(each, 4), "seconds_for_600_reckoned": round(each * EPOCHS, 2)}
+    found["said"] = ends.lines
     return found
 
 
-class _Ends(Silent):
+class _Ends(steps.Told):
     """Notes when each epoch ended, the device's work and the validation included."""
 
-    def __init__(self, ends: list[float]) -> None:
-        self.ends = ends
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.at: list[float] = []
 
     def epoch(self, row: history.Epoch) -> None:
         torch.cuda.synchronize()
-        self.ends.append(perf_counter())
+        self.at.append(perf_counter())
 
 
 def paper_table(folder: Path) -> dict[str, Any]:

@@ -32,9 +32,8 @@ def works(width: int, samples: int) -> dict[str, Work]:
     return {
         "step": lambda: step(x, y, BATCH / N, BATCH / N),
         "noise": step.normals.draw,
-        "pass": lambda: once(step.draws),
+        "pass": lambda: once(step.first),
         "network": network,
         "gradients": lambda: step._add(given),
-        "shared by the draws": lambda: once(step.begin),
         "optimiser": step.optimizer.step,
     }

@@ -24,9 +24,21 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.distributions import ScaleMixtureNormal
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
 
 N, BATCH, INPUTS, CLASSES = 50_000, 128, 784, 10
+
+
+class Told(Silent):
+    """Prints what a training says, such as a fallback to a slower path, and keeps it for the record."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name, self.lines = name, list[str]()
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+        print(f"{self.name}: {message}" if self.name else message, flush=True)
 
 
 def rows(batch: int = BATCH, device: str = "cpu") -> tuple[Tensor, Tensor]:
@@ -57,9 +69,15 @@ def network(width: int, N: int = N) -> BayesianNetwork:
 
 
 def training(
-    width: int, fast: str, *, samples: int = 1, batch: int = BATCH, device: str = "cpu"
+    width: int,
+    fast: str,
+    *,
+    samples: int = 1,
+    batch: int = BATCH,
+    device: str = "cpu",
+    told: Told | None = None,
 ) -> tuple[Training, Tensor, Tensor]:
-    """This library's training, and a minibatch for it."""
+    """This library's training, and a minibatch for it; `told` hears what it says."""
     x, y = rows(batch, device)
     data = Dataset("made", Split(x, y), Spec(batch, (INPUTS,), CLASSES, "classification"))
     model = network(width, batch)
@@ -67,15 +85,22 @@ def training(
     made = Training(
         model, MeanFieldNormal(model), data,
         epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device,
+        progress=told or Told(f"{width} wide, fast={fast}"),
     )  # fmt: skip
     return made, x, y
 
 
 def ours(
-    width: int, fast: str = "compiled", *, samples: int = 1, batch: int = BATCH, device: str = "cpu"
+    width: int,
+    fast: str = "compiled",
+    *,
+    samples: int = 1,
+    batch: int = BATCH,
+    device: str = "cpu",
+    told: Told | None = None,
 ) -> Work:
     """This library's step; `fast` is "compiled", "eager" or "off", which is Pyro's own SVI."""
-    made, x, y = training(width, fast, samples=samples, batch=batch, device=device)
+    made, x, y = training(width, fast, samples=samples, batch=batch, device=device, told=told)
     return partial(made.step, x, y, batch / N, batch / N)
 
 

@@ -179,6 +179,12 @@ class BayesianNetwork(PyroModule):
         self.batched = False  # one by one it went
         return output.reshape(*draws, *output.shape[1:])
 
+    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """Log p(y_i | x_i, w) of each row, shape `(*draws, B)`; weights as `apply_network` takes them."""
+        output = self.apply_network(weights, x)
+        self.likelihood.check(output, y)
+        return self.likelihood(output).log_prob(y)
+
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """One draw of p(y, w | x); with `y`, y is observed and its log-likelihood counts N/B times.
 

@@ -32,10 +32,10 @@ from pyrobbb.bandits import (
     EpsilonGreedy,
     Games,
     HeadPerAction,
+    MeanFieldLearner,
     Mushroom,
     Play,
-    StackedMeanField,
-    StackedNetworks,
+    PointLearner,
     ThompsonSampling,
 )
 from pyrobbb.bnn import BayesianNetwork
@@ -72,7 +72,7 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
             net = network(config, mushrooms)
         prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
         model = BayesianNetwork(net, prior, likelihood, config.capacity)
-        learner = StackedMeanField(
+        learner = MeanFieldLearner(
             model,
             [make_guide(model) for _ in seeds],
             seeds,
@@ -87,7 +87,7 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
     for seed in seeds:
         with isolated(seed):
             nets.append(network(config, mushrooms))
-    plain = StackedNetworks(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
+    plain = PointLearner(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
     return EpsilonGreedy(plain, *sizes, seeds, epsilon=epsilons, **options), seeds
 
 

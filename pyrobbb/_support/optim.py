@@ -50,8 +50,14 @@ def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
     if torch.device(device).type != "cuda":
         return
     for group in optimizer.param_groups:
-        if group.get("capturable", False):
+        if on_the_device(optimizer, group):
             group["lr"] = torch.as_tensor(group["lr"], device=device)
+
+
+def on_the_device(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+    """Whether a parameter group is updated without the host: capturable, or fused SGD, which has no count."""
+    fused_sgd = isinstance(optimizer, torch.optim.SGD) and bool(group.get("fused"))
+    return fused_sgd or bool(group.get("capturable"))
 
 
 def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:

@@ -1,13 +1,13 @@
-r"""One step of R trainings at once: their flat parameters as rows of a matrix, one program for all.
+r"""One step of R chains at once: their flat parameters as rows of a matrix, one program for all.
 
-The formulas are those of `pyrobbb.accelerated.fused_kl`. Each training keeps its own noise, optimiser and
-parameters;
-they may differ in their priors' parameters, their data's order and their seeds, not in their structure.
+The formulas are those of `pyrobbb.accelerated.fused_kl`. Each chain keeps its own noise, optimiser and
+parameters; chains may differ in their priors' parameters, their data's order and their seeds, not in their
+structure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,28 +16,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb.accelerated.compile import compile, lift, record
-from pyrobbb.accelerated.fused_kl import Law, score_all
+from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
 
+LogLikelihood = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
+
 
 class NotBatchableError(ValueError):
-    """The trainings cannot be stacked; the message says why."""
+    """The chains cannot be batched; the message says why."""
 
 
-def stack_laws(each: Sequence[Sequence[Law]]) -> list[Law]:
-    """The priors of R trainings as one list of laws, whose parameters have a row for each where they differ.
+def stack_segments(each: Sequence[Sequence[PriorSegment]]) -> list[PriorSegment]:
+    """The priors of R chains as one list of segments, whose parameters have a row for each where they differ.
 
     Raises:
-        NotBatchableError: If their families or the lengths of their runs differ.
+        NotBatchableError: If their families or the lengths of their segments differ.
     """
     merged = []
-    if len({tuple((law.family, law.length) for law in runs) for runs in each}) != 1:
+    if len({tuple((segment.family, segment.length) for segment in prior) for prior in each}) != 1:
         raise NotBatchableError("their priors are of different families")
     for same in zip(*each, strict=True):
         constants, vectors = {}, {}
         for key in (*same[0].constants, *same[0].vectors):
-            found = [_row(law, key) for law in same]
+            found = [_row(segment, key) for segment in same]
             if all(len(row) == 1 and row == found[0] for row in found):
                 constants[key] = float(found[0])
             else:
@@ -46,17 +48,47 @@ def stack_laws(each: Sequence[Sequence[Law]]) -> list[Law]:
     return merged
 
 
-def _row(law: Law, key: str) -> Tensor:
-    return torch.tensor([law.constants[key]]) if key in law.constants else law.vectors[key]
+def _row(segment: PriorSegment, key: str) -> Tensor:
+    if key in segment.vectors:
+        return segment.vectors[key]
+    like = next(iter(segment.vectors.values()), torch.zeros(()))
+    return torch.tensor([segment.constants[key]], device=like.device)
+
+
+def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """`flat` (*lead, D) as one tensor (*lead, *shape) for each parameter."""
+    parts = flat.split([shape.numel() for shape in shapes.values()], dim=-1)
+    return {
+        name: part.reshape(*flat.shape[:-1], *shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
+def batched_nll(
+    log_likelihood: LogLikelihood, shapes: Mapping[str, torch.Size], w: Tensor, x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    """-log P(D_i | w) of each chain, `(*draws, R)`, and its gradient with respect to w, `(*draws, R, D)`.
+
+    `log_likelihood(weights, x, y)` gives log p(y_i | x_i, w) of one chain's rows, shape (B,); x and y have a
+    leading R; there is at most one dimension of draws.
+    """
+    call = torch.vmap(log_likelihood, randomness="different")
+    if w.dim() == 3:
+        call = torch.vmap(call, in_dims=(0, None, None), randomness="different")
+    with torch.enable_grad():
+        weights = {name: part.detach().requires_grad_() for name, part in split(w, shapes).items()}
+        nll = -call(weights, x, y).sum(-1)
+        parts = torch.autograd.grad(nll.sum(), list(weights.values()))
+    return nll.detach(), torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts], dim=-1)
 
 
 class StackedStep:
-    """Gradients of R trainings on a minibatch each.
+    """Gradients of R chains on a minibatch each.
 
     Args:
-        models: One `BayesianNetwork` for each training, of the same structure and likelihood.
-        guides: One mean-field normal for each, with flat `loc` and `rho` and `split`.
-        runs: For each, its prior run by run (`pyrobbb.accelerated.fused_kl.laws`).
+        models: One `BayesianNetwork` for each chain, of the same structure and likelihood.
+        guides: One mean-field normal for each, with flat `loc` and `rho` and `shapes`.
+        segments: For each, its prior segment by segment (`pyrobbb.accelerated.fused_kl.prior_segments`).
         samples: Weight draws per step, S.
         compiled: None, or a batch `(x, y)` of shapes (R, B, *features) and (R, B, ...) to compile for;
             batches of another shape run uncompiled.
@@ -71,7 +103,7 @@ class StackedStep:
         self,
         models: Sequence[BayesianNetwork],
         guides: Sequence[Any],
-        runs: Sequence[Sequence[Law]],
+        segments: Sequence[Sequence[PriorSegment]],
         *,
         samples: int = 1,
         compiled: tuple[Tensor, Tensor] | None = None,
@@ -81,14 +113,14 @@ class StackedStep:
         if any(len(list(model.parameters())) for model in models):
             raise NotBatchableError("their networks have parameters without a prior")
         self.model, self.guides, self.samples = models[0], list(guides), samples
-        self.laws = stack_laws(runs)
-        self.loc, self.rho = self._gathered()
-        self.share = torch.zeros(len(guides), 1, dtype=self.loc.dtype)
-        self.noise_shape = (samples, *self.loc.shape)
+        self.segments = stack_segments(segments)
+        loc, rho = self._gathered()
+        self.share = torch.zeros(len(guides), 1, dtype=loc.dtype, device=loc.device)
+        self.noise_shape = (samples, *loc.shape)
         self.shapes: tuple[torch.Size, torch.Size] | None = None
         if compiled is not None:
-            inputs = [torch.zeros(self.noise_shape, dtype=self.loc.dtype), self.share, *compiled]
-            inputs += [self.loc, self.rho]
+            noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
+            inputs = [noise, torch.ones_like(self.share), *compiled, loc, rho]
             graph, self.held = lift(record(self._program, inputs), len(inputs))
             self.run = compile(graph, [*inputs, *self.held])
             self.shapes = compiled[0].shape, compiled[1].shape
@@ -101,29 +133,27 @@ class StackedStep:
         self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, loc: Tensor, rho: Tensor
     ) -> list[Tensor]:
         """KL and NLL (R,) and the gradients with respect to loc and rho (R, D); `noise` is (S, R, D)."""
-        sigma = F.softplus(rho)
+        sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * noise
-        log_ratio, prior_slope = score_all(self.laws, w, sigma, noise)
-        with torch.enable_grad():
-            weights = {k: part.detach().requires_grad_() for k, part in self.guides[0].split(w).items()}
-            output = torch.vmap(self._outputs, in_dims=(0, None), randomness="different")(weights, x)
-            log_prob = self.model.likelihood(output).log_prob(y)
-            nll = -log_prob.flatten(2).sum(2).sum(0) / self.samples
-            gradients = torch.autograd.grad(nll.sum(), list(weights.values()))
-        slope = torch.cat([g.reshape(*w.shape[:2], -1) for g in gradients], dim=-1)
-        slope = slope - (share / self.samples) * prior_slope
-        to_rho = ((slope * noise).sum(0) - share / sigma) * torch.sigmoid(rho)
-        return [log_ratio.sum(-1).sum(0) / self.samples, nll.detach(), slope.sum(0), to_rho]
+        log_prior, score = score_all(self.segments, w)
+        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, w, x, y)
+        to_loc, to_rho = gradients(G / self.samples, score, noise, sigma, slope, share)
+        kl = log_ratio(log_prior, sigma, noise).sum(-1).sum(0)
+        return [kl / self.samples, nll.sum(0) / self.samples, to_loc, to_rho]
 
-    def _outputs(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Outputs (R, B, width) of R networks, each for its own rows."""
-        call = torch.vmap(self.model.apply_network, randomness="different")
-        return call(dict(weights), x)
+    def evaluate(self, x: Tensor, y: Tensor, shares: Sequence[float] | Tensor, noise: Tensor) -> Terms:
+        """The terms (R,); leaves the gradients of its F in each guide's `grad`.
 
-    def evaluate(self, x: Tensor, y: Tensor, shares: Sequence[float], noise: Tensor) -> Terms:
-        """The terms (R,); leaves the gradients of its F in its guide's `grad`."""
+        On CUDA, shares that differ from chain to chain had better be a tensor there, (R,): numbers would be
+        copied from the host at each step.
+        """
         with torch.no_grad():
-            self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
+            if isinstance(shares, Tensor):
+                self.share.copy_(shares[:, None])
+            elif len(set(shares)) == 1:
+                self.share.fill_(shares[0])
+            else:
+                self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
             inputs = [noise, self.share, x, y, *self._gathered()]
             if (x.shape, y.shape) == self.shapes:
                 kl, nll, to_loc, to_rho = self.run(*inputs, *self.held)

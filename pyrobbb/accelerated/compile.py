@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
+from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.fast_math import RULES
 
 Program = Callable[..., Any]
 
-# Fused multiply-add, and as many threads as torch has at the call, not at compile time.
-_INDUCTOR = {"cpp.enable_floating_point_contract_flag": "fast", "cpp.dynamic_threads": True}
+# Fused multiply-add; as many threads as torch has at the call, not at compile time; and torch's own random
+# numbers, so that a program with dropout draws the same masks compiled and uncompiled.
+_INDUCTOR = {
+    "cpp.enable_floating_point_contract_flag": "fast",
+    "cpp.dynamic_threads": True,
+    "fallback_random": True,
+}
 
 
 KEPT = 256  # compiled programs, a step being a few
@@ -44,11 +57,43 @@ def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions
-            return make_fx(
+            trace = make_fx(
                 plainly, decomposition_table=RULES, tracing_mode="fake", _allow_non_fake_inputs=True
-            )(*inputs)
+            )
+            return _turn_products(trace(*inputs))
     except Exception as error:
-        raise CannotRecordError(_first_line(error)) from error
+        raise CannotRecordError(first_line(error)) from error
+
+
+def _turn_products(graph: GraphModule) -> GraphModule:
+    """Write (A B)^T as B^T A^T where the transpose of a batched product is all that is used of it.
+
+    So the gradient of a linear layer's weights comes out in the weights' own order. Otherwise turning it took
+    a third of a batched update.
+    """
+    aten = torch.ops.aten
+    for node in list(graph.graph.nodes):
+        if node.target is not aten.transpose.int or node.args[1:] != (1, 2):
+            continue
+        chain = [node, node.args[0]]
+        while chain[-1].target is aten.view.default and _shape(chain[-1]) == _shape(chain[-1].args[0]):
+            chain.append(chain[-1].args[0])
+        product = chain[-1]
+        if product.target is not aten.bmm.default or any(len(link.users) != 1 for link in chain[1:]):
+            continue
+        a, b = product.args
+        with graph.graph.inserting_before(product):
+            turned = [graph.graph.call_function(aten.transpose.int, (factor, 1, 2)) for factor in (b, a)]
+            node.replace_all_uses_with(graph.graph.call_function(aten.bmm.default, tuple(turned)))
+        for link in chain:
+            graph.graph.erase_node(link)
+    graph.recompile()
+    return graph
+
+
+def _shape(node: Any) -> torch.Size:
+    shape: torch.Size = node.meta["val"].shape
+    return shape
 
 
 def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
@@ -81,21 +126,69 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     """`graph`, compiled by inductor for the shapes of `inputs`; inductor keeps the result on disk.
 
     Neither dynamo nor any global setting of torch.compile takes part, and none is changed. The same graph for
-    inputs of the same kind is compiled once: inductor never lets go of a program that it has loaded.
+    inputs of the same kind is compiled once: inductor never lets go of a program that it has loaded. Whether
+    it was compiled now or found on disk, it is run once on copies of `inputs` beside the graph itself.
 
     Raises:
-        CannotCompileError: If there is no working compiler, or torch is too old.
+        CannotCompileError: If there is no working compiler, torch is too old, or the compiled program gives
+            other results than the graph.
     """
     key = _key(graph, inputs)
     if key in _COMPILED:
         _COMPILED[key] = _COMPILED.pop(key)  # the last to be used
         return _COMPILED[key]
+    expected = _tried(graph, inputs)  # first, for inductor may change the graph
     program = _compile(graph, inputs)
+    if not _same(_tried(program, inputs), expected):
+        raise CannotCompileError("the compiled program gives other results than the program itself")
     if key is not None:
         _COMPILED[key] = program
         if len(_COMPILED) > KEPT:
             del _COMPILED[next(iter(_COMPILED))]
     return program
+
+
+def prepared(program: Program, inputs: Sequence[Tensor], *, compiled: bool = True) -> Program:
+    """`program` for inputs of these shapes: compiled, or else recorded, which saves Python's part of it.
+
+    Warns in one line if it cannot be compiled.
+
+    Raises:
+        CannotRecordError: If a part of it looks at a tensor's value.
+    """
+    with torch.no_grad(), isolated():
+        if compiled:
+            try:
+                return compile(record(program, inputs), inputs)
+            except CannotCompileError as reason:
+                warnings.warn(f"running without compiled code, several times slower: {reason}", stacklevel=3)
+        return record(program, inputs)
+
+
+def _same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
+    """Whether both agree up to rounding, wherever the second is finite."""
+    for a, b in zip(ours, theirs, strict=True):
+        finite = b.isfinite()
+        a, b = a[finite].float(), b[finite].float()
+        if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
+            return False
+    return True
+
+
+def _tried(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """What the program returns, and its inputs as it leaves them; the given ones stay as they are."""
+    devices = {value.device for value in inputs if value.is_cuda}
+    with torch.no_grad(), torch.random.fork_rng(list(devices)):
+        given = [_copy(value) for value in inputs]
+        return [value for value in tree_leaves(program(*given)) if value is not None] + given
+
+
+def _copy(value: Tensor) -> Tensor:
+    if any(step == 0 and size > 1 for size, step in zip(value.shape, value.stride(), strict=True)):
+        return value  # expanded, so no program changes it in place
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
+        value
+    )
 
 
 def _key(graph: GraphModule, inputs: Sequence[Tensor]) -> Hashable:
@@ -126,15 +219,48 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
         # Code for one thread is wrong on two: each would do all of the work, and a result that is changed in
         # place is changed twice.
         threads = {"cpp.threads": max(2, torch.get_num_threads())}
-        with inductor.config.patch(_INDUCTOR | threads), warnings.catch_warnings():
+        with _own_cache(), inductor.config.patch(_INDUCTOR | threads), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except CannotCompileError:
         raise
     except Exception as error:
-        raise CannotCompileError(_first_line(error)) from error
+        raise CannotCompileError(first_line(error)) from error
 
 
-def _first_line(error: Exception) -> str:
+@contextmanager
+def _own_cache() -> Iterator[None]:
+    """Keep programs for different instruction sets apart on disk.
+
+    Inductor's key has no instruction set in it: a program for AVX-512 would be loaded, and compute nonsense,
+    under AVX2, as in a home folder that two machines share.
+    """
+    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # inductor's modules set it
+
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    what = f"{torch.backends.cpu.get_cpu_capability()} {pick_vec_isa()} {_processor()}"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(cache_dir()) / sha256(what.encode()).hexdigest()[:16])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
+        else:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
+
+
+@cache
+def _processor() -> str:
+    """The instructions that the processor has, where the system tells them."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    flags = [line for line in lines if line.startswith(("flags", "Features"))]
+    return flags[0] if flags else f"{platform.machine()} {platform.processor()}"
+
+
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

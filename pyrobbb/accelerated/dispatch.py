@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -12,14 +11,14 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
-from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, record
-from pyrobbb.accelerated.cuda_graph import GraphStep, capturable
+from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
+from pyrobbb.accelerated.cuda_graph import GraphStep, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
-from pyrobbb.accelerated.fused_kl import Law, NotElementwiseError, laws
+from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, pyro_program
-from pyrobbb.accelerated.replay_noise import Injected
+from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, Terms
@@ -75,7 +74,7 @@ def make_step(
 
     try:
         try:
-            runs = element_wise(model, guide, first)
+            segments = element_wise(model, guide, first)
         except NotFastError as reason:
             step: MeanFieldStep | ProgramStep = _pyro(
                 model,
@@ -90,7 +89,7 @@ def make_step(
         else:
             assert isinstance(model, BayesianNetwork)
             pays = compilation_pays(fast, size, steps)
-            step = _mean_field(model, guide, optimizer, first, runs, samples, pays, log)
+            step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
         _check(step, model, guide, first, samples)
     except NotFastError as reason:
         log(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
@@ -98,30 +97,11 @@ def make_step(
     whole = step if alone else SummedStep(step, ranks)
     if not first.x.is_cuda:
         return whole
-    lost = no_graph(step, model, first)
+    lost = lost_by(step, first.x, first.y)
     if lost is not None:
         log(f"training without a CUDA graph, bound by launches: {lost}")
         return whole
-    return GraphStep(whole, first.x, first.y)
-
-
-def no_graph(step: MeanFieldStep | ProgramStep, model: Any, first: Split) -> str | None:
-    """Why the step cannot become a CUDA graph, known before a failed capture would end the training."""
-    if not capturable(step.optimizer):
-        return f"{type(step.optimizer).__name__} cannot be captured"
-    try:
-        if isinstance(step, ProgramStep):
-            noise = step.normals.values.reshape(step.noise_shape)
-            record(step.program, [noise, step.share, first.x, first.y])
-        else:
-            record(partial(_log_likelihood, model), [first.x, first.y])
-    except CannotRecordError as error:
-        return str(error)
-    return None
-
-
-def _log_likelihood(model: BayesianNetwork, x: Tensor, y: Tensor) -> Tensor:
-    return model.likelihood(model.apply_network(model.initial(), x)).log_prob(y)
+    return GraphStep(whole, first.x, first.y, log)
 
 
 def compilation_pays(
@@ -141,7 +121,7 @@ def _mean_field(
     guide: Any,
     optimizer: torch.optim.Optimizer,
     first: Split,
-    runs: list[Law],
+    segments: list[PriorSegment],
     samples: int,
     compiled: bool,
     log: Callable[[str], None],
@@ -150,8 +130,8 @@ def _mean_field(
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
         if size * samples > _SMALL:
-            return MeanFieldStep(model, guide, optimizer, runs, samples=samples, compiled=compiled)
-        program = flat_program(model, guide, runs, parameters(optimizer), samples)
+            return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
+        program = flat_program(model, guide, segments, parameters(optimizer), samples)
         batch = (first.x, first.y) if compiled else None
         return ProgramStep(program, optimizer, (samples, size), batch)
 
@@ -193,7 +173,7 @@ def _pyro(
     return step
 
 
-def element_wise(model: nn.Module, guide: Any, first: Split) -> list[Law]:
+def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegment]:
     """The prior, weight by weight in the guide's order; NotFastError for another kind of guide."""
     if not isinstance(model, BayesianNetwork):
         raise NotFastError(f"the model is a {type(model).__name__}, not a BayesianNetwork")
@@ -208,7 +188,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[Law]:
     with torch.no_grad():
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
-        return laws({name: trace.nodes[name]["fn"] for name in guide.shapes})
+        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes})
     except (NotElementwiseError, KeyError) as reason:
         raise NotFastError(str(reason)) from reason
 
@@ -223,8 +203,11 @@ def _check(
     devices = [first.x.device] if first.x.is_cuda else []
     with torch.random.fork_rng(devices):
         ours = gradients(step, first, noise)
-    with torch.random.fork_rng(devices):
-        theirs = gradients(reference, first, noise, N=model.N)
+    try:
+        with torch.random.fork_rng(devices):
+            theirs = gradients(reference, first, noise, N=model.N)
+    except NoiseUsedUpError as reason:
+        raise NotFastError("the network draws normal noise of its own in forward") from reason
     found = difference(ours, theirs)
     if found is not None:
         raise NotFastError(

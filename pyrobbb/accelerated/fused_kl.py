@@ -1,20 +1,20 @@
-r"""The element-wise part of a step for a mean-field normal guide: draw, score and differentiate in one pass.
+r"""The mean-field gradient, and the element-wise part of a step: draw, score and differentiate in one pass.
 
-For :math:`w = \mu + \sigma\epsilon`, :math:`\sigma = \mathrm{softplus}(\rho)` and one noise vector,
+For :math:`w = \mu + \sigma\epsilon`, :math:`\sigma = \mathrm{softplus}(\rho)` and one noise vector, the
+paper's minibatch cost (eq. 9) with a share s of the KL,
 
 .. math::
+    F = s\,[\log q(w) - \log P(w)] - \log P(D_i \mid w), \qquad
     \log q(w) - \log P(w) = \sum_j -\log\sigma_j - \tfrac12\epsilon_j^2 - \tfrac12\log 2\pi - \log P(w_j)
 
-has, for a share s of the KL, the gradients
+has with :math:`g = G - s\,\partial\log P/\partial w`, where G is the gradient of :math:`-\log P(D_i \mid w)`
+with respect to w, the gradients
 
 .. math::
-    s\,g \text{ with respect to } \mu, \qquad s\,(g\,\epsilon - 1/\sigma)\,\sigma'(\rho)
-    \text{ with respect to } \rho, \qquad g = -\partial \log P / \partial w
+    \nabla_\mu F = g, \qquad \nabla_\rho F = (g\,\epsilon - s/\sigma)\,\mathrm{sigmoid}(\rho)
 
-and the likelihood's gradient G with respect to w adds G to the first and :math:`G \epsilon \sigma'` to
-the second. One pass over the weights writes w, both KL gradients and the factor :math:`\epsilon\sigma'`;
-after backpropagation through the network one multiply-add is left. log P and its derivative are those of
-the prior's own Pyro distribution.
+`log_ratio` and `gradients` are these two formulas; every fast step uses them. log P and its derivative are
+those of the prior's own Pyro distribution.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from torch import Tensor
 
 
 class NotElementwiseError(ValueError):
-    """The prior of a site is not a product of univariate laws that can be rebuilt from its parameters."""
+    """A site's prior is not a product of univariate distributions that their parameters can rebuild."""
 
 
 @dataclass(frozen=True)
-class Law:
-    """The same family of univariate laws for a run of weights.
+class PriorSegment:
+    """One family of univariate priors over a segment of neighbouring weights.
 
-    `constants` are parameters that are equal for all weights of the run, `vectors` those that differ,
+    `constants` are parameters that are equal for all weights of the segment, `vectors` those that differ,
     of shape (length,).
     """
 
@@ -51,19 +51,22 @@ class Law:
         numbers = {k: torch.full((), v, dtype=w.dtype, device=w.device) for k, v in self.constants.items()}
         with torch.enable_grad():
             w = w.detach().requires_grad_()
-            law = self.family(**numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False)
-            log_prob = law.log_prob(w)
-            (slope,) = torch.autograd.grad(log_prob.sum(), w)
-        return log_prob.detach(), slope
+            prior = self.family(
+                **numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False
+            )
+            log_prob = prior.log_prob(w)
+            (score,) = torch.autograd.grad(log_prob.sum(), w)
+        return log_prob.detach(), score
 
 
-def laws(sites: Mapping[str, Any]) -> list[Law]:
-    """One law for each run of neighbouring sites with a common family; `sites` maps names to priors.
+def prior_segments(sites: Mapping[str, Any]) -> list[PriorSegment]:
+    """A segment for neighbouring sites with a common family of priors; `sites` maps names to priors.
 
     Raises:
-        NotElementwiseError: If a site's prior is not an independent product of one of Pyro's univariate laws.
+        NotElementwiseError: If a site's prior is not an independent product of one of Pyro's univariate
+            distributions.
     """
-    runs: list[list[tuple[Any, dict[str, Tensor]]]] = []
+    segments: list[list[tuple[Any, dict[str, Tensor]]]] = []
     for name, fn in sites.items():
         base = fn
         while hasattr(base, "base_dist") and type(base).__name__ in ("Independent", "ExpandedDistribution"):
@@ -77,48 +80,81 @@ def laws(sites: Mapping[str, Any]) -> list[Law]:
             if not isinstance(value, Tensor) or value.requires_grad:
                 raise NotElementwiseError(f"the prior of {name!r} has no constant parameter {key!r}")
             parameters[key] = value.expand(shape).flatten()
-        if not runs or runs[-1][0][0] is not type(base):
-            runs.append([])
-        runs[-1].append((type(base), parameters))
-    return [_tried(_merge(run)) for run in runs]
+        if not segments or segments[-1][0][0] is not type(base):
+            segments.append([])
+        segments[-1].append((type(base), parameters))
+    return [_tried(_merge(group)) for group in segments]
 
 
-def _tried(law: Law) -> Law:
-    """The law, if it can be rebuilt from its parameters as `score` does it."""
+def _tried(segment: PriorSegment) -> PriorSegment:
+    """The segment, if its prior can be rebuilt from its parameters as `score` does it."""
     try:
-        law.score(torch.zeros(1), [vector[:1].cpu() for vector in law.vectors.values()])
+        segment.score(torch.zeros(1), [vector[:1].cpu() for vector in segment.vectors.values()])
     except (TypeError, ValueError, RuntimeError) as error:
-        name = law.family.__name__
+        name = segment.family.__name__
         raise NotElementwiseError(f"{name} cannot be rebuilt from its parameters: {error}") from error
-    return law
+    return segment
 
 
-def _merge(run: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> Law:
-    family = run[0][0]
+def _merge(sites: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> PriorSegment:
+    family = sites[0][0]
     constants, vectors = {}, {}
-    for key in run[0][1]:
-        value = torch.cat([parameters[key] for _, parameters in run])
+    for key in sites[0][1]:
+        value = torch.cat([parameters[key] for _, parameters in sites])
         if bool((value == value[0]).all()):
             constants[key] = float(value[0])
         else:
             vectors[key] = value
-    return Law(family, constants, vectors, sum(next(iter(p.values())).numel() for _, p in run))
+    length = sum(next(iter(p.values())).numel() for _, p in sites)
+    return PriorSegment(family, constants, vectors, length)
 
 
-def score_all(runs: Sequence[Law], w: Tensor, sigma: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
-    """Log q - log P and d log P / dw of each weight; all of shape `(*draws, D)` but `sigma`, `(D,)`."""
+def log_ratio(log_prior: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:
+    """Log q(w) - log P(w) of each weight."""
+    return -sigma.log() - 0.5 * eps * eps - 0.5 * math.log(2 * math.pi) - log_prior
+
+
+def gradients(
+    G: Tensor | float, score: Tensor, eps: Tensor, sigma: Tensor, slope: Tensor, share: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of F with respect to loc and rho; several draws are summed.
+
+    Args:
+        G: Gradient of -log P(D_i | w) with respect to w, shape `(*draws, *chains, D)`.
+        score: d log P(w) / dw, of the same shape.
+        eps: The noise, of the same shape; at most one dimension of draws.
+        sigma: softplus(rho), shape `(*chains, D)`.
+        slope: sigmoid(rho), of the same shape.
+        share: The KL's share; it falls on the draws in equal parts.
+    """
+    if eps.dim() == sigma.dim():
+        g = G - share * score
+        return g, (g * eps - share / sigma) * slope
+    g = G - (share / len(eps)) * score
+    return g.sum(0), ((g * eps).sum(0) - share / sigma) * slope
+
+
+def score_all(
+    segments: Sequence[PriorSegment], w: Tensor, vectors: Sequence[Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Log P and d log P / dw of each weight, of shape `(*draws, *chains, D)` as `w`.
+
+    `vectors` takes the place of the segments' own, in their order.
+    """
+    waiting = iter([v for one in segments for v in one.vectors.values()] if vectors is None else vectors)
     parts = [
-        law.score(part, list(law.vectors.values()))
-        for law, part in zip(runs, w.split([law.length for law in runs], dim=-1), strict=True)
+        segment.score(part, [next(waiting) for _ in segment.vectors])
+        for segment, part in zip(segments, w.split([s.length for s in segments], dim=-1), strict=True)
     ]
-    log_prior, slope = (
-        torch.cat(values, dim=-1) if len(runs) > 1 else values[0] for values in zip(*parts, strict=True)
+    log_prior, score = (
+        torch.cat(values, dim=-1) if len(segments) > 1 else values[0] for values in zip(*parts, strict=True)
     )
-    return -sigma.log() - 0.5 * eps * eps - 0.5 * math.log(2 * math.pi) - log_prior, slope
+    return log_prior, score
 
 
-def one_draw(
-    law: Law,
+def draw(
+    segment: PriorSegment,
+    first: bool,
     share: Tensor,
     loc: Tensor,
     rho: Tensor,
@@ -128,52 +164,18 @@ def one_draw(
     to_rho: Tensor,
     *vectors: Tensor,
 ) -> Tensor:
-    """For one draw per step: write w and the KL's gradients, turn `eps` into rho's factor; returns the KL."""
+    """Write w and the KL's gradients, turn `eps` into rho's factor; returns the KL.
+
+    The likelihood's gradient G then adds G to the gradient with respect to loc, and G times the factor to
+    that with respect to rho. Of several draws those after the `first` add to the gradients that are there.
+    """
     sigma, slope = F.softplus(rho), torch.sigmoid(rho)
     weight = loc + sigma * eps
-    log_prior, prior_slope = law.score(weight, vectors)
-    kl = (-sigma.log() - 0.5 * eps * eps - log_prior).sum() - 0.5 * math.log(2 * math.pi) * law.length
-    factor = eps * slope
-    gradient = -share * prior_slope
+    log_prior, score = segment.score(weight, vectors)
+    kl = log_ratio(log_prior, sigma, eps).sum()
+    for_loc, for_rho = gradients(0.0, score, eps, sigma, slope, share)
     w.copy_(weight)
-    to_loc.copy_(gradient)
-    to_rho.copy_(gradient * factor - share * slope / sigma)
-    eps.copy_(factor)
+    to_loc.copy_(for_loc if first else to_loc + for_loc)
+    to_rho.copy_(for_rho if first else to_rho + for_rho)
+    eps.copy_(eps * slope)
     return kl
-
-
-def before_draws(
-    share: Tensor, rho: Tensor, sigma: Tensor, slope: Tensor, to_loc: Tensor, to_rho: Tensor
-) -> Tensor:
-    """For several draws per step: what they have in common; returns the part of the KL without noise."""
-    s, ds = F.softplus(rho), torch.sigmoid(rho)
-    sigma.copy_(s)
-    slope.copy_(ds)
-    to_loc.zero_()
-    to_rho.copy_(-share * ds / s)
-    return -s.log().sum() - 0.5 * math.log(2 * math.pi) * rho.numel()
-
-
-def next_draw(
-    law: Law,
-    share: Tensor,
-    loc: Tensor,
-    sigma: Tensor,
-    slope: Tensor,
-    eps: Tensor,
-    w: Tensor,
-    to_loc: Tensor,
-    to_rho: Tensor,
-    *vectors: Tensor,
-) -> Tensor:
-    """Write w and add this draw's gradients; `share` is divided by their number. Returns the KL's rest."""
-    weight = loc + sigma * eps
-    log_prior, prior_slope = law.score(weight, vectors)
-    rest = (-0.5 * eps * eps - log_prior).sum()
-    factor = eps * slope
-    gradient = -share * prior_slope
-    w.copy_(weight)
-    to_loc.add_(gradient)
-    to_rho.add_(gradient * factor)
-    eps.copy_(factor)
-    return rest

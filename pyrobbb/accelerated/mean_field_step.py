@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb.accelerated.compile import Program, compile, record
-from pyrobbb.accelerated.fused_kl import Law, before_draws, next_draw, one_draw
+from pyrobbb.accelerated.fused_kl import PriorSegment, draw
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
@@ -28,7 +28,7 @@ class MeanFieldStep:
         model: A `BayesianNetwork`.
         guide: A guide with flat parameters `loc` and `rho` and `split`, such as `MeanFieldNormal`.
         optimizer: Over the parameters of both.
-        runs: The prior of each run of weights, in the guide's order.
+        segments: The prior of each segment of weights, in the guide's order.
         samples: Weight draws that each step averages over.
         compiled: Compile the element-wise passes and the noise.
     """
@@ -38,7 +38,7 @@ class MeanFieldStep:
         model: BayesianNetwork,
         guide: Any,
         optimizer: torch.optim.Optimizer,
-        runs: Sequence[Law],
+        segments: Sequence[PriorSegment],
         *,
         samples: int = 1,
         compiled: bool = False,
@@ -61,33 +61,22 @@ class MeanFieldStep:
         self.views = list(zip(*(guide.split(flat).values() for flat in flats), strict=True))
         self.others = [p for g in optimizer.param_groups for p in g["params"]]
         self.others = [p for p in self.others if p is not self.loc and p is not self.rho]
-        self.begin, self.draws = self._make_passes(runs, compiled)
+        self.first = self._passes(segments, compiled, first=True)
+        self.next = self._passes(segments, compiled, first=False) if samples > 1 else []
 
-    def _make_passes(self, runs: Sequence[Law], compiled: bool) -> tuple[list[Pass], list[Pass]]:
-        """What runs once per step, and once per draw."""
-
-        def bound(program: Program, *inputs: Tensor) -> Pass:
-            run = compile(record(program, inputs), inputs) if compiled else program
-            return partial(run, *inputs)
-
-        loc, rho = self.loc.detach(), self.rho.detach()
-        gradients = (self.to_loc, self.to_rho)
-        program: Callable[..., Tensor]
-        flats: tuple[Tensor, ...]
-        before: list[Pass]
-        if self.samples == 1:
-            before, program, flats = [], one_draw, (loc, rho, self.eps, self.w, *gradients)
-        else:
-            sigma, slope = torch.zeros_like(loc), torch.zeros_like(loc)
-            before = [bound(before_draws, self.share, rho, sigma, slope, *gradients)]
-            program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
-        draws = []
+    def _passes(self, segments: Sequence[PriorSegment], compiled: bool, *, first: bool) -> list[Pass]:
+        """One draw's pass over each segment of the weights."""
+        flats = (self.loc.detach(), self.rho.detach(), self.eps, self.w, self.to_loc, self.to_rho)
+        passes: list[Pass] = []
         begin = 0
-        for law in runs:
-            parts = [flat[begin : begin + law.length] for flat in flats]
-            draws.append(bound(partial(program, law), self.each, *parts, *law.vectors.values()))
-            begin += law.length
-        return before, draws
+        for segment in segments:
+            program: Program = partial(draw, segment, first)
+            parts = [flat[begin : begin + segment.length] for flat in flats]
+            inputs = [self.each, *parts, *segment.vectors.values()]
+            run = compile(record(program, inputs), inputs) if compiled else program
+            passes.append(partial(run, *inputs))
+            begin += segment.length
+        return passes
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         terms = self.evaluate(x, y, share)
@@ -112,8 +101,6 @@ class MeanFieldStep:
         """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
         torch.div(self.share, self.samples, out=self.each)
         leaves = [*self.weights.values(), *self.others]
-        with torch.no_grad():
-            before: Any = sum(run() for run in self.begin)
         kl: Any = 0.0
         nll: Any = 0.0
         for s in range(self.samples):
@@ -122,14 +109,12 @@ class MeanFieldStep:
             else:
                 self.eps.copy_(noise[s])
             with torch.no_grad():
-                kl = kl + sum(run() for run in self.draws)
-            output = self.model.apply_network(self.weights, x)
-            self.model.likelihood.check(output, y)
-            loss = -self.model.likelihood(output).log_prob(y).sum() / self.samples
+                kl = kl + sum(run() for run in (self.next if s else self.first))
+            loss = -self.model.log_likelihood(self.weights, x, y).sum() / self.samples
             self._add(torch.autograd.grad(loss, leaves, allow_unused=True))
             nll = nll + loss.detach()
         self.loc.grad, self.rho.grad = self.to_loc, self.to_rho
-        return Terms(before + kl / self.samples, nll)
+        return Terms(kl / self.samples, nll)
 
     def _add(self, gradients: Sequence[Tensor | None]) -> None:
         """Add the likelihood's gradients with respect to the weights and the point parameters."""

@@ -6,6 +6,7 @@ with respect to each of the given parameters, in their order. `share` is a tenso
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
 
 from pyrobbb.accelerated.compile import CannotRecordError
-from pyrobbb.accelerated.fused_kl import Law, score_all
+from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import terms_of
@@ -41,8 +42,8 @@ def pyro_program(
             ((model_trace, guide_trace),) = elbo._get_traces(model, guide, (x, y), {})
             _check_sites(model_trace, guide_trace, model, len(x))
             kl, nll = (term / samples for term in terms_of(model_trace, guide_trace))
-            gradients = _gradients(share * kl + nll, parameters)
-        return [kl.detach(), nll.detach(), *gradients]
+            found = _gradients(share * kl + nll, parameters)
+        return [kl.detach(), nll.detach(), *found]
 
     return program
 
@@ -50,7 +51,7 @@ def pyro_program(
 def flat_program(
     model: BayesianNetwork,
     guide: Any,
-    runs: Sequence[Law],
+    segments: Sequence[PriorSegment],
     parameters: Sequence[nn.Parameter],
     samples: int,
 ) -> Program:
@@ -66,22 +67,16 @@ def flat_program(
         eps = noise.reshape(samples, -1) if samples > 1 else noise.flatten()
         sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
         w = loc.detach() + sigma * eps
-        log_ratio, prior_slope = score_all(runs, w, sigma, eps)
+        log_prior, score = score_all(segments, w)
         with torch.enable_grad():
             weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
-            output = model.apply_network(weights, x)
-            model.likelihood.check(output, y)
-            nll = -model.likelihood(output).log_prob(y).sum() / samples
-            gradients = _gradients(nll, [*weights.values(), *others])
-        ours = torch.cat([g.reshape(*w.shape[:-1], -1) for g in gradients[: len(weights)]], dim=-1)
-        ours = ours - (share / samples) * prior_slope
-        to_rho = ours * eps
-        if samples > 1:
-            ours, to_rho = ours.sum(0), to_rho.sum(0)
-        to_rho = (to_rho - share / sigma) * slope
-        rest = iter(gradients[len(weights) :])
-        mine = [ours if p is loc else to_rho if p is rho else next(rest) for p in parameters]
-        return [log_ratio.sum() / samples, nll.detach(), *mine]
+            nll = -model.log_likelihood(weights, x, y).sum() / samples
+            parts = _gradients(nll, [*weights.values(), *others])
+        G = torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts[: len(weights)]], dim=-1)
+        to_loc, to_rho = gradients(G, score, eps, sigma, slope, share)
+        rest = iter(parts[len(weights) :])
+        mine = [to_loc if p is loc else to_rho if p is rho else next(rest) for p in parameters]
+        return [log_ratio(log_prior, sigma, eps).sum() / samples, nll.detach(), *mine]
 
     return program
 
@@ -97,7 +92,8 @@ def _check_sites(model_trace: Any, guide_trace: Any, model: Any, rows: int) -> N
         if site["type"] != "sample" or type(site["fn"]).__name__ == "_Subsample":
             continue
         expected = model.N / rows if site["is_observed"] else 1.0
-        if site["mask"] is not None or isinstance(site["scale"], Tensor) or site["scale"] != expected:
+        scaled = isinstance(site["scale"], Tensor) or not math.isclose(site["scale"], expected, rel_tol=1e-6)
+        if site["mask"] is not None or scaled:  # Pyro's scale is N/B up to rounding: it multiplies by S/S
             raise CannotRecordError(f"site {site['name']!r} is scaled or masked by the program itself")
     for name, site in guide_trace.nodes.items():
         score = site["score_parts"].score_function if "score_parts" in site else 0

@@ -11,15 +11,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _aten = torch.ops.aten
 
 
+class NoiseUsedUpError(ValueError):
+    """A program draws more normals than it was given."""
+
+
 class Injected(TorchDispatchMode):
-    """While active, `rsample` of normal laws takes its noise from `noise`, in order of the draws.
+    """While active, `rsample` of normal distributions takes its noise from `noise`, in order of the draws.
 
     Args:
         noise: Standard normals, one-dimensional; used up from the front. None: let the program draw,
             and only count in `used`.
 
     Raises:
-        ValueError: If the program draws more than `noise` holds.
+        NoiseUsedUpError: If the program draws more than `noise` holds.
     """
 
     def __init__(self, noise: Tensor | None) -> None:
@@ -31,7 +35,7 @@ class Injected(TorchDispatchMode):
         if self.noise is None:
             return torch.randn(like.shape, dtype=like.dtype, device=like.device)
         if self.used > self.noise.numel():
-            raise ValueError(f"the program draws more than the {self.noise.numel()} normals it was given")
+            raise NoiseUsedUpError(f"the program draws more than {self.noise.numel()} normals")
         return self.noise[begin : self.used].reshape(like.shape).to(like)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,15 +1,13 @@
 """Contextual bandits (paper section 5.3): environments, agents, and the loop that plays them."""
 
 from pyrobbb.bandits.agent import Agent
+from pyrobbb.bandits.batched import MeanFieldLearner, PointLearner
 from pyrobbb.bandits.environment import Environment, Round
 from pyrobbb.bandits.epsilon_greedy import EpsilonGreedy
 from pyrobbb.bandits.heads import HeadPerAction
 from pyrobbb.bandits.learner import Learner
-from pyrobbb.bandits.mean_field import StackedMeanField
 from pyrobbb.bandits.mushroom import Mushroom
 from pyrobbb.bandits.play import Games, Play
-from pyrobbb.bandits.point import StackedNetworks
-from pyrobbb.bandits.pyro_learner import PyroLearner
 from pyrobbb.bandits.replay import Replay
 from pyrobbb.bandits.thompson import ThompsonSampling
 
@@ -20,12 +18,11 @@ __all__ = [
     "Games",
     "HeadPerAction",
     "Learner",
+    "MeanFieldLearner",
     "Mushroom",
     "Play",
-    "PyroLearner",
+    "PointLearner",
     "Replay",
     "Round",
-    "StackedMeanField",
-    "StackedNetworks",
     "ThompsonSampling",
 ]

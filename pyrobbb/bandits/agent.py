@@ -94,7 +94,7 @@ class Agent(ABC):
             self.learner.train(*self.replay.batch(indices), share=self.batch_size / n)
 
     def made_with(self) -> dict[str, Any]:
-        """What a game must go on with, as plain values."""
+        """The settings that a resumed game must share, as plain values."""
         return {
             "agent": type(self).__name__,
             "learner": type(self.learner).__name__,
@@ -104,7 +104,7 @@ class Agent(ABC):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly from here."""
+        """Everything needed to resume exactly."""
         return {
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
@@ -112,7 +112,7 @@ class Agent(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` gave."""
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         for random, given in zip(self.randoms, state["randoms"], strict=True):

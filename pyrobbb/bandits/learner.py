@@ -27,8 +27,8 @@ class Learner(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly from here, as tensors and plain values."""
+        """Everything needed to resume exactly, as tensors and plain values."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` gave."""

@@ -1,4 +1,4 @@
-"""Agents against an environment: the loop, its regret, and how to go on after an interruption."""
+"""Agents against an environment: the loop, its regret, and how to resume after an interruption."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Play:
         agent: Who plays.
         steps: Rounds to be played in all.
         seeds: One for each run.
-        path: The checkpoint; if the file is there, the play goes on from it. None keeps nothing.
+        path: The checkpoint; if the file is there, the play resumes from it. None keeps nothing.
         checkpoint_seconds: Least time between two checkpoints.
     """
 

@@ -56,7 +56,7 @@ class Replay:
         return {"x": self.x[:, : len(self)].clone(), "y": self.y[:, : len(self)].clone(), "seen": self.seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` gave."""
         self.seen = state["seen"]
         self.x[:, : len(self)] = state["x"]
         self.y[:, : len(self)] = state["y"]

@@ -112,8 +112,8 @@ def test_on_the_same_noise_the_sum_is_the_gradient_of_one_process(
 def test_on_noise_of_their_own_the_expected_sum_is_the_expected_gradient_of_one_process(rows: int) -> None:
     """Both means over many draws, apart by no more than their standard errors allow."""
     case = still_case()
-    laws = element_wise(case.model, case.guide, case.data)
-    program = flat_program(case.model, case.guide, laws, choose.parameters(case.optimizer), 500)
+    segments = element_wise(case.model, case.guide, case.data)
+    program = flat_program(case.model, case.guide, segments, choose.parameters(case.optimizer), 500)
     one = ProgramStep(program, case.optimizer, (500, case.guide.loc.numel()))
 
     def mean(ranks: Alone) -> tuple[Tensor, Tensor]:

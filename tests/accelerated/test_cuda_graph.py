@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
-from pyrobbb.accelerated.cuda_graph import GraphStep, capturable
-from pyrobbb.accelerated.dispatch import make_step, no_graph
+from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
+from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.mean_field import MeanFieldNormal
@@ -49,17 +49,39 @@ class Tape(TorchDispatchMode):
                         old.detach().copy_(new)
 
 
+class NoSync(TorchDispatchMode):
+    """CUDA's synchronisation debug mode "error" in effect."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+            raise RuntimeError("called a synchronizing CUDA operation")
+        return func(*args, **(kwargs or {}))
+
+
 class FakeCuda:
-    """What `GraphStep` asks of `torch.cuda`."""
+    """What the CUDA graph's path asks of `torch.cuda`."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.captures = 0
+        self.watch: NoSync | None = None
+        patch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+        patch.setattr(torch.cuda, "set_sync_debug_mode", self.set_sync_debug_mode)
+        patch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
+        patch.setattr(torch.cuda, "set_rng_state", torch.set_rng_state)
         for name in ("Stream", "current_stream"):
             patch.setattr(torch.cuda, name, lambda: self)
         patch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
         patch.setattr(torch.cuda, "CUDAGraph", Tape)
         patch.setattr(torch.cuda, "graph", self.capture)
         self.state: list[Any] = []
+
+    def set_sync_debug_mode(self, mode: int | str) -> None:
+        if mode == "error":
+            self.watch = NoSync()
+            self.watch.__enter__()
+        elif self.watch is not None:
+            self.watch.__exit__(None, None, None)
+            self.watch = None
 
     def wait_stream(self, other: object) -> None: ...
 
@@ -69,11 +91,16 @@ class FakeCuda:
         self.captures += 1
         kept = [(t, t.detach().clone()) for t in self.state_of()]
         random = torch.get_rng_state()
-        with tape:
-            yield
-        with torch.no_grad():
-            for tensor, value in kept:
-                tensor.copy_(value)
+        try:
+            with tape:
+                yield
+        except RuntimeError:
+            torch.rand(3)  # what CUDA leaves of the generator after a failed capture is not to be relied on
+            raise
+        finally:
+            with torch.no_grad():
+                for tensor, value in kept:
+                    tensor.copy_(value)
         torch.set_rng_state(random)
 
     def state_of(self) -> list[Tensor]:
@@ -87,17 +114,20 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return FakeCuda(monkeypatch)
 
 
-def made(network: nn.Module | None = None, samples: int = 1, **options: Any) -> tuple[Any, Split]:
+def made(
+    network: nn.Module | None = None, samples: int = 1, optim: Any = None, **options: Any
+) -> tuple[Any, Split]:
     """A fast step on the CPU, its optimiser as on CUDA, and a batch."""
     with isolated(1):
         network = network or nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Dropout(0.2), nn.Linear(5, 2))
-        prior = priors.PerParameter(default=priors.ScaleMixture(), where={"0.bias": priors.Deterministic()})
+        prior: priors.Prior = priors.PerParameter(
+            default=priors.ScaleMixture(), where={"0.bias": priors.Deterministic()}
+        )
         model = BayesianNetwork(network, prior, likelihoods.Normal(0.5, learn_scale=True), N)
         guide = MeanFieldNormal(model, init_rho=-2.0)
         rows = Split(torch.randn(B, 4), torch.randn(B, 2))
         guide(rows.x, rows.y)
-        adam = partial(torch.optim.Adam, lr=torch.tensor(1e-2), fused=True, capturable=True)
-        optimizer = adam([*guide.parameters(), *model.parameters()])
+        optimizer = (optim or adam)([*guide.parameters(), *model.parameters()])
         return make_step(model, guide, optimizer, rows, fast="eager", samples=samples, **options), rows
 
 
@@ -146,20 +176,101 @@ class Looking(nn.Module):
         return x if float(x.detach().sum()) > 0 else 2 * x
 
 
+class Hidden(nn.Module):
+    """A layer that synchronises without looking at a value in Python."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.detach().flatten().nonzero().sum().clamp(1, 1)
+
+
 @pytest.mark.parametrize("small", [0, 10**9])
-def test_what_cannot_be_captured_is_known_beforehand(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_captured_is_known_beforehand(
+    small: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(choose, "_SMALL", small)
-    looking = nn.Sequential(nn.Linear(4, 2), Looking())
-    for network, fits in ((None, True), (looking, False)):
+    for network, why in (
+        (None, None),
+        (nn.Sequential(nn.Linear(4, 2), Looking()), "RuntimeError: called a synchronizing CUDA operation"),
+        (nn.Sequential(nn.Linear(4, 2), Hidden()), "RuntimeError: called a synchronizing CUDA operation"),
+    ):
         step, rows = made(network)
-        with isolated():  # as in a training: validation looks at values
-            assert (no_graph(step, step.model if small == 0 else None, rows) is None) is fits
+        before = [p.detach().clone() for g in step.optimizer.param_groups for p in g["params"]]
+        with isolated(4):  # as in a training: validation looks at values
+            random = torch.get_rng_state()
+            assert lost_by(step, rows.x, rows.y) == why
+            assert torch.equal(torch.get_rng_state(), random)
+        for value, p in zip(
+            before, (p for g in step.optimizer.param_groups for p in g["params"]), strict=True
+        ):
+            assert torch.equal(p, value)
+            assert p.grad is None
     step.optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-    assert no_graph(step, None, rows) == "SGD cannot be captured"
+    assert lost_by(step, rows.x, rows.y) == "SGD cannot be captured"
+
+
+def test_a_failed_capture_falls_back_and_leaves_everything_as_it_was(cuda: FakeCuda) -> None:
+    """The steps after it are those of a training without graphs."""
+    ends, said = [], []
+    for graph in (False, True):
+        with isolated(0):
+            network = nn.Sequential(nn.Linear(4, 2), Looking())
+        step, rows = made(network)
+        cuda.state = [step.optimizer]
+        take = GraphStep(step, rows.x, rows.y, said.append) if graph else step
+        with isolated(7):
+            for _ in range(GraphStep.WARM_UP + 3):
+                take(rows.x, rows.y, 0.2, B / N)
+        ends.append([p.detach() for g in step.optimizer.param_groups for p in g["params"]])
+    assert cuda.captures == 1
+    assert said == [
+        "training without a CUDA graph, bound by launches: RuntimeError: a value was looked at while a graph "
+        "was being captured"
+    ]
+    for one, other in zip(*ends, strict=True):
+        assert torch.equal(one, other)
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=torch.tensor(1e-2), fused=True, capturable=True)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=torch.tensor(1e-2), momentum=0.9, fused=True)
+
+
+@pytest.mark.parametrize("make", [adam, sgd])
+@pytest.mark.parametrize("schedule", ["OneCycleLR", "CyclicLR", "StepLR", "by hand"])
+def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: str, cuda: FakeCuda) -> None:
+    """OneCycleLR and CyclicLR move momentum or betas at each step: no graph. By hand, once: a new one."""
+    ends = []
+    for graph in (False, True):
+        step, rows = made(optim=make)
+        cuda.state, cuda.captures = [step.optimizer], 0
+        take = GraphStep(step, rows.x, rows.y) if graph else step
+        follow = {
+            "OneCycleLR": partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.05, total_steps=20),
+            "CyclicLR": partial(torch.optim.lr_scheduler.CyclicLR, base_lr=1e-3, max_lr=0.05, step_size_up=5),
+            "StepLR": partial(torch.optim.lr_scheduler.StepLR, step_size=2),
+            "by hand": lambda optimizer: None,
+        }[schedule](step.optimizer)
+        with isolated(7):
+            for i in range(16):
+                take(rows.x, rows.y, 0.2, B / N)
+                if follow is not None:
+                    follow.step()
+                elif i == 7:
+                    for group in step.optimizer.param_groups:
+                        group["weight_decay"] = 0.1
+        ends.append([p.detach() for g in step.optimizer.param_groups for p in g["params"]])
+    for one, other in zip(*ends, strict=True):
+        torch.testing.assert_close(other, one)
+    assert cuda.captures == {"OneCycleLR": 0, "CyclicLR": 0, "StepLR": 1, "by hand": 2}[schedule]
 
 
 def test_capturable_means_steps_and_rates_on_the_device() -> None:
     weights = [nn.Parameter(torch.zeros(2))]
-    assert capturable(torch.optim.Adam(weights, lr=torch.tensor(0.1), fused=True, capturable=True))
+    assert capturable(adam(weights))
+    assert capturable(sgd(weights))
     assert not capturable(torch.optim.Adam(weights, lr=0.1, fused=True, capturable=True))
     assert not capturable(torch.optim.Adam(weights, lr=0.1, fused=True))
+    assert not capturable(torch.optim.SGD(weights, lr=torch.tensor(0.1)))

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyro
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyro.distributions import Normal
 from pyro.infer.autoguide import (
     AutoNormal,
 )
 from torch import Tensor, nn
 
-from pyrobbb import priors
+from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
-from pyrobbb.accelerated import fused_kl as fast_kl
 from pyrobbb.accelerated.compile import CannotRecordError, compile, record
 from pyrobbb.accelerated.dispatch import parameters
+from pyrobbb.accelerated.fused_kl import PriorSegment, draw
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import pyro_program
@@ -163,15 +167,17 @@ def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide: Any, prio
 def test_a_program_is_right_on_another_number_of_threads(at_first: int, then: int) -> None:
     """Code that inductor makes for one thread sums wrongly on two."""
     rho = torch.linspace(-9, 1, 200_000)
-    inputs = [torch.tensor(0.1), rho, *(torch.zeros_like(rho) for _ in range(4))]
-    expected = float(fast_kl.before_draws(*inputs))
+    inputs = [torch.tensor(0.1), torch.zeros_like(rho), rho, *(torch.zeros_like(rho) for _ in range(4))]
+    segment = PriorSegment(Normal, {"loc": 0.0, "scale": 1.0}, {}, len(rho))
+    program = partial(draw, segment, True)
+    expected = float(program(*inputs))
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(at_first)
-        program = compile(record(fast_kl.before_draws, inputs), inputs)
+        compiled = compile(record(program, inputs), inputs)
         for threads in (at_first, then):
             torch.set_num_threads(threads)
-            assert float(program(*inputs)) == pytest.approx(expected, rel=1e-5)
+            assert float(compiled(*inputs)) == pytest.approx(expected, rel=1e-5)
     finally:
         torch.set_num_threads(before)
 
@@ -194,6 +200,56 @@ def test_a_program_that_scales_its_own_sites_is_not_recorded() -> None:
     program = pyro_program(case.model, case.guide, parameters(case.optimizer), 1)
     with isolated(0), pytest.raises(CannotRecordError, match="scaled or masked"):
         program(None, torch.ones(()), case.data.x, case.data.y)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.integers(2, 400), st.integers(1, 64), st.integers(1, 9))
+@example(150, 32, 3)
+def test_the_plates_scale_is_that_of_the_data_for_any_sizes(N: int, B: int, S: int) -> None:
+    """Pyro computes it as (N/B) S/S, which rounding keeps from being N/B."""
+    B = min(N, B)
+    with isolated(0):
+        model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal(), N)
+        guide = AutoNormal(model)
+        x, y = torch.randn(B, 2), torch.randn(B, 1)
+        guide(x, y)
+        _, nll, *_ = pyro_program(model, guide, list(guide.parameters()), S)(None, torch.ones(()), x, y)
+    assert torch.isfinite(nll)
+
+
+class Noisy(nn.Module):
+    """A layer that draws noise of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 0.1 * torch.randn_like(x)
+
+
+def test_a_network_that_draws_noise_runs_the_reference(kind: type) -> None:
+    case = Case(PRIORS["normal"])
+    case.model.network.append(Noisy())
+    assert type(case.step()) is ReferenceStep
+    (said,) = case.said
+    assert "Pyro's own SVI" in said
+    assert "the network draws normal noise of its own in forward" in said
+
+
+class Scaled(nn.Module):
+    """A layer with a parameter that has no dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.by * x
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_parameter_without_dimensions(kind: type, samples: int) -> None:
+    case = Case(PRIORS["normal"], network=nn.Sequential(nn.Linear(4, 3), Scaled()))
+    step = case.step(fast="eager", samples=samples)
+    assert type(step) is kind, case.said
+    case.assert_close(step, samples=samples)
 
 
 class Looking(nn.Module):

@@ -16,8 +16,8 @@ from torch import nn
 
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.fused_kl import NotElementwiseError, laws
-from pyrobbb.bandits.stacked import prepared
+from pyrobbb.accelerated.compile import prepared
+from pyrobbb.accelerated.fused_kl import NotElementwiseError, prior_segments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.mean_field import MeanFieldNormal
@@ -112,6 +112,7 @@ def test_an_old_torch_trains_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_bandits_without_a_compiler_warn_and_play(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("torch._inductor.standalone_compile")
+    monkeypatch.setattr("pyrobbb.accelerated.compile._COMPILED", {})
     x = torch.rand(3)
     with pytest.warns(UserWarning, match="without compiled code"):
         program = prepared(lambda x: 2 * x, [x], compiled=True)
@@ -149,8 +150,8 @@ class OwnPrior(priors.Prior):
 
 def test_a_law_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
     model = BayesianNetwork(nn.Linear(2, 1), OwnPrior(), likelihoods.Normal(), 8)
-    laws_of = {k: OwnPrior().distribution(k, v) for k, v in model.initial().items()}
+    sites = {k: OwnPrior().distribution(k, v) for k, v in model.initial().items()}
     with pytest.raises(NotElementwiseError, match="Own cannot be rebuilt from its parameters"):
-        laws(laws_of)
+        prior_segments(sites)
     data = from_arrays(torch.ones(8, 2), torch.ones(8, 1), task="regression")
     fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=8, device="cpu")

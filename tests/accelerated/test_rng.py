@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyrobbb.accelerated import fast_math as cheap
-from pyrobbb.accelerated.rng import draw_key, normals, threefry
+from pyrobbb.accelerated.rng import box_muller, draw_key, normals, threefry
 
 
 def words(*values: int) -> torch.Tensor:
@@ -29,7 +29,7 @@ def test_threefry_gives_the_published_answers(rounds, counter, key, expected) ->
 def test_normals_are_standard_and_independent() -> None:
     n = 200_000
     a, b = torch.empty(n), torch.empty(n)
-    normals(words(7, 11), a, b)
+    normals(words(7, 11), torch.tensor(0, dtype=torch.int32), a, b)
     z = torch.cat([a, b]).double()
     assert abs(z.mean()) < 5 / (2 * n) ** 0.5
     assert abs(z.var() - 1) < 5 * (2 / (2 * n)) ** 0.5
@@ -39,6 +39,45 @@ def test_normals_are_standard_and_independent() -> None:
     order = z.sort().values
     distance = (torch.special.ndtr(order) - torch.arange(1, 2 * n + 1) / (2 * n)).abs().max()
     assert distance < 1.95 / (2 * n) ** 0.5  # Kolmogorov and Smirnov, one in a thousand
+
+
+def spaced(count: int) -> torch.Tensor:
+    """The words at both ends and around 0, and others in between."""
+    ends = [-(2**31), -(2**31) + 1, -256, -129, -128, -2, -1, 0, 1, 2, 2**31 - 2, 2**31 - 1]
+    between = torch.randint(-(2**31), 2**31, (count,), generator=torch.Generator().manual_seed(1))
+    return torch.cat([torch.tensor(ends), between]).to(torch.int32)
+
+
+def test_every_pair_of_words_gives_finite_normals_that_are_not_both_zero() -> None:
+    bits0 = spaced(1000)[:, None].expand(-1, 12)
+    bits1 = spaced(0)[None].expand(len(bits0), -1)
+    a, b = box_muller(bits0, bits1)
+    radius = torch.hypot(a, b)
+    assert bool(radius.isfinite().all())
+    assert float(radius.min()) > 3e-4
+    assert 7.5 < float(radius.max()) < 7.6
+
+
+def test_the_radius_has_the_tail_of_two_normals() -> None:
+    """exp(-r^2/2) is the uniform that r was made of, at every power of two down to 2^-41."""
+    words40 = [0] + [2**k for k in range(0, 40)]
+    low = torch.tensor([w & 0xFF for w in words40], dtype=torch.int32)
+    high = torch.tensor(
+        [(w >> 8) - (1 << 32 if w >> 8 >= 1 << 31 else 0) for w in words40], dtype=torch.int32
+    )
+    radius = torch.hypot(*box_muller(high, low)).double()
+    probability = (torch.tensor(words40, dtype=torch.float64) + 0.5) * 2.0**-40
+    torch.testing.assert_close((-0.5 * radius.square()).exp(), probability, rtol=3e-5, atol=0)
+
+
+def test_tails_hold_what_they_should() -> None:
+    n = 20_000_000
+    a, b = torch.empty(n // 2), torch.empty(n // 2)
+    normals(words(3, 5), torch.tensor(0, dtype=torch.int32), a, b)
+    size = torch.cat([a, b]).abs()
+    for bound in (3.0, 4.0, 4.5, 5.0):
+        expected = n * 2 * float(torch.special.ndtr(torch.tensor(-bound, dtype=torch.float64)))
+        assert abs(int((size > bound).sum()) - expected) < 5 * expected**0.5 + 1
 
 
 def test_keys_come_from_the_global_generator_and_give_different_streams() -> None:
@@ -52,7 +91,7 @@ def test_keys_come_from_the_global_generator_and_give_different_streams() -> Non
     assert torch.equal(keys[0], keys[2])
     streams = torch.empty(2, 2, 1000)
     for key, stream in zip(keys[:2], streams, strict=True):
-        normals(key, *stream)
+        normals(key, torch.tensor(0, dtype=torch.int32), *stream)
     assert abs(torch.corrcoef(streams.reshape(2, -1))[0, 1]) < 0.12
 
 

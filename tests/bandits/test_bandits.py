@@ -2,12 +2,10 @@
 
 import json
 import math
-from functools import partial
 from importlib import resources
 
 import pytest
 import torch
-from pyro.infer.autoguide import AutoLowRankMultivariateNormal
 
 from experiments._runner.build import ConfigError
 from experiments.paper import bandit, regret
@@ -22,13 +20,12 @@ from pyrobbb.bandits import (
     Environment,
     EpsilonGreedy,
     HeadPerAction,
+    MeanFieldLearner,
     Mushroom,
     Play,
-    PyroLearner,
+    PointLearner,
     Replay,
     Round,
-    StackedMeanField,
-    StackedNetworks,
     ThompsonSampling,
 )
 from pyrobbb.bandits.environment import uniform_regret
@@ -56,7 +53,7 @@ def bayesian(seeds, *, width=4, hidden=(8,), prior=None, scale=0.2, N=64, lr=1e-
         net = perceptron(width, list(hidden), 1)
     model = BayesianNetwork(net, prior or priors.ScaleMixture(), likelihoods.Normal(scale), N)
     guides = [MeanFieldNormal(model, init_loc=kaiming, init_rho=init_rho) for _ in seeds]
-    return StackedMeanField(model, guides, seeds, width=width, lr=lr, compiled=False)
+    return MeanFieldLearner(model, guides, seeds, width=width, lr=lr, compiled=False)
 
 
 def plain(seeds, *, width=4, hidden=(8,), lr=1e-2):
@@ -64,7 +61,7 @@ def plain(seeds, *, width=4, hidden=(8,), lr=1e-2):
     for seed in seeds:
         with isolated(seed):
             nets.append(perceptron(width, list(hidden), 1))
-    return StackedNetworks(nets, likelihoods.Normal(0.5), lr=lr, compiled=False)
+    return PointLearner(nets, likelihoods.Normal(0.5), lr=lr, compiled=False)
 
 
 # ---- A21: the environment
@@ -149,7 +146,7 @@ def test_the_buffer_keeps_the_last_interactions_of_each_run_apart():
 def test_the_batched_update_is_the_step_of_trace_elbo_on_the_same_noise(prior):
     seeds, width, B, N = [3, 4, 5], 6, 16, 64
     learner = bayesian(seeds, width=width, hidden=(7, 5), prior=prior, scale=2.0, N=N, lr=1e-3)
-    size = learner.loc.shape[1]
+    size = learner.update.loc.shape[1]
     noise, share = torch.randn(4, len(seeds), size), 0.7
     x = torch.randn(4, len(seeds), B, width)
     y = 3 * torch.randn(4, len(seeds), B, 1)
@@ -163,10 +160,9 @@ def test_the_batched_update_is_the_step_of_trace_elbo_on_the_same_noise(prior):
             guide.rho.copy_(learner.guides[r].rho)
         optimizer = torch.optim.Adam([guide.loc, guide.rho], lr=1e-3)
         references.append((guide, ReferenceStep(learner.model, guide, optimizer)))
-    before = learner.loc.clone()
-    assert not torch.equal(learner.write_back()[0].loc, learner.loc[0])  # another order of the weights
+    before = learner.update.loc.clone()
     for t in range(4):
-        learner.train(x[t], y[t], share, eps=noise[t])
+        learner.update(x[t], y[t], share, noise[t])
         for r, (_, step) in enumerate(references):
             with isolated(), Injected(noise[t, r]):
                 step(x[t, r], y[t, r], share, B / N)
@@ -174,32 +170,34 @@ def test_the_batched_update_is_the_step_of_trace_elbo_on_the_same_noise(prior):
     for r, (guide, _) in enumerate(references):
         assert (learner.guides[r].loc - guide.loc).abs().max() < 1e-5
         assert (learner.guides[r].rho - guide.rho).abs().max() < 1e-5
-    assert (learner.loc - before).abs().max() > 2e-3  # and it did move
+    assert (learner.update.loc - before).abs().max() > 2e-3  # and it did move
 
 
 def test_a_run_does_not_depend_on_the_others_in_its_batch():
     together, alone = bayesian([7, 8]), bayesian([8])
-    assert torch.equal(together.loc[1], alone.loc[0])
+    assert torch.equal(together.update.loc[1], alone.update.loc[0])
     x, y = torch.randn(2, 16, 4), torch.randn(2, 16, 1)
     for _ in range(3):
         together.train(x, y, 0.1)
         alone.train(x[1:], y[1:], 0.1)
-    assert torch.allclose(together.loc[1], alone.loc[0], atol=1e-6)
-    assert not torch.allclose(together.loc[1], together.loc[0], atol=1e-2)
+    assert torch.allclose(together.update.loc[1], alone.update.loc[0], atol=1e-6)
+    assert not torch.allclose(together.update.loc[1], together.update.loc[0], atol=1e-2)
 
 
-def test_the_noise_is_standard_normal_and_never_the_same_twice():
+def test_the_noise_of_a_run_is_standard_normal_and_never_the_same_twice():
     learner = bayesian([1, 2], width=60, hidden=(100,))
-    drawn = []
-    for stream, time in ((0, 0), (0, 1), (1, 0)):
-        learner._noise(learner.eps, time, stream)
-        drawn += list(learner.eps.clone())
+    drawn = [
+        values.clone()
+        for noise, time in ((learner.noise, 0), (learner.noise, 1), (learner.choice_noise, 0))
+        for values in noise.draw(time)
+    ]
     noise = torch.stack(drawn).double()
     n = noise.shape[1]
     assert (noise.mean(1).abs() < 5 / math.sqrt(n)).all()
     assert ((noise.var(1) - 1).abs() < 5 * math.sqrt(2 / n)).all()
     correlation = torch.corrcoef(noise) - torch.eye(len(noise), dtype=torch.float64)
     assert correlation.abs().max() < 5 / math.sqrt(n)
+    assert torch.equal(learner.noise.draw(0), noise[:2].float())  # a function of seed and time
 
 
 def test_plain_networks_follow_torch_adam():
@@ -218,7 +216,7 @@ def test_plain_networks_follow_torch_adam():
             optimizer.step()
     for r, net in enumerate(nets):
         flat = torch.cat([p.detach().flatten() for p in net.parameters()])
-        assert torch.allclose(learner.w[r], flat[learner.order], atol=1e-6)
+        assert torch.allclose(learner.update.loc[r], flat, atol=1e-6)
 
 
 def test_write_back_gives_guides_that_predict_as_the_learner():
@@ -256,7 +254,7 @@ def test_agents_learn_a_simple_bandit(make):
 
 
 @pytest.mark.parametrize("make", [bayesian, plain], ids=["thompson", "greedy"])
-def test_an_interrupted_play_goes_on_exactly(make, tmp_path):
+def test_an_interrupted_play_resumes_exactly(make, tmp_path):
     whole = sides(make, [1, 2], 14, 3, tmp_path / "whole.pt")
     sides(make, [1, 2], 9, 3, tmp_path / "half.pt")
     resumed = sides(make, [1, 2], 14, 3, tmp_path / "half.pt")
@@ -264,34 +262,11 @@ def test_an_interrupted_play_goes_on_exactly(make, tmp_path):
     assert torch.equal(whole.actions, resumed.actions)
     assert torch.equal(whole.expected, resumed.expected)
     one, other = (checkpoint.load(tmp_path / name)["agent"]["learner"] for name in ("whole.pt", "half.pt"))
+    one, other = (state.get("update", state) for state in (one, other))
     for a, b in zip(one["moments"], other["moments"], strict=True):
         assert torch.equal(a, b)
     with pytest.raises(CheckpointError, match="2 runs of 14 rounds; 2 runs of 10"):
         sides(make, [1, 2], 10, 3, tmp_path / "half.pt")
-
-
-def test_any_model_and_guide_can_be_played():
-    seeds = [1, 2]
-    chains = []
-    for _ in seeds:
-        with isolated(0):
-            net = perceptron(4, [6], 1)
-        prior = priors.PerParameter(
-            default=priors.Laplace(scale=1.0), where={"*.bias": priors.Deterministic()}
-        )
-        model = BayesianNetwork(net, prior, likelihoods.Normal(0.3), 64)
-        chains.append((model, AutoLowRankMultivariateNormal(model, init_scale=0.05, rank=2)))
-    learner = PyroLearner(chains, seeds, width=4, optim=partial(torch.optim.Adam, lr=2e-2))
-    agent = ThompsonSampling(learner, 2, 2, seeds, capacity=64, batch_size=16, updates=4, pulls=1)
-    state = torch.get_rng_state()
-    Play(Sides(), agent, 2, seeds).run()
-    before = [p.detach().clone() for _, guide in chains for p in guide.parameters()]
-    games = Play(Sides(), agent, 30, seeds).run()
-    assert torch.equal(torch.get_rng_state(), state)
-    assert games.actions[:, :2].tolist() == [[0, 1], [0, 1]]  # each action once before it chooses
-    moved = zip(before, (p for _, guide in chains for p in guide.parameters()), strict=True)
-    assert not any(torch.equal(old, new) for old, new in moved)
-    assert learner.predict(torch.randn(2, 3, 4), 1).isfinite().all()
 
 
 def test_epsilon_is_the_share_of_random_actions():
@@ -302,7 +277,7 @@ def test_epsilon_is_the_share_of_random_actions():
     rows = torch.eye(2)
     greedy = [int(agent.act(rows[c].expand(3, 2))[0]) for c in (0, 1)]
     assert set(best.tolist()) <= set(greedy)
-    agent.learner.w[:] = agent.learner.w[0]
+    agent.learner.update.loc[:] = agent.learner.update.loc[0]
     games = Play(Sides(), agent, 300, [1, 1, 1]).run()
     other = (games.actions != games.actions[0]).double().mean(1)
     assert abs(float(other[1]) - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 300)
@@ -310,7 +285,7 @@ def test_epsilon_is_the_share_of_random_actions():
 
 
 def test_the_share_of_the_kl_follows_the_buffer_or_its_capacity():
-    class Spy(StackedNetworks):
+    class Spy(PointLearner):
         def train(self, x, y, share=0.0):
             self.seen.append(share)
 
@@ -329,7 +304,7 @@ def test_training_comes_every_so_many_interactions():
     learner = plain([1])
     agent = EpsilonGreedy(learner, 2, 2, [1], every=5, updates=3)
     Play(Sides(), agent, 14, [1]).run()
-    assert learner.steps == 2 * 3
+    assert learner.update.steps == 2 * 3
 
 
 def test_a_head_per_action_sees_the_context_alone():
@@ -418,7 +393,7 @@ def test_the_experiment_runs_resumes_and_reports(tmp_path, capsys):
         bandit.main([*small, "updates=2"])
 
 
-def test_a_game_goes_on_with_the_agent_that_began_it_alone(tmp_path):
+def test_a_game_resumes_with_the_agent_that_began_it_alone(tmp_path):
     small = ["seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
 
     def play(*changes):
@@ -481,8 +456,8 @@ def test_declarations_say_how_they_are_run_and_the_table_says_whose_it_is():
 
 def test_plain_learners_refuse_what_they_would_not_train():
     with pytest.raises(ValueError, match="Normal has parameters, which are not trained here"):
-        StackedNetworks([perceptron(3, [4], 1)], likelihoods.Normal(learn_scale=True))
+        PointLearner([perceptron(3, [4], 1)], likelihoods.Normal(learn_scale=True))
     net = perceptron(3, [4], 1)
     next(net.parameters()).requires_grad_(False)
     with pytest.raises(ValueError, match="is frozen, and all are trained here"):
-        StackedNetworks([net], likelihoods.Normal())
+        PointLearner([net], likelihoods.Normal())

@@ -79,10 +79,12 @@ class Case:
         likelihood: str = "categorical",
         make_guide: Callable[[Any], nn.Module] = flat_guide,
         dtype: torch.dtype = torch.float32,
+        network: nn.Module | None = None,
     ) -> None:
         with isolated(1):
             law = LIKELIHOODS[likelihood]()
-            net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, law.width(3))).to(dtype)
+            net = network or nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, law.width(3)))
+            net = net.to(dtype)
             self.model = BayesianNetwork(net, prior, law, N)
             self.guide = make_guide(self.model)
             x, y = torch.randn(B, 4, dtype=dtype), torch.rand(B, 3, dtype=dtype)

@@ -1,0 +1,167 @@
+"""Bayesian and plain networks for R runs at once, as chains of one batched update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from pyrobbb._support import checks
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.batched_step import split
+from pyrobbb.accelerated.batched_update import BatchedUpdate
+from pyrobbb.accelerated.compile import prepared
+from pyrobbb.accelerated.fused_kl import prior_segments
+from pyrobbb.accelerated.rng import KeyedNormals
+from pyrobbb.bandits.learner import Learner
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.likelihoods import Likelihood
+
+
+class MeanFieldLearner(Learner):
+    """R mean-field posteriors over R networks of one shape.
+
+    The noise of update t of a run is a function of the run's seed and t, whoever else is in the batch.
+
+    Args:
+        model: The Pyro model, whose prior, likelihood and network all runs share.
+        guides: One for each run, with flat parameters `loc` and `rho` and their `shapes`, as
+            `MeanFieldNormal` has them; they are read here and written by `write_back`.
+        seeds: One for each run; each decides the initial values and the noise of its run.
+        width: Length of one input row.
+        lr: Adam's learning rate.
+        compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
+
+    Raises:
+        ValueError: If a guide is of another kind, or the model has point parameters or a prior that is
+            not element-wise.
+    """
+
+    def __init__(
+        self,
+        model: BayesianNetwork,
+        guides: Sequence[Any],
+        seeds: Sequence[int],
+        *,
+        width: int,
+        lr: float = 1e-3,
+        compiled: bool = True,
+    ) -> None:
+        if len(guides) != len(seeds) or not seeds:
+            raise ValueError(f"each run needs a guide and a seed, got {len(guides)} and {len(seeds)}")
+        if any(True for _ in model.parameters()):
+            raise ValueError("the model has parameters without a prior, which are not trained here")
+        for guide, seed in zip(guides, seeds, strict=True):
+            with isolated(seed), torch.no_grad():
+                guide(torch.zeros(1, width))  # guides make their parameters at the first call
+        if not all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes")):
+            raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
+        self.model, self.guides, self.runs = model, list(guides), len(seeds)
+        self.lr = checks.positive("lr", lr)
+        with isolated():
+            segments = prior_segments({k: model.prior.distribution(k, v) for k, v in model.initial().items()})
+        loc, rho = (torch.stack([getattr(g, name).detach() for g in guides]) for name in ("loc", "rho"))
+        self.update = BatchedUpdate(
+            model.log_likelihood, guides[0].shapes, loc, rho, segments, lr=lr, compiled=compiled
+        )
+        prepare = partial(prepared, compiled=compiled)
+        self.noise, self.choice_noise = (
+            KeyedNormals(seeds, loc.shape[1], stream=stream, prepare=prepare) for stream in (0, 1)
+        )
+        self.choices = 0  # draws made for predictions
+
+    def train(self, x: Tensor, y: Tensor, share: float) -> None:
+        self.update(x, y, share, self.noise.draw(self.update.steps))
+
+    def predict(self, rows: Tensor, draws: int) -> Tensor:
+        total = torch.zeros(rows.shape[:2])
+        loc, rho = self.update.loc, self.update.rho
+        assert rho is not None
+        with torch.no_grad():
+            sigma = F.softplus(rho)
+            for _ in range(draws):
+                w = loc + sigma * self.choice_noise.draw(self.choices)
+                self.choices += 1
+                output = torch.vmap(self.model.apply_network)(split(w, self.update.shapes), rows)
+                total += self.model.likelihood(output).mean[..., 0]
+        return total / draws
+
+    def write_back(self) -> list[Any]:
+        """The guides, with what they have learnt: for `Posterior`, ArviZ and everything else."""
+        assert self.update.rho is not None
+        with torch.no_grad():
+            for guide, loc, rho in zip(self.guides, self.update.loc, self.update.rho, strict=True):
+                guide.loc.copy_(loc)
+                guide.rho.copy_(rho)
+        return self.guides
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"update": self.update.state_dict(), "choices": self.choices}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.update.load_state_dict(state["update"])
+        self.choices = state["choices"]
+
+
+class PointLearner(Learner):
+    """R plain networks of one shape, trained by Adam on -log P(D_i | w): what the baselines know.
+
+    Args:
+        networks: One for each run, with its initial weights; they are copied and left as they were.
+        likelihood: What a reward is, given the network's output.
+        lr: Adam's learning rate.
+        compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
+
+    Raises:
+        ValueError: If the networks differ in shape, one of their parameters is frozen, or the likelihood
+            has parameters of its own.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[nn.Module],
+        likelihood: Likelihood,
+        *,
+        lr: float = 1e-3,
+        compiled: bool = True,
+    ) -> None:
+        if not networks:
+            raise ValueError("networks must hold at least one network")
+        if any(True for _ in likelihood.parameters()):
+            raise ValueError(f"{type(likelihood).__name__} has parameters, which are not trained here")
+        parameters = [dict(network.named_parameters()) for network in networks]
+        frozen = [name for one in parameters for name, p in one.items() if not p.requires_grad]
+        if frozen:
+            raise ValueError(f"parameter {frozen[0]!r} is frozen, and all are trained here")
+        shapes = {k: p.shape for k, p in parameters[0].items()}
+        if any({k: p.shape for k, p in other.items()} != shapes for other in parameters):
+            raise ValueError("networks must all have parameters of the same names and shapes")
+        self.network, self.likelihood, self.runs = networks[0], likelihood, len(networks)
+        self.lr = checks.positive("lr", lr)
+        w = torch.stack([torch.cat([p.detach().flatten() for p in one.values()]) for one in parameters])
+        self.update = BatchedUpdate(self._log_likelihood, shapes, w, lr=lr, compiled=compiled)
+
+    def _output(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(self.network, dict(weights), (x,))
+
+    def _log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return self.likelihood(self._output(weights, x)).log_prob(y)
+
+    def train(self, x: Tensor, y: Tensor, share: float = 0.0) -> None:
+        self.update(x, y)
+
+    def predict(self, rows: Tensor, draws: int = 1) -> Tensor:
+        with torch.no_grad():
+            output = torch.vmap(self._output)(split(self.update.loc, self.update.shapes), rows)
+            return self.likelihood(output).mean[..., 0]
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.update.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.update.load_state_dict(state)

@@ -1,0 +1,249 @@
+"""Training on a CUDA device: a graph takes the steps that are taken without it. Skipped without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
+from torch import Tensor, nn
+
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.optim import fused, load_state, on_device
+from pyrobbb._support.random_state import isolated, random_state, set_random_state
+from pyrobbb.accelerated import GraphStep, make_step
+from pyrobbb.accelerated.batched_step import StackedStep
+from pyrobbb.accelerated.dispatch import element_wise, gradients, seen
+from pyrobbb.bandits import Environment, EpsilonGreedy, Play, PointLearner, Round
+from pyrobbb.bnn import BayesianNetwork, evaluating
+from pyrobbb.data.dataset import Split
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import Terms
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+B, N, DEVICE = 8, 64, "cuda"
+ADAM = partial(torch.optim.Adam, lr=1e-2)
+SGD = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
+
+
+class Made:
+    """A model, its guide, an optimiser and a batch on the device."""
+
+    def __init__(
+        self,
+        make_guide: Callable[[Any], nn.Module] = partial(MeanFieldNormal, init_rho=-2.0),
+        optim: Any = ADAM,
+        hidden: int = 16,
+        seed: int = 0,
+    ) -> None:
+        with isolated(seed, device=DEVICE):
+            network = nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Dropout(0.2), nn.Linear(hidden, 2))
+            likelihood = likelihoods.Normal(0.5, learn_scale=seed == 0)
+            self.model = BayesianNetwork(network, priors.ScaleMixture(), likelihood, N).to(DEVICE)
+            self.guide = make_guide(self.model)
+            self.rows = Split(torch.randn(B, 4, device=DEVICE), torch.randn(B, 2, device=DEVICE))
+            self.guide(self.rows.x, self.rows.y)
+            self.guide.to(DEVICE)
+        self.parameters = [*self.guide.parameters(), *self.model.parameters()]
+        self.optimizer = fused(optim, DEVICE)([{"params": self.parameters}])
+        on_device(self.optimizer, DEVICE)
+        self.said: list[str] = []
+
+    def step(self, fast: str = "eager", **options: Any) -> Any:
+        with isolated(3, device=DEVICE):
+            return make_step(
+                self.model, self.guide, self.optimizer, self.rows, fast=fast, log=self.said.append, **options
+            )
+
+    def take(
+        self, step: Any, steps: int, begin: int = 0, between: Callable[[int], None] | None = None
+    ) -> Tensor:
+        """The terms of each step, (steps, 2); every fifth batch is short."""
+        terms = []
+        for i in range(begin, begin + steps):
+            part = Split(self.rows.x + 0.1 * i, self.rows.y).head(5 if i % 5 == 4 else B)
+            kl, nll = step(part.x, part.y, 0.1 + 0.01 * i, len(part) / N)
+            terms.append(torch.stack([kl, nll]).clone())
+            if between is not None:
+                between(i)
+        return torch.stack(terms)
+
+
+def agree(one: Made, other: Made, exactly: bool = False) -> None:
+    for a, b in zip(one.parameters, other.parameters, strict=True):
+        torch.testing.assert_close(a, b, rtol=0 if exactly else 1e-5, atol=0 if exactly else 1e-5)
+
+
+@pytest.mark.parametrize("optim", [ADAM, SGD])
+@pytest.mark.parametrize("hidden", [16, 20_000])
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+def test_the_graph_takes_the_steps_that_are_taken_without_it(fast: str, hidden: int, optim: Any) -> None:
+    """Dropout, short batches, point parameters and all: 12 steps from one random state."""
+    made = [Made(optim=optim, hidden=hidden) for _ in range(2)]
+    graph, plain = made[0].step(fast), made[1].step(fast).step
+    assert isinstance(graph, GraphStep), made[0].said
+    seen = []
+    for one, step in zip(made, (graph, plain), strict=True):
+        with isolated(7, device=DEVICE):
+            seen.append(one.take(step, 12))
+    assert graph.graph is not None
+    torch.testing.assert_close(*seen, rtol=1e-5, atol=1e-5)
+    agree(*made)
+
+
+def test_each_replay_has_fresh_noise() -> None:
+    made = Made()
+    step = made.step()
+    kls = []
+    with isolated(0, device=DEVICE):
+        made.take(step, 4)
+        for group in made.optimizer.param_groups:
+            group["lr"].zero_()
+        for _ in range(6):
+            kls.append(float(step(made.rows.x, made.rows.y, 0.1, B / N).kl))
+    assert step.graph is not None
+    assert len(set(kls)) == 6
+
+
+def test_a_validation_between_replays_changes_nothing() -> None:
+    made = [Made() for _ in range(2)]
+
+    def validate(i: int) -> None:
+        state = random_state(DEVICE)
+        with torch.no_grad(), evaluating(made[0].model):
+            made[0].guide(made[0].rows.x)
+            float(made[0].model.apply_network(made[0].guide(made[0].rows.x), made[0].rows.x).sum())
+        set_random_state(state, DEVICE)
+
+    for one, between in zip(made, (validate, None), strict=True):
+        with isolated(7, device=DEVICE):
+            one.take(one.step(), 10, between=between)
+    agree(*made, exactly=True)
+
+
+def test_a_changed_rate_is_followed() -> None:
+    made = [Made() for _ in range(2)]
+    for one, graph in zip(made, (True, False), strict=True):
+        step = one.step()
+        schedule = torch.optim.lr_scheduler.StepLR(one.optimizer, step_size=3, gamma=0.3)
+        with isolated(7, device=DEVICE):
+            one.take(step if graph else step.step, 12, between=lambda i, s=schedule: s.step())
+    agree(*made)
+
+
+def test_a_schedule_of_the_betas_takes_no_graph() -> None:
+    made = [Made() for _ in range(2)]
+    for one, graph in zip(made, (True, False), strict=True):
+        step = one.step()
+        schedule = torch.optim.lr_scheduler.OneCycleLR(one.optimizer, max_lr=0.05, total_steps=30)
+        with isolated(7, device=DEVICE):
+            one.take(step if graph else step.step, 20, between=lambda i, s=schedule: s.step())
+        assert not graph or step.graph is None
+    agree(*made)
+
+
+def test_a_training_resumes_within_an_epoch() -> None:
+    """Seven steps, and seven in another process's place, are fourteen, bit for bit."""
+    whole, first, second = (Made() for _ in range(3))
+    with isolated(7, device=DEVICE):
+        step = whole.step()
+        whole.take(step, 7)
+        step.reset()  # capturing anew takes the same steps
+        whole.take(step, 7, begin=7)
+    with isolated(7, device=DEVICE):
+        first.take(first.step(), 7)
+        random = random_state(DEVICE)
+        state = deepcopy(first.optimizer.state_dict())
+    with isolated(0, device=DEVICE):
+        step = second.step()
+        with torch.no_grad():
+            for own, given in zip(second.parameters, first.parameters, strict=True):
+                own.copy_(given)
+        load_state(second.optimizer, state)
+        step.reset()
+        set_random_state(random, DEVICE)
+        second.take(step, 7, begin=7)
+    agree(whole, second, exactly=True)
+
+
+@pytest.mark.parametrize("make_guide", [partial(AutoLowRankMultivariateNormal, rank=2), AutoNormal])
+def test_a_guide_that_cannot_be_captured_trains_and_says_so(make_guide: Any) -> None:
+    made = Made(make_guide)
+    step = made.step()
+    with isolated(7, device=DEVICE):
+        terms = made.take(step, 8)
+    assert bool(terms.isfinite().all())
+    assert (isinstance(step, GraphStep) and not step.failed) or made.said
+
+
+class Synchronises(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.detach().flatten().nonzero().sum().clamp(1, 1)
+
+
+def test_a_network_that_synchronises_trains_without_a_graph() -> None:
+    made = Made()
+    made.model.network.append(Synchronises())
+    step = made.step()
+    assert not isinstance(step, GraphStep)
+    (said,) = made.said
+    assert said.startswith("training without a CUDA graph")
+
+
+def test_a_failed_capture_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyrobbb.accelerated.dispatch.lost_by", lambda *args: None)
+    made = [Made() for _ in range(2)]
+    for one in made:
+        one.model.network.append(Synchronises())
+    for one, graph in zip(made, (True, False), strict=True):
+        step = one.step()
+        with isolated(7, device=DEVICE):
+            one.take(step if graph else step.step, 10)
+    assert len(made[0].said) == 1
+    agree(*made, exactly=True)
+
+
+def test_two_chains_are_one_batch_of_steps() -> None:
+    made = [Made(seed=seed) for seed in (1, 2)]
+    for one in made:
+        one.model.eval()
+    parts = [one.rows for one in made]
+    segments = [element_wise(one.model, one.guide, one.rows) for one in made]
+    with isolated(0, device=DEVICE):
+        both = StackedStep([one.model for one in made], [one.guide for one in made], segments)
+        noise = torch.randn(both.noise_shape, device=DEVICE)
+        x, y = torch.stack([p.x for p in parts]), torch.stack([p.y for p in parts])
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            terms = both.evaluate(x, y, [0.1, 0.1], noise)
+            both.evaluate(x, y, torch.full((2,), 0.1, device=DEVICE), noise)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        ours = [seen(one.optimizer, Terms(*t)) for one, t in zip(made, zip(*terms, strict=True), strict=True)]
+        for r, one in enumerate(made):
+            alone = gradients(one.step().step, one.rows, noise[:, r], share=0.1)
+            for a, b in zip(ours[r], alone, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+class Sides(Environment):
+    features, actions = 2, 2
+
+    def draw(self, random: torch.Generator) -> Round:
+        pay = torch.eye(2)[int(torch.randint(2, (), generator=random))]
+        return Round(context=pay, expected=pay, rewards=pay)
+
+
+def test_a_bandit_plays_as_on_a_machine_without_a_device() -> None:
+    with isolated(0):
+        learner = PointLearner([nn.Linear(4, 1)], likelihoods.Normal(0.5), lr=0.05, compiled=False)
+    agent = EpsilonGreedy(learner, 2, 2, [1], batch_size=8, updates=4)
+    games = Play(Sides(), agent, 10, [1]).run()
+    assert games.rounds == 10
+    assert learner.update.loc.device.type == "cpu"
