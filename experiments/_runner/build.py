@@ -23,6 +23,7 @@ FREE_TO_CHANGE = (
     "published",
     "device",
     "checkpoint_seconds",
+    "record_every",
     "data.root",
     "together",
     "threads",

@@ -30,6 +30,9 @@ class RunConfig:
     samples: int = MISSING
     vectorize: bool = MISSING
     fast: str = MISSING
+    elbo: Any = None
+    clip_norm: float | None = None
+    record_every: int = 1
     chains: int = MISSING
     together: bool = MISSING
     seed: int = MISSING

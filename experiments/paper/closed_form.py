@@ -20,9 +20,7 @@ from experiments._runner.tables import mean_sd, of_seeds, table
 from experiments._runner.targets import verdict
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb.experiment import evaluate
-from pyrobbb.svi import ReferenceStep
 from pyrobbb.training.progress import Printed
-from pyrobbb.training.trainer import Training
 
 WAYS = {"drawn": "at the drawn weights", "closed": "in closed form"}
 
@@ -32,11 +30,6 @@ class Settings:
     """The comparison."""
 
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
-
-
-def closed(training: Training) -> None:
-    """Let the training take the KL in closed form."""
-    training.step = ReferenceStep(training.model, training.guide, training.optimizer, closed_form=True)
 
 
 def measure(fitted: Fitted) -> Result:
@@ -54,13 +47,13 @@ def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
     """Fit what is missing, and report."""
     chosen, rest = settings(Settings, arguments)
     folder, overrides = place(rest, "runs/closed_form")
-    refuse(overrides, ("seed", "fast", "samples"), "say seeds=[...]; one draw a step, by Pyro's own SVI")
+    refuse(overrides, ("seed", "fast", "samples", "elbo"), "say seeds=[...]; one draw a step, by Pyro's own SVI")
     found: dict[str, list[Result]] = {way: [] for way in WAYS}
     for seed in chosen.seeds:
         for way in WAYS:
-            config = compose("closed_form", [*overrides, f"seed={seed}"], folder=folder / f"{way}-{seed}")
-            prepare = closed if way == "closed" else lambda training: None
-            result = fit_point(config, measure, progress=Printed(), prepare=prepare)
+            words = [*overrides, f"seed={seed}", *(["elbo=mean_field"] if way == "closed" else [])]
+            config = compose("closed_form", words, folder=folder / f"{way}-{seed}")
+            result = fit_point(config, measure, progress=Printed())
             if "stopped" in result:
                 raise ValueError(f"{config.folder}: {result['stopped']}")
             found[way].append(result)

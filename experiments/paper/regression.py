@@ -20,9 +20,9 @@ from experiments._runner.build import ConfigError, build
 from experiments._runner.command import command, place
 from experiments._runner.compose import compose, fitted
 from experiments._runner.targets import verdict
+from pyrobbb import priors
 from pyrobbb._support.files import write_text
 from pyrobbb._support.random_state import isolated
-from pyrobbb.compression.sparse import network_with
 from pyrobbb.data import PaperCurve
 from pyrobbb.experiment import Result
 from pyrobbb.figures import save
@@ -30,7 +30,7 @@ from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.likelihoods import HeteroscedasticNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
-from pyrobbb.training.point_estimate import PointEstimate, fit_plain
+from pyrobbb.training.trainer import fit
 
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
 GRID = torch.linspace(-0.4, 1.2, 321)[:, None]
@@ -38,31 +38,25 @@ NORMAL_IQR = 1.349  # interquartile range of N(0, 1)
 INSIDE = torch.linspace(0.0, 0.5, 101)[:, None]
 
 
-def plain(result: Result, seed: int = 0, folder: Path | None = None) -> PointEstimate:
+def plain(result: Result, seed: int = 0, folder: Path | None = None) -> Posterior:
     """A plain network with the Bayesian one's layers, minibatches, optimiser, schedule and epochs.
 
     It has a second output, the noise.
     """
     run, data = result.run, result.data.to("cpu")
     with isolated(seed):
-        model = run.model(data.spec, run.prior, HeteroscedasticNormal())
-    return fit_plain(
-        network_with(model, model.initial()),
-        data,
-        epochs=run.epochs,
-        optim=run.optim,
-        schedule=run.schedule,
-        batch_size=run.batch_size,
-        loss="gaussian",
-        device="cpu",
-        folder=folder,
-    )
+        model = run.model(data.spec, priors.Deterministic(), HeteroscedasticNormal())
+    return fit(
+        model, None, data, epochs=run.epochs, optim=run.optim, schedule=run.schedule,
+        batch_size=run.batch_size, device="cpu", folder=folder, progress=None,
+    )  # fmt: skip
 
 
-def mean_and_noise(fit: PointEstimate, x: Tensor) -> tuple[Tensor, Tensor]:
+def mean_and_noise(fit: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of y that a plain network says at `x` `(G, 1)`, both `(G,)`."""
-    law: Any = HeteroscedasticNormal()(fit.predict(x))
-    return law.mean[:, 0], law.variance[:, 0].sqrt()
+    prediction = fit.predict(x)
+    assert isinstance(prediction, ValuePrediction)
+    return prediction.mean[:, 0], prediction.noise[:, 0].sqrt()
 
 
 def curve_of(result: Result) -> PaperCurve:
@@ -110,7 +104,7 @@ def targets(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def figure(result: Result, fit: PointEstimate, path: Path, draws: int = 1000) -> None:
+def figure(result: Result, fit: Posterior, path: Path, draws: int = 1000) -> None:
     """The paper's Fig. 5: both networks on [-0.4, 1.2]."""
     prediction = result.posterior.predict(GRID.to(result.data.train.x.device), draws=draws, seed=1)
     assert isinstance(prediction, ValuePrediction)
