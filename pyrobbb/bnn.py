@@ -246,7 +246,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    output = functional_call(network, dict(weights), (x,))
+    output = functional_call(network, dict(weights), (x,)) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")

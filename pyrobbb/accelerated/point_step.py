@@ -23,6 +23,7 @@ class PointStep:
         self.model, self.optimizer = model, optimizer
         self.parameters: list[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
         self.share = torch.zeros_like(self.parameters[0].detach().flatten()[0])
+        self.kl = torch.zeros_like(self.share)
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         terms = self.compute(x, y)
@@ -45,4 +46,4 @@ class PointStep:
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
-        return Terms(torch.zeros_like(self.share), loss.detach())
+        return Terms(self.kl, loss.detach())

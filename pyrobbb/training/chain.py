@@ -433,6 +433,8 @@ class Chain:
 
     def _load_callbacks(self, states: list[Any], stopped: str | None) -> None:
         """Callbacks of the same kinds resume; others start afresh, and do not find the training stopped."""
+        if not self.callbacks:
+            return
         if [name for name, _ in states] != [type(c).__name__ for c in self.callbacks]:
             self.log("the checkpoint was made with other callbacks: these start afresh")
             return
