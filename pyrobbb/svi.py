@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,7 +93,8 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
         return recording(**{**own, **given})
     made = copy(elbo)
     made.__class__ = recording
-    made.max_plate_nesting = min(made.max_plate_nesting, 1)
+    if math.isinf(made.max_plate_nesting):  # the particles' own dimension is counted in it
+        made.max_plate_nesting = 1 + int(made.vectorize_particles and made.num_particles > 1)
     return made
 
 
