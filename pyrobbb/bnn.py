@@ -40,11 +40,13 @@ class BayesianNetwork(PyroModule):
         N: Number of training data; None is filled in by `fit`.
 
     Raises:
-        ValueError: If an argument is of another kind, the network has no parameter, a parameter has no floating-point values, a layer mixes the rows of a batch, or the
-            prior names absent parameters.
+        ValueError: If an argument is of another kind, the network has no parameter, a parameter has no
+            floating-point values, a layer mixes the rows of a batch, or the prior names absent parameters.
     """
 
-    def __init__(self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int | None = None) -> None:
+    def __init__(
+        self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int | None = None
+    ) -> None:
         super().__init__(unique_name("model"))
         for name, value, kind in (
             ("network", network, nn.Module),
@@ -57,7 +59,7 @@ class BayesianNetwork(PyroModule):
             raise ValueError(
                 "network is a scripted module, whose parameters cannot be drawn; give its original"
             )
-        self.N = None if N is None else checks.count("N", N)
+        self.N: Any = None if N is None else checks.count("N", N)
         self.prior = prior
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)

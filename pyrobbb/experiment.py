@@ -80,7 +80,9 @@ class Run(Options):
         for name in ("chains", "draws", "observations"):
             checks.count(name, getattr(self, name))
         check_kinds(
-            together=(self.together, bool), prior=(self.prior, Prior), likelihood=(self.likelihood, Likelihood)
+            together=(self.together, bool),
+            prior=(self.prior, Prior),
+            likelihood=(self.likelihood, Likelihood),
         )
         if isinstance(self.export_weights, int):
             checks.count("export_weights", self.export_weights)
@@ -183,7 +185,15 @@ class Run(Options):
             options["batch_size"] = min(self.batch_size, len(data.train))
         options |= {"seed": seed, "fast": fast or self.fast}
         return Training(
-            model, guide, data, folder=folder, chain=chain, progress=progress, ranks=ranks, **options, **others
+            model,
+            guide,
+            data,
+            folder=folder,
+            chain=chain,
+            progress=progress,
+            ranks=ranks,
+            **options,
+            **others,
         )
 
 

@@ -134,9 +134,9 @@ class ReferenceStep:
         optimizer: Over the parameters of both.
         samples: Draws of the weights that each step averages over; an instance in `elbo` has its own.
         vectorize: Evaluate these draws as one batch instead of one after another.
-        elbo: Another of Pyro's ELBOs than `Trace_ELBO`, a class, a `partial` of one, or an instance. `TraceMeanField_ELBO` takes
-            the KL of each site in closed form where there is one, the paper at the drawn weights.
-            The terms returned are those at the drawn weights in any case.
+        elbo: Another of Pyro's ELBOs than `Trace_ELBO`, a class, a `partial` of one, or an instance.
+            `TraceMeanField_ELBO` takes the KL of each site in closed form where there is one, the paper at the
+            drawn weights. The terms returned are those at the drawn weights in any case.
     """
 
     def __init__(
@@ -180,11 +180,12 @@ class ReferenceStep:
                 p.grad = kept if p.grad is None else p.grad + kept
         return loss
 
-    def _run(self, what: Callable[..., Any], x: Tensor, y: Tensor, kl_weight: float, fraction: float) -> Terms:
+    def _run(
+        self, what: Callable[..., Any], x: Tensor, y: Tensor, kl_weight: float, fraction: float
+    ) -> Terms:
         self.elbo.terms, self.fraction = [], fraction
         with poutine.scale(scale=fraction if self.linear else 1.0), LatentScale(kl_weight / fraction):
             what(x, y)
         kls, nlls = zip(*self.elbo.terms, strict=True)
         particles = self.elbo.num_particles
         return Terms(sum(kls) / particles, sum(nlls) / particles)
-

@@ -11,7 +11,11 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.infer import (
-    RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
 )  # fmt: skip
 from pyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 from torch import Tensor, nn
@@ -364,7 +368,9 @@ def test_the_closed_form_takes_the_kl_s_own_gradient() -> None:
     drawn = gradients(priors.Normal(sigma=0.7), 0.0, None)
     assert drawn[0].item() != pytest.approx(mu_gradient.item(), rel=1e-3)
     mixture = priors.ScaleMixture()  # has no closed form: the draw serves
-    for one, other in zip(gradients(mixture, 2.0, TraceMeanField_ELBO), gradients(mixture, 2.0, None), strict=True):
+    for one, other in zip(
+        gradients(mixture, 2.0, TraceMeanField_ELBO), gradients(mixture, 2.0, None), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
@@ -409,7 +415,7 @@ def test_every_linear_elbo_has_the_papers_gradient(kind: Any, vectorize: bool) -
 
 @pytest.mark.parametrize("vectorize", [False, True])
 def test_renyis_objective_is_that_of_the_whole_data_times_the_fraction(vectorize: bool) -> None:
-    """log-weights log p - log q at the same draws: the gradient is B/N of -log mean exp((1 - a) lw) / (1 - a)."""
+    """With l = log p - log q at the draws, the gradient of -B/N log mean exp((1 - a) l) / (1 - a)."""
     alpha, samples, fraction = 0.5, 4, 0.5
     model, guide, x, y = conjugate()
     with isolated(0):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from experiments._runner.build import ConfigError, build, register_resolvers
+from experiments._runner.build import build, register_resolvers
 from experiments._runner.folder import read_config
 from experiments._runner.trust import check_trusted
 from pyrobbb._support import checkpoint

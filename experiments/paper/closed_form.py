@@ -47,7 +47,9 @@ def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
     """Fit what is missing, and report."""
     chosen, rest = settings(Settings, arguments)
     folder, overrides = place(rest, "runs/closed_form")
-    refuse(overrides, ("seed", "fast", "samples", "elbo"), "say seeds=[...]; one draw a step, by Pyro's own SVI")
+    refuse(
+        overrides, ("seed", "fast", "samples", "elbo"), "say seeds=[...]; one draw a step, by Pyro's own SVI"
+    )
     found: dict[str, list[Result]] = {way: [] for way in WAYS}
     for seed in chosen.seeds:
         for way in WAYS:

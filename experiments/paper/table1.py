@@ -93,8 +93,8 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
         refuse(of_row(name, rest), ("model.hidden", "seed"), "say widths=[...] or seeds=[...]")
     if points and unclear:
         raise ConfigError(
-            f"{unclear[0]}: the point estimates of row {points[0]} have their own; leave out such rows, or say "
-            f"of which row it is, as in mixture.{unclear[0]}"
+            f"{unclear[0]}: the point estimates of row {points[0]} have their own; leave out such rows, or "
+            f"say of which row it is, as in mixture.{unclear[0]}"
         )
     return part, rest
 

@@ -75,9 +75,7 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
     return found
 
 
-def _ask_both(
-    config: DictConfig, mlp: Posterior, data: Dataset, fashion: Dataset, folder: Path
-) -> Result:
+def _ask_both(config: DictConfig, mlp: Posterior, data: Dataset, fashion: Dataset, folder: Path) -> Result:
     """Train the Bayesian network, and ask it and the plain one."""
     results: Result = {}
 

@@ -1,4 +1,4 @@
-"""Training data from a torch `Dataset` or `DataLoader`: read row by row, with its transforms at each batch."""
+"""Training data from a torch `Dataset` or `DataLoader`, read at each batch with its transforms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class TorchRows:
         ValueError: A stream, which has no number of rows; a loader that draws its rows by a rule of its own.
     """
 
-    def __init__(self, source: TorchDataset[Any] | DataLoader[Any], device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, source: TorchDataset[Any] | DataLoader[Any], device: torch.device | str = "cpu"
+    ) -> None:
         self.source, self.device = source, torch.device(device)
         self.collate: Callable[[list[Any]], Any] = default_collate
         self.workers, self.batch_size = 0, None

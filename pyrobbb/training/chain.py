@@ -22,7 +22,12 @@ from pyrobbb._support.data_checks import check_data, check_kinds, made_optimizer
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, make_folder
 from pyrobbb._support.optim import (
-    clip_gradients, fused, load_state, named_parameters, on_device, parameter_groups,
+    clip_gradients,
+    fused,
+    load_state,
+    named_parameters,
+    on_device,
+    parameter_groups,
 )  # fmt: skip
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, random_state
@@ -226,7 +231,7 @@ class Chain:
         return rows, self.train.batches(mine, self.seed * 1_000_003 + self.epoch)
 
     def kl_weight(self, i: int, batch_fraction: float) -> float:
-        """pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
+        """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
         return self.kl.share(i + 1, self.M, self.epoch + 1, batch_fraction)
 
     def tell_step(self, terms: Terms) -> None:
@@ -262,7 +267,8 @@ class Chain:
         kl, nll = (self.sums / len(self.train)).tolist()
         if not math.isfinite(kl + nll):
             bad = (~self.seen.isfinite()).nonzero()
-            raise self.non_finite(*self.sums.tolist(), int(bad[0]) if len(bad) else self.M - 1)
+            N = len(self.train)
+            raise self.non_finite(N * kl, N * nll, int(bad[0]) if len(bad) else self.M - 1)
         error = validation_nll = math.nan
         if self.validation is not None:
             error, validation_nll = validate(
@@ -277,7 +283,7 @@ class Chain:
         self._tell("on_start")
 
     def end(self) -> None:
-        """The training ended: NonFiniteLossError if its last step, which no other saw, left NaN or infinity."""
+        """The training ended; NonFiniteLossError if its last step, which no other saw, left NaN."""
         if not self._finite():
             raise NonFiniteLossError(
                 f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "

@@ -186,7 +186,7 @@ class _Loop:
         elif not bool(both.isfinite().all()):
             each = torch.stack([terms.kl, terms.nll], dim=-1).reshape(-1, 2)
             r = int((~each.isfinite().all(dim=1)).nonzero()[0])
-            raise self.active[r].non_finite(*each[r].tolist(), i)
+            raise self.active[r].non_finite(float(each[r, 0]), float(each[r, 1]), i)
         sums += both.to(sums)
 
     def _pause(self, *, last: bool = False) -> None:

@@ -90,7 +90,7 @@ def test_a12_a13_toy_regression_has_the_tutorial_s_losses_and_widens_off_the_dat
     result = fitted(compose("toy_regression", ["draws=20"], folder=tmp_path))
     result.metrics["folder"] = str(tmp_path)
     fit = toy_regression.plain(result.data.to("cpu"), epochs=20_000)
-    curve = {row.epoch: row.nll for row in fit.history.rows}
+    curve = toy_regression.squared_errors(fit)
     lines = toy_regression.targets(toy_regression.numbers(result), [curve])
     assert len(lines) == 4
     assert all(line.endswith("holds") for line in lines), lines
@@ -111,7 +111,7 @@ def test_the_plain_network_beside_the_paper_regression_follows_its_overrides(tmp
     changes = ["model.hidden=[7]", "optim.lr=0.02", "batch_size=50", "epochs=30", "data.N=300", "draws=5"]
     result = fitted(compose("paper_regression", [*changes, "data.noise=0.1"], folder=tmp_path))
     fit = paper_regression.plain(result)
-    assert [tuple(p.shape) for p in fit.network.parameters()] == [(7, 1), (7,), (2, 7), (2,)]
+    assert [tuple(p.shape) for p in fit.function().parameters()] == [(7, 1), (7,), (2, 7), (2,)]
     assert len(fit.history.rows) == 30
     assert fit.history.rows[-1].lr == 0.02
     assert fit.history.rows[-1].nll < fit.history.rows[0].nll

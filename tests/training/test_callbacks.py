@@ -89,7 +89,9 @@ class StopsAt(Callback):
             view.stop("that is enough")
 
 
-@pytest.mark.parametrize(("at", "place"), [({"epoch": 2}, (2, 0)), ({"step": 6}, (1, 2)), ({"step": 4}, (1, 0))])
+@pytest.mark.parametrize(
+    ("at", "place"), [({"epoch": 2}, (2, 0)), ({"step": 6}, (1, 2)), ({"step": 4}, (1, 0))]
+)
 def test_a_stopped_training_is_where_it_was_stopped_and_stays_there(
     tmp_path: Path, at: dict[str, int], place: tuple[int, int]
 ) -> None:
@@ -151,7 +153,9 @@ def patient() -> list[Callback]:
 def test_early_stopping_resumes_exactly(tmp_path: Path) -> None:
     whole = training(callbacks=patient(), epochs=9)
     stopped_by = whole.run().stopped
-    assert re.fullmatch(r"validation nll has not improved for 2 epochs \(best \S+ in epoch 1\)", stopped_by or "")
+    assert re.fullmatch(
+        r"validation nll has not improved for 2 epochs \(best \S+ in epoch 1\)", stopped_by or ""
+    )
     assert whole.epoch == 3
     stopped = training(callbacks=[*patient(), Interrupts(10)], epochs=9, folder=tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -215,7 +219,9 @@ def test_the_best_epoch_is_kept_and_brought_back(tmp_path: Path) -> None:
 def test_without_validation_data(callback: Callback) -> None:
     data = classes(N)
     run = Training(*classifier(data), data, epochs=1, device="cpu", callbacks=[callback])
-    with pytest.raises(ValueError, match=f"{type(callback).__name__} needs validation data: pass validation="):
+    with pytest.raises(
+        ValueError, match=f"{type(callback).__name__} needs validation data: pass validation="
+    ):
         run.run()
 
 

@@ -53,7 +53,9 @@ def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
         fit(model, MeanFieldNormal, classes(12), epochs=1, **QUIET)
 
 
-@pytest.mark.parametrize(("progress", "shown"), [(True, True), (None, False), (False, False), (Silent(), False)])
+@pytest.mark.parametrize(
+    ("progress", "shown"), [(True, True), (None, False), (False, False), (Silent(), False)]
+)
 def test_progress_is_shown_unless_it_is_turned_off(
     progress: Any, shown: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,7 +65,9 @@ def test_progress_is_shown_unless_it_is_turned_off(
 
 def test_other_validation_rows_than_the_datas_own() -> None:
     rows = fit(bayesian(), MeanFieldNormal, DATA, validation=DATA.train, epochs=1, **QUIET).history.rows
-    posterior = fit(bayesian(), MeanFieldNormal, DATA, validation=DATA.train, epochs=1, validation_draws=0, **QUIET)
+    posterior = fit(
+        bayesian(), MeanFieldNormal, DATA, validation=DATA.train, epochs=1, validation_draws=0, **QUIET
+    )
     prediction: Any = posterior.predict(DATA.train.x, DATA.train.y, mean_weights=True)
     assert rows[0].kl == posterior.history.rows[0].kl
     assert posterior.history.rows[0].validation_nll == pytest.approx(-float(prediction.log_predictive.mean()))
@@ -89,9 +93,6 @@ def test_a_function_starts_each_chain_apart_a_model_all_at_one_place() -> None:
         chains = fit(model, MeanFieldNormal, DATA, chains=2, epochs=1, **QUIET).chains
         return [model.initial()["0.weight"] for model, _ in chains]
 
-    def drawn() -> BayesianNetwork:
-        return BayesianNetwork(nn.Linear(3, 3), priors.Normal(), likelihoods.Categorical())
-
     def apart() -> BayesianNetwork:
         return BayesianNetwork(nn.Sequential(nn.Linear(3, 3)), priors.Normal(), likelihoods.Categorical())
 
@@ -99,8 +100,8 @@ def test_a_function_starts_each_chain_apart_a_model_all_at_one_place() -> None:
     assert not torch.equal(one, other)
     one, other = starts(apart())
     assert torch.equal(one, other)
-    with pytest.raises(ValueError, match="chains=2 need a guide each: pass .* MeanFieldNormal itself"):
-        model = drawn()
+    model = apart()
+    with pytest.raises(ValueError, match=r"chains=2 need a guide each: pass .* MeanFieldNormal itself"):
         fit(model, MeanFieldNormal(model), DATA, chains=2, epochs=1, **QUIET)
 
 
@@ -185,7 +186,9 @@ def test_a_network_with_a_noise_output_finds_the_noise() -> None:
         torch.manual_seed(0)
         start = perceptron(1, [32], 2)
     likelihood = likelihoods.HeteroscedasticNormal()
-    posterior = point(start, data, likelihood, epochs=60, optim=partial(torch.optim.Adam, lr=0.01), batch_size=200)
+    posterior = point(
+        start, data, likelihood, epochs=60, optim=partial(torch.optim.Adam, lr=0.01), batch_size=200
+    )
     prediction: Any = posterior.predict(data.train.x)
     residual = prediction.mean - data.train.y
     assert float(prediction.noise.sqrt().mean()) == pytest.approx(float(residual.std()), rel=0.15)
@@ -212,9 +215,15 @@ def test_what_cannot_be_a_point_estimate() -> None:
     flat = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
     with pytest.raises(ValueError, match="needs a network output of shape"):
         point(flat, NoisySine(N=6, validation=0, test=0).load(), likelihoods.Normal(), epochs=1)
+    sine = NoisySine().load()
     with pytest.raises(NonFiniteLossError, match="not finite"):
-        sine = NoisySine().load()
-        point(perceptron(1, [8], 1), sine, likelihoods.Normal(), epochs=50, optim=partial(torch.optim.SGD, lr=1e6))
+        point(
+            perceptron(1, [8], 1),
+            sine,
+            likelihoods.Normal(),
+            epochs=50,
+            optim=partial(torch.optim.SGD, lr=1e6),
+        )
 
 
 # Torch's data
@@ -320,7 +329,7 @@ def test_data_that_make_no_posterior(make: Callable[[], Any], message: str) -> N
     "elbo", [None, TraceMeanField_ELBO, partial(RenyiELBO, alpha=0.9)], ids=["trace", "mean field", "renyi"]
 )
 def test_the_posterior_of_one_weight(elbo: Any) -> None:
-    """y = w x with one x: the posterior is a normal, which each of them finds, up to the last steps' noise."""
+    """y = w x with one x: the posterior is a normal, which each finds, up to the last steps' noise."""
     x, y = torch.full((40, 1), 0.5), values(40, outputs=1).train.y + 1.0
     precision = 1.0 + 40 * 0.25
     mean, sd = float((x * y).sum()) / precision, precision**-0.5

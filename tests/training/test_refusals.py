@@ -287,7 +287,7 @@ PRIOR_CASES: list[Case] = [
         lambda: model(prior=torch.distributions.Normal(0, 1)),
         "prior must be a pyrobbb.priors.Prior",
     ),
-    ("nothing Bayesian", lambda: model(prior=priors.Deterministic()), "nothing is Bayesian"),
+    ("nothing Bayesian", lambda: train(prior=priors.Deterministic()), "so there is no guide: pass None"),
     (
         "a pattern without a match",
         lambda: model(prior=priors.PerParameter(default=priors.Normal(), where={"9.*": priors.Laplace()})),

@@ -535,7 +535,10 @@ def test_two_trainings_do_not_touch_each_other(uninterrupted: Uninterrupted) -> 
     assert_identical(finish(training(progress=nests)), uninterrupted[0])
     assert nests.steps == 12
 
-    one, two = training(callbacks=[Interrupts(3)]), training(seed=8, guide=AutoNormal, callbacks=[Interrupts(6)])
+    one, two = (
+        training(callbacks=[Interrupts(3)]),
+        training(seed=8, guide=AutoNormal, callbacks=[Interrupts(6)]),
+    )
     for run in (one, two):
         with pytest.raises(KeyboardInterrupt):
             run.run()
