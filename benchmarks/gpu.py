@@ -28,7 +28,8 @@ from experiments.paper import table1
 from pyrobbb._support.files import write_text
 from pyrobbb._support.random_state import isolated
 from pyrobbb.training import history
-from pyrobbb.training.progress import Printed, Silent
+from pyrobbb.training.callbacks import Callback, View
+from pyrobbb.training.progress import Printed
 
 EPOCHS = 600
 SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out
@@ -97,12 +98,11 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
     run = build(compose("table1_mixture", settings, folder=folder))
     began = perf_counter()
     data = run.data.load().to("cuda")
-    training = run.training(data, 0, folder if whole else None, Printed() if whole else Silent())
+    ends: list[float] = []
+    seen = {"progress": Printed()} if whole else {"callbacks": [_Ends(ends)]}
+    training = run.training(data, 0, folder if whole else None, **seen)
     resumed = whole and training.resume()
     made = perf_counter()
-    ends: list[float] = []
-    if not whole:
-        training.progress = _Ends(ends)
     training.run()
     torch.cuda.synchronize()
     done = perf_counter()
@@ -119,13 +119,13 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
     return found
 
 
-class _Ends(Silent):
+class _Ends(Callback):
     """Notes when each epoch ended, the device's work and the validation included."""
 
     def __init__(self, ends: list[float]) -> None:
         self.ends = ends
 
-    def epoch(self, row: history.Epoch) -> None:
+    def on_epoch(self, view: View, row: history.Epoch) -> None:
         torch.cuda.synchronize()
         self.ends.append(perf_counter())
 

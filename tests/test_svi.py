@@ -172,7 +172,7 @@ def test_a_shuffled_epoch_sums_to_the_whole_cost(scheme: kl.KLWeight, B: int) ->
             return share * terms.kl + terms.nll, slopes
 
         whole, whole_slopes = cost(torch.arange(40), 1.0)
-        parts = [cost(rows, scheme.share(i + 1, M, 1, len(rows) / 40)) for i, rows in enumerate(order)]
+        parts = [cost(rows, scheme.weight(i + 1, M, 1, len(rows) / 40)) for i, rows in enumerate(order)]
     torch.testing.assert_close(sum(value for value, _ in parts), whole, rtol=1e-5, atol=0)
     for j, slope in enumerate(whole_slopes):
         torch.testing.assert_close(sum(slopes[j] for _, slopes in parts), slope, rtol=1e-4, atol=1e-4)

@@ -1,12 +1,10 @@
-"""One chain of a training: its model, guide, optimiser and everything else that a checkpoint holds."""
+"""One chain of a training: how it is set up, and what happens to it in each epoch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
-from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from types import NoneType
@@ -15,16 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support import checks
-from pyrobbb._support.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb._support.data_checks import check_data, check_kinds, made_optimizer, made_schedule
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, make_folder
 from pyrobbb._support.optim import (
     clip_gradients,
     fused,
-    load_state,
     named_parameters,
     on_device,
     parameter_groups,
@@ -32,7 +27,7 @@ from pyrobbb._support.optim import (
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, random_state
 from pyrobbb._support.site_checks import check_sites, check_trainable
-from pyrobbb.accelerated import GraphStep, make_step
+from pyrobbb.accelerated import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.posterior import Posterior
@@ -43,6 +38,7 @@ from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Progress, Silent
+from pyrobbb.training.resumption import Resumable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128
@@ -52,7 +48,7 @@ class NonFiniteLossError(ArithmeticError):
     """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
 
 
-class Chain:
+class Chain(Resumable):
     """The state of one chain between two steps; the loop (`pyrobbb.training.trainer`) moves it on.
 
     Args:
@@ -183,24 +179,9 @@ class Chain:
         return Posterior([(self.model, self.guide)])
 
     @property
-    def writes(self) -> bool:
-        """Whether this process, of several, is the one that writes files."""
-        return self.ranks.is_main
-
-    @property
-    def checkpoint_path(self) -> Path | None:
-        """The chain's checkpoint in the run folder."""
-        return None if self.folder is None else self.folder / f"chain-{self.chain}.pt"
-
-    @property
     def history_path(self) -> Path | None:
         """The history of all chains in the run folder, which the first process writes."""
         return self.folder / "history.csv" if self.folder is not None and self.writes else None
-
-    @cached_property
-    def digest(self) -> str:
-        """Which training data these are, for checkpoints: they are read for it once."""
-        return self.train.digest()
 
     # What the loop asks of it
 
@@ -232,7 +213,7 @@ class Chain:
 
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
-        return self.kl.share(i + 1, self.M, self.epoch + 1, batch_fraction)
+        return self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
 
     def tell_step(self, terms: Terms) -> None:
         """Call the callbacks that look at steps."""
@@ -284,7 +265,7 @@ class Chain:
 
     def end(self) -> None:
         """The training ended; NonFiniteLossError if its last step, which no other saw, left NaN."""
-        if not self._finite():
+        if not self.finite():
             raise NonFiniteLossError(
                 f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
                 f"learning rate that is too large. Try a lower one{self._last_good()}."
@@ -296,10 +277,6 @@ class Chain:
             with isolated(device=self.device):
                 for callback in self.callbacks:
                     getattr(callback, event)(self, *what)
-
-    def log(self, message: str) -> None:
-        """Say a line."""
-        self.progress.log(message)
 
     def stop(self, reason: str) -> None:
         """End the training after the step or epoch under way; `reason` goes into log and history."""
@@ -320,143 +297,3 @@ class Chain:
     def _last_good(self) -> str:
         kept = self.checkpoint_path
         return f"; the last good checkpoint is {kept}" if kept is not None and kept.exists() else ""
-
-    def _finite(self) -> bool:
-        return all(bool(p.isfinite().all()) for p in self.named.values())
-
-    # Checkpoints
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time for a checkpoint."""
-        return monotonic() - self.saved_at >= self.options.checkpoint_seconds
-
-    def save(self) -> None:
-        """Write a checkpoint; one that is not finite is left to the next step to report."""
-        path = self.checkpoint_path
-        if path is None or not self._finite():
-            return
-        state = self.state_dict()
-        if self.writes:
-            checkpoints.save(path, state)
-        self.saved_at = monotonic()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to resume exactly from here, as tensors and plain values.
-
-        Several processes must ask for it together, for it holds the noise of each.
-        """
-        return {
-            "guide": self.guide.state_dict(),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "noise": self.ranks.gather(self.noise),
-            "order": self.order.get_state(),
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "sums": self.sums,
-            "spent": self.spent,
-            "history": [asdict(row) for row in self.history.rows],
-            "stopped": self.history.stopped,
-            "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
-            "made_with": self._made_with(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
-        """Resume from what `state_dict` gave; `path` is for messages.
-
-        Raises:
-            CheckpointError: If it belongs to another network or guide, or is no such state.
-        """
-        later = {"stopped", "callbacks"}  # than version 0.1.0
-        missing = sorted(self.state_dict().keys() - later - state.keys())
-        if missing:
-            raise CheckpointError(f"{path} is not a checkpoint of a training: it lacks {', '.join(missing)}")
-        try:
-            theirs, mine = state["made_with"], self._made_with()
-            check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
-            compatibility.check_same(mine, theirs, path)
-            compatibility.check_epochs(state["epoch"], self.epochs, path)
-            self._load(state, path)
-        except CheckpointError:
-            raise
-        except Exception as error:  # parts of another kind than `state_dict` gives: somebody else's file
-            raise CheckpointError(f"{path} does not hold what a training needs ({error!r:.120})") from error
-
-    def restore(self, path: Path | str) -> None:
-        """Resume from a checkpoint, made by however many processes.
-
-        As many processes as made it resume exactly. On another number the parameters, the optimiser and the
-        order of the data are kept, and the noise comes from streams that were not used before. Only the first
-        process reads the file.
-
-        Raises:
-            CheckpointError: If the file is damaged or belongs to another network or guide.
-        """
-        state = checkpoints.load(path, self._read_to) if self.writes else None
-        self.load_state_dict(self.ranks.from_main(state), path)
-
-    def resume(self) -> bool:
-        """Resume from the newest whole checkpoint of the folder; False if there is none.
-
-        A damaged one is kept under the name `chain-0.damaged.pt`, and the one before it taken instead.
-        """
-        path = self.checkpoint_path
-        found = None
-        if path is not None and self.writes:
-            found = checkpoints.load_newest(path, self._read_to, repair=True)
-        found = self.ranks.from_main(found)
-        if found is not None:
-            self.load_state_dict(*found)
-        return found is not None
-
-    @property
-    def _read_to(self) -> torch.device:
-        """Where a checkpoint is read to: the CPU, if other processes are to have it."""
-        return self.device if self.ranks.size == 1 else torch.device("cpu")
-
-    def _made_with(self) -> dict[str, Any]:
-        """What must be the same for a checkpoint to be resumed, besides names and shapes."""
-        sites = {name: list(value.shape) for name, value in self.model.initial().items()}
-        return {**self.made_with, "data": self.digest, "sites": sites}
-
-    def _load(self, state: dict[str, Any], path: Path | str) -> None:
-        load_module(self.guide, state["guide"], "guide", path)
-        load_module(self.model, state["model"], "model", path)
-        load_state(self.optimizer, state["optimizer"])
-        if isinstance(self.step, GraphStep):
-            self.step.reset()
-        if self.schedule is not None and state["schedule"] is not None:
-            self.schedule.load_state_dict(state["schedule"])
-        self.order.set_state(state["order"].cpu())
-        self.epoch, self.batch, self.spent = state["epoch"], state["batch"], state["spent"]
-        self._load_noise(state["noise"], path)
-        self.sums = state["sums"].to(self.device)
-        known = {f.name for f in fields(Epoch)}
-        self.history.rows = [Epoch(**{k: v for k, v in r.items() if k in known}) for r in state["history"]]
-        self._load_callbacks(state.get("callbacks", []), state.get("stopped"))
-
-    def _load_callbacks(self, states: list[Any], stopped: str | None) -> None:
-        """Callbacks of the same kinds resume; others start afresh, and do not find the training stopped."""
-        if not self.callbacks:
-            return
-        if [name for name, _ in states] != [type(c).__name__ for c in self.callbacks]:
-            self.log("the checkpoint was made with other callbacks: these start afresh")
-            return
-        for callback, (_, kept) in zip(self.callbacks, states, strict=True):
-            callback.load_state_dict(kept)
-        self.history.stopped = stopped
-
-    def _load_noise(self, noise: Any, path: Path | str) -> None:
-        """As many processes as made it, on such a device, resume theirs; others with unused noise."""
-        noise = noise if isinstance(noise, list) else [noise]  # version 0.1.0
-        if len(noise) == self.ranks.size and noise[self.ranks.rank].keys() == self.noise.keys():
-            self.noise = {k: v.cpu() for k, v in noise[self.ranks.rank].items()}
-            return
-        steps = self.epoch * self.M + self.batch
-        self.noise = noise_of(self.ranks, self.device, self.seed, steps)
-        if len(noise) != self.ranks.size:
-            self.log(f"{len(noise)} processes made {path}, {self.ranks.size} resume it, with new noise")
-        else:
-            self.log(f"{path} was made on another kind of device; it resumes with new noise")

@@ -116,9 +116,9 @@ def test_kl_shares_reach_the_steps() -> None:
         def __init__(self) -> None:
             self.asked: list[tuple[int, int, int, float]] = []
 
-        def share(self, i: int, M: int, epoch: int, data: float) -> float:
-            self.asked.append((i, M, epoch, data))
-            return data
+        def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
+            self.asked.append((i, M, epoch, batch_fraction))
+            return batch_fraction
 
     seen = Seen()
     training(kl=seen, epochs=2).run()
