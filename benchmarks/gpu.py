@@ -28,6 +28,7 @@ from experiments.paper import table1
 from pyrobbb._support.files import write_text
 from pyrobbb._support.random_state import isolated
 from pyrobbb.training import history
+from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.progress import Printed
 
 EPOCHS = 600
@@ -101,8 +102,9 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
     run = build(compose("table1_mixture", settings, folder=folder))
     began = perf_counter()
     data = run.data.load().to("cuda")
-    ends = _Ends("2x1200")
-    training = run.training(data, 0, folder if whole else None, Printed() if whole else ends)
+    told, ends = steps.Told("2x1200"), _Ends()
+    seen: dict[str, Any] = {"progress": Printed()} if whole else {"progress": told, "callbacks": [ends]}
+    training = run.training(data, 0, folder if whole else None, **seen)
     resumed = whole and training.resume()
     made = perf_counter()
     training.run()
@@ -118,18 +120,17 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
         return found
     each = median(b - a for a, b in pairwise(ends.at))
     found |= {"seconds_per_epoch": round(each, 4), "seconds_for_600_reckoned": round(each * EPOCHS, 2)}
-    found["said"] = ends.lines
+    found["said"] = told.lines
     return found
 
 
-class _Ends(steps.Told):
+class _Ends(Callback):
     """Notes when each epoch ended, the device's work and the validation included."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self) -> None:
         self.at: list[float] = []
 
-    def epoch(self, row: history.Epoch) -> None:
+    def on_epoch(self, view: View, row: history.Epoch) -> None:
         torch.cuda.synchronize()
         self.at.append(perf_counter())
 

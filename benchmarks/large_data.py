@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +24,8 @@ from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import OnDisk
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.progress import Silent
+from pyrobbb.svi import Terms
+from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.trainer import Training
 
 FEATURES = 784
@@ -57,17 +57,17 @@ def status(name: str) -> int:
     raise OSError(f"this system does not tell {name}")
 
 
-class Watch(Silent):
+class Watch(Callback):
     """Ends the training after some steps; remembers the most anonymous memory of the process."""
 
     def __init__(self, steps: int) -> None:
         self.left, self.peak, self.began = steps, 0, perf_counter()
 
-    def step(self) -> None:
+    def on_step(self, view: View, terms: Terms) -> None:
         self.left -= 1
         self.peak = max(self.peak, status("RssAnon"))
         if self.left == 0:
-            raise StopIteration
+            view.stop("enough steps")
 
 
 def train(source: OnDisk, steps: int) -> tuple[Training, Watch]:
@@ -76,12 +76,11 @@ def train(source: OnDisk, steps: int) -> tuple[Training, Watch]:
     model = mlp(data.spec, priors.ScaleMixture(), likelihoods.Categorical(), hidden=[400, 400])
     watch = Watch(steps)
     training = Training(
-        model, MeanFieldNormal(model), data, epochs=1, fast="eager", progress=watch,
+        model, MeanFieldNormal(model), data, epochs=1, fast="eager", callbacks=[watch],
         optim=partial(torch.optim.Adam, lr=1e-3), device="cpu",
     )  # fmt: skip
     watch.began = perf_counter()
-    with suppress(StopIteration):
-        training.run()
+    training.run()
     return training, watch
 
 

@@ -12,7 +12,6 @@ import multiprocessing
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +24,8 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.data import Blobs
 from pyrobbb.experiment import Run
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.history import Epoch
-from pyrobbb.training.progress import Silent
 
 GROWTH = 1.02  # of the memory after a tenth; beyond it, memory is not constant
 
@@ -60,7 +59,7 @@ def anonymous() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1e3
 
 
-class Watch(Silent):
+class Watch(Callback):
     """Notes the memory after each epoch, says it ten times, and ends the training when its time is over."""
 
     def __init__(self, minutes: float) -> None:
@@ -68,7 +67,7 @@ class Watch(Silent):
         self.seen: list[float] = []
         self.said: list[int] = []  # the epochs after which it was said
 
-    def epoch(self, row: Epoch) -> None:
+    def on_epoch(self, view: View, row: Epoch) -> None:
         self.began = self.began or monotonic()  # from the first epoch: compiling takes long
         self.seen.append(resident())
         spent = (monotonic() - self.began) / 60
@@ -77,7 +76,7 @@ class Watch(Silent):
             own = f"{anonymous():.1f} MB of it anonymous"
             print(f"  {spent:.0f} min, epoch {row.epoch}: {self.seen[-1]:.1f} MB, {own}", flush=True)
         if spent >= self.minutes:
-            raise TimeoutError
+            view.stop("its time is over")
 
 
 def training(minutes: float) -> str:
@@ -87,8 +86,8 @@ def training(minutes: float) -> str:
         small(), data=Blobs(N=20_000, validation=2_000), model=partial(mlp, hidden=[200, 200]),
         epochs=10**6, batch_size=100, checkpoint_seconds=5.0,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder, suppress(TimeoutError):
-        run.execute(folder, watch)
+    with tempfile.TemporaryDirectory() as folder:
+        run.execute(folder, callbacks=[watch])
     later = watch.seen[watch.said[1] - 1 :]
     first, early, most = watch.seen[0], later[0], max(later)
     assert most < GROWTH * early, f"memory grew: {early:.1f} MB after a tenth of the time, then {most:.1f}"

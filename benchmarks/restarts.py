@@ -11,8 +11,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.batched_chains import train_together
-from pyrobbb.training.trainer import Training
+from pyrobbb.training.trainer import Training, train
 
 N, BATCH, EPOCHS = 1000, 100, 20
 
@@ -49,7 +48,7 @@ def measure(count: int, hidden: int, rounds: int) -> dict[str, list[float]]:
                 training.run()
             times.setdefault(f"apart, {fast}", []).append(perf_counter() - began)
             batch = restarts(count, hidden, "eager")
-            train_together(batch, fast=fast)
+            train(batch, fast=fast)
             seconds = sum(training.history.train_seconds for training in batch)
             times.setdefault(f"together, {fast}", []).append(seconds)
     return times

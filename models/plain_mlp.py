@@ -9,17 +9,22 @@ from torch import nn
 
 from models.mlp import perceptron
 from pyrobbb._support import checks
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec
+from pyrobbb.likelihoods import Likelihood
+from pyrobbb.priors import Prior
 
 
 def plain_mlp(
     spec: Spec,
+    prior: Prior,
+    likelihood: Likelihood,
     *,
     hidden: Sequence[int] = (400, 400),
     activation: str = "relu",
     dropout: float = 0.0,
     input_dropout: float = 0.0,
-) -> nn.Sequential:
+) -> BayesianNetwork:
     """A perceptron for the data's `spec`, with dropout before every layer but the first.
 
     It starts where a Bayesian one with `pyrobbb.initializers.kaiming` does: weights from N(0, 2 / fan-in),
@@ -27,6 +32,8 @@ def plain_mlp(
 
     Args:
         spec: Of the data.
+        prior: `priors.Deterministic()`, for point estimates of all weights.
+        likelihood: What y is, given the network's output.
         hidden: Units of each hidden layer.
         activation: As for `models.mlp`.
         dropout: Share of the hidden units dropped in training.
@@ -41,11 +48,11 @@ def plain_mlp(
     layers: list[nn.Module] = [nn.Flatten()] if len(spec.features) > 1 else []
     if input_dropout:
         layers.append(nn.Dropout(input_dropout))
-    for layer in perceptron(prod(spec.features), hidden, spec.outputs, activation):
+    for layer in perceptron(prod(spec.features), hidden, likelihood.width(spec.outputs), activation):
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
             nn.init.zeros_(layer.bias)
         layers.append(layer)
         if dropout and not isinstance(layer, nn.Linear):
             layers.append(nn.Dropout(dropout))
-    return nn.Sequential(*layers)
+    return BayesianNetwork(nn.Sequential(*layers), prior, likelihood, spec.N)

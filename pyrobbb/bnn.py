@@ -35,17 +35,18 @@ class BayesianNetwork(PyroModule):
     Args:
         network: Any `nn.Module` that maps `(B, *features)` to `(B, width)`; tied weights are one site,
             under the first of their names.
-        prior: Which law each parameter has; parameters for which it has none are trained to a point.
+        prior: Which distribution each parameter has; those for which it has none are point estimates.
         likelihood: What `y` is, given the network's output.
-        N: Number of training data.
+        N: Number of training data; None is filled in by `fit`.
 
     Raises:
-        ValueError: If an argument is of another kind, the network has no parameter, none of them is
-            Bayesian, a parameter has no floating-point values, a layer mixes the rows of a batch, or the
-            prior names absent parameters.
+        ValueError: If an argument is of another kind, the network has no parameter, a parameter has no
+            floating-point values, a layer mixes the rows of a batch, or the prior names absent parameters.
     """
 
-    def __init__(self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int) -> None:
+    def __init__(
+        self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int | None = None
+    ) -> None:
         super().__init__(unique_name("model"))
         for name, value, kind in (
             ("network", network, nn.Module),
@@ -58,7 +59,7 @@ class BayesianNetwork(PyroModule):
             raise ValueError(
                 "network is a scripted module, whose parameters cannot be drawn; give its original"
             )
-        self.N = checks.count("N", N)
+        self.N: Any = None if N is None else checks.count("N", N)
         self.prior = prior
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
@@ -83,10 +84,6 @@ class BayesianNetwork(PyroModule):
         self._check_prior(network, names)
         trained = {name: network.get_parameter(name).detach() for name in names}
         sites = [name for name, value in trained.items() if self.prior.distribution(name, value) is not None]
-        if not sites:
-            raise ValueError(
-                f"the prior leaves every parameter deterministic, so nothing is Bayesian: {', '.join(names)}"
-            )
         shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
         bayesian = {id(network.get_parameter(name)) for name in sites}
         for path, parameter in list(network.named_parameters(remove_duplicate=False)):
@@ -127,6 +124,12 @@ class BayesianNetwork(PyroModule):
             ) from error
 
     @property
+    def device(self) -> torch.device:
+        """Where its parameters and buffers are."""
+        module = self._modules["network"]
+        return next(tensor.device for part in (module.parameters(), module.buffers()) for tensor in part)
+
+    @property
     def num_weights(self) -> int:
         """Number of Bayesian weights."""
         return sum(value.numel() for value in self.initial().values())
@@ -162,6 +165,8 @@ class BayesianNetwork(PyroModule):
             ValueError: If the network does not return one row per row of `x`.
         """
         network = self.network  # here and not within vmap, for Pyro registers its parameters on the way
+        if not self.sites:
+            return _call(network, {}, x)
         first = self.sites[0]
         draws = weights[first].shape[: weights[first].dim() - self._buffer(first).dim()]
         if not draws:
@@ -192,15 +197,15 @@ class BayesianNetwork(PyroModule):
         that sees this trace must never take the prediction for a latent variable.
         """
         B = x.shape[0]
-        if y is not None and B > self.N:
+        if y is not None and self.N is not None and B > self.N:
             raise ValueError(f"a batch of {B} rows is larger than the data set, N={self.N}")
         weights = self.sample_weights()
-        lead = weights[self.sites[0]].dim() - self._buffer(self.sites[0]).dim()
+        lead = weights[self.sites[0]].dim() - self._buffer(self.sites[0]).dim() if self.sites else 0
         if lead:  # particles: Pyro left room for the data plate, one dimension of size 1
             weights = {name: w.squeeze(lead - 1) for name, w in weights.items()}
         output = self.apply_network(weights, x)
         self.likelihood.check(output, y)
-        with pyro.plate("data", self.N if y is not None else B, subsample=x):
+        with pyro.plate("data", (self.N or B) if y is not None else B, subsample=x):
             law = self.likelihood(output)
             with torch.no_grad():
                 value = law.sample() if y is None else y
@@ -249,7 +254,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    output = functional_call(network, dict(weights), (x,))
+    output = functional_call(network, dict(weights), (x,)) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")

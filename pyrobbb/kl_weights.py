@@ -2,7 +2,7 @@
 
 The paper's minibatch cost is F_i = pi_i KL - log P(D_i | w) with sum_i pi_i = 1 (eq. 9). Pyro's plate
 counts the likelihood N/B times, so its loss is N/B * F_i and the KL there has the weight
-`N/B * share(i, M, epoch)`; `LatentScale` puts it on the weight sites of model and guide alike, for a
+`N/B * weight(i, M, epoch, B/N)`; `LatentScale` puts it on the weight sites of model and guide alike, for a
 weight on one of the two alone would not optimise a free energy at all.
 """
 
@@ -30,19 +30,19 @@ class LatentScale(Messenger):
 
 
 class KLWeight(ABC):
-    """The share pi_i of the KL that minibatch i = 1..M of an epoch carries; B/N is its share of the data."""
+    """The weight pi_i of the KL in minibatch i = 1..M of an epoch, which holds B of the N data."""
 
     @abstractmethod
-    def share(self, i: int, M: int, epoch: int, data: float) -> float:
-        """pi_i for minibatch `i` of `M` in `epoch` (from 1), which holds the fraction `data` = B/N."""
+    def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
+        """pi_i for minibatch `i` of `M` in `epoch` (from 1), which holds `batch_fraction` = B/N."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(KLWeight):
     """pi_i = 1/M (eq. 8); a short last minibatch carries its share of the data, so that the sum is 1."""
 
-    def share(self, i: int, M: int, epoch: int, data: float) -> float:
-        return data
+    def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
+        return batch_fraction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Geometric(KLWeight):
     Computed as :math:`2^{-i} / (1 - 2^{-M})`, which is finite for every M.
     """
 
-    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+    def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
         return 2.0**-i / (1.0 - 2.0**-M)
 
 
@@ -66,8 +66,8 @@ class WarmUp(KLWeight):
     def __post_init__(self) -> None:
         checks.count("epochs", self.epochs)
 
-    def share(self, i: int, M: int, epoch: int, data: float) -> float:
-        return min(epoch / self.epochs, 1.0) * self.then.share(i, M, epoch, data)
+    def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
+        return min(epoch / self.epochs, 1.0) * self.then.weight(i, M, epoch, batch_fraction)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +84,13 @@ class Tempered(KLWeight):
     def __post_init__(self) -> None:
         checks.positive("temperature", self.temperature)
 
-    def share(self, i: int, M: int, epoch: int, data: float) -> float:
-        return self.temperature * self.then.share(i, M, epoch, data)
+    def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
+        return self.temperature * self.then.weight(i, M, epoch, batch_fraction)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Full(KLWeight):
     """A negative control: the whole KL on every minibatch, M times too much (a published error)."""
 
-    def share(self, i: int, M: int, epoch: int, data: float) -> float:
+    def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
         return 1.0

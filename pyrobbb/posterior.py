@@ -37,6 +37,7 @@ class Posterior:
             if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], BayesianNetwork):
                 raise ValueError(f"each chain must be a pair (model, guide), got {type(pair).__name__}")
         self.chains = tuple(chains)
+        self.history: Any = None  # how it was fitted, from `fit`: a `History`, or one per chain
 
     @property
     def model(self) -> BayesianNetwork:
@@ -53,7 +54,7 @@ class Posterior:
 
     def _draw(self, s: int, chain: int, seed: int) -> Weights:
         model, guide = self._fitted(chain)
-        device = model.initial()[model.sites[0]].device
+        device = model.device
         with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
             trace = poutine.trace(guide).get_trace()
         return {name: trace.nodes[name]["value"] for name in model.sites}
@@ -113,13 +114,14 @@ class Posterior:
         Raises:
             ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
         """
-        device = self.model.initial()[self.model.sites[0]].device
+        device = self.model.device
         x, y, width = self._checked(x, y, device)
         checks.count("rows", rows)
         checks.positive("megabytes", megabytes)
         chains = range(len(self.chains)) if chains is None else chains
         if not isinstance(chains, Sequence) or not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
+        draws = draws if self.model.sites else 1  # a point estimate has nothing to average over
         groups: list[Batches] = []
         for chain in chains:
             model, _ = self._fitted(chain)
@@ -207,7 +209,7 @@ def _moments_of_draws(chain: tuple[BayesianNetwork, nn.Module], draws: int = 200
 
 def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, nn.Module]:
     """The chain, if its guide has parameters: guides make them when they first see data."""
-    if not any(True for _ in chain[1].parameters()):
+    if chain[0].sites and not any(True for _ in chain[1].parameters()):
         raise ValueError(f"the guide {type(chain[1]).__name__} has no parameters yet; fit it first")
     return chain
 

@@ -1,16 +1,18 @@
-"""One training step by Pyro's own means: `pyro.infer.SVI` with `Trace_ELBO`, the reference path."""
+"""One training step by Pyro's own means: `pyro.infer.SVI` with any of its ELBOs, the reference path."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from pyro import poutine
-from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from pyro.infer import ELBO, SVI, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import JointOptimizer
@@ -30,28 +32,70 @@ class Terms(NamedTuple):
 class Step(Protocol):
     """Takes one optimiser step on a minibatch and returns the terms it saw."""
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        """Step on rows `x`, `y`; `share` is the KL's pi_i, `data` the minibatch's fraction B/N."""
+    def __call__(self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, /) -> Terms:
+        """Step on rows `x`, `y`; `kl_weight` is the KL's pi_i, `batch_fraction` is B/N."""
         ...
 
 
-class RecordingELBO(Trace_ELBO):
-    """Pyro's `Trace_ELBO`, which also keeps the unscaled terms of the traces it has just scored."""
+LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
+
+
+class _Recording:
+    """Mixed into an ELBO of Pyro's: keeps the unscaled terms of the traces that it scores."""
 
     terms: list[Terms]
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
-        model_trace, guide_trace = super()._get_trace(model, guide, args, kwargs)
+        model_trace, guide_trace = super()._get_trace(model, guide, args, kwargs)  # type: ignore[misc]
         with torch.no_grad():
             self.terms.append(terms_of(model_trace, guide_trace))
         return model_trace, guide_trace
 
 
-class ClosedFormELBO(RecordingELBO, TraceMeanField_ELBO):
-    """The same with the KL of each site in closed form where its two laws have one, at the draw where not.
+def check_elbo(elbo: Any, samples: int) -> None:
+    """Raise ValueError unless `elbo` is None or one of Pyro's ELBOs, for so many draws per step."""
+    kind, made = _kind(elbo), None if isinstance(elbo, type | partial) else elbo
+    if not isinstance(kind, type) or not issubclass(kind, ELBO):
+        raise ValueError(f"elbo must be one of Pyro's ELBOs, a class or an instance, got {elbo!r:.80}")
+    if kind.__name__.startswith("Jit") or not hasattr(kind, "_get_trace"):
+        raise ValueError(
+            f"elbo {kind.__name__} does not show its traces at each step; take one that does, such as "
+            f"Trace_ELBO or RenyiELBO"
+        )
+    if made is not None and samples not in (1, made.num_particles):
+        raise ValueError(
+            f"samples={samples}, but elbo has num_particles={made.num_particles}; say one of the two"
+        )
 
-    The terms that it keeps are still those at the drawn weights.
-    """
+
+def _kind(elbo: Any) -> Any:
+    """The class of an ELBO that is given as one, as a `partial` of one, or made; `Trace_ELBO` for None."""
+    if elbo is None:
+        return Trace_ELBO
+    if isinstance(elbo, partial):
+        return elbo.func
+    return elbo if isinstance(elbo, type) else type(elbo)
+
+
+def is_default(elbo: Any) -> bool:
+    """Whether the fast path takes the same gradient: no ELBO in particular, or the class `Trace_ELBO`."""
+    return elbo is None or elbo is Trace_ELBO
+
+
+def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
+    """`elbo`, or a copy, that records, for one data plate; of a class, with `samples` particles."""
+    kind = _kind(elbo)
+    recording = type(f"Recording{kind.__name__}", (_Recording, kind), {})
+    if elbo is None or isinstance(elbo, type | partial):
+        vectorize = vectorize and samples > 1
+        given = elbo.keywords if isinstance(elbo, partial) else {}
+        own = {"num_particles": samples, "vectorize_particles": vectorize, "max_plate_nesting": 1}
+        return recording(**{**own, **given})
+    made = copy(elbo)
+    made.__class__ = recording
+    if math.isinf(made.max_plate_nesting):  # the particles' own dimension is counted in it
+        made.max_plate_nesting = 1 + int(made.vectorize_particles and made.num_particles > 1)
+    return made
 
 
 def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
@@ -81,16 +125,18 @@ class ReferenceStep:
     r"""Minimises the paper's minibatch cost F_i = pi_i KL - log P(D_i | w) (eq. 9) with `SVI`.
 
     Pyro's loss is N/B F_i; the whole program is scaled by B/N, so that the optimiser follows F_i itself
-    and a learning rate means what it means in the paper.
+    and a learning rate means what it means in the paper. Of an objective that is not linear in the
+    log-densities, such as `RenyiELBO`, the gradient is scaled by B/N instead.
 
     Args:
         model: Pyro model(x, y) with one data plate.
         guide: Pyro guide(x, y) over the same weight sites.
         optimizer: Over the parameters of both.
-        samples: Draws of the weights that each step averages over.
+        samples: Draws of the weights that each step averages over; an instance in `elbo` has its own.
         vectorize: Evaluate these draws as one batch instead of one after another.
-        closed_form: Take the KL of each site in closed form where there is one: not the paper's estimator,
-            which takes it at the drawn weights.
+        elbo: Another of Pyro's ELBOs than `Trace_ELBO`, a class, a `partial` of one, or an instance.
+            `TraceMeanField_ELBO` takes the KL of each site in closed form where there is one, the paper at
+            the drawn weights. The terms returned are those at the drawn weights in any case.
     """
 
     def __init__(
@@ -101,25 +147,45 @@ class ReferenceStep:
         *,
         samples: int = 1,
         vectorize: bool = False,
-        closed_form: bool = False,
+        elbo: Any = None,
     ) -> None:
-        self.elbo = (ClosedFormELBO if closed_form else RecordingELBO)(
-            num_particles=samples, vectorize_particles=vectorize and samples > 1, max_plate_nesting=1
-        )
-        self.samples = samples
+        check_elbo(elbo, samples)
+        self.elbo = _recording(elbo, samples, vectorize)
+        kind = _kind(elbo)
+        self.name, self.linear = kind.__name__, kind in LINEAR
         self.optimizer = optimizer
         self.svi = SVI(model, guide, JointOptimizer(optimizer), loss=self.elbo)
+        if not self.linear:
+            self.svi.loss_and_grads = self._scaled
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        return self._run(self.svi.step, x, y, share, data)
+    def __call__(self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float) -> Terms:
+        return self._run(self.svi.step, x, y, kl_weight, batch_fraction)
 
-    def evaluate(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+    def evaluate(self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float) -> Terms:
         """The terms, without an optimiser step; adds the gradients of F_i to the parameters' `grad`."""
-        return self._run(partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide), x, y, share, data)
+        take = partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide)
+        return self._run(take, x, y, kl_weight, batch_fraction)
 
-    def _run(self, what: Callable[..., Any], x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        self.elbo.terms = []
-        with poutine.scale(scale=data), LatentScale(share / data):
+    def _scaled(self, *args: Any) -> float:
+        """The loss of the whole program, and its gradient times B/N."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        before = [p.grad for p in parameters]
+        for p in parameters:
+            p.grad = None
+        loss: float = self.elbo.loss_and_grads(*args)
+        for p, kept in zip(parameters, before, strict=True):
+            if p.grad is not None:
+                p.grad.mul_(self.fraction)
+            if kept is not None:
+                p.grad = kept if p.grad is None else p.grad + kept
+        return loss
+
+    def _run(
+        self, what: Callable[..., Any], x: Tensor, y: Tensor, kl_weight: float, fraction: float
+    ) -> Terms:
+        self.elbo.terms, self.fraction = [], fraction
+        with poutine.scale(scale=fraction if self.linear else 1.0), LatentScale(kl_weight / fraction):
             what(x, y)
         kls, nlls = zip(*self.elbo.terms, strict=True)
-        return Terms(sum(kls) / self.samples, sum(nlls) / self.samples)
+        particles = self.elbo.num_particles
+        return Terms(sum(kls) / particles, sum(nlls) / particles)

@@ -23,7 +23,7 @@ from pyrobbb import kl_weights as kl
 def shares(scheme: kl.KLWeight, N: int, B: int, epoch: int = 1) -> list[float]:
     """pi_1 .. pi_M of an epoch over N data in minibatches of B, the last of them possibly shorter."""
     sizes = [min(B, N - start) for start in range(0, N, B)]
-    return [scheme.share(i + 1, len(sizes), epoch, size / N) for i, size in enumerate(sizes)]
+    return [scheme.weight(i + 1, len(sizes), epoch, size / N) for i, size in enumerate(sizes)]
 
 
 @law
@@ -35,7 +35,7 @@ def test_shares_of_an_epoch_sum_to_one(N: int, B: int, epoch: int) -> None:
 
 @pytest.mark.parametrize("M", [1, 2, 391, 469, 600, 10**6])
 def test_geometric_shares(M: int) -> None:
-    pi = [kl.Geometric().share(i, M, 1, 1 / M) for i in range(1, M + 1)]
+    pi = [kl.Geometric().weight(i, M, 1, 1 / M) for i in range(1, M + 1)]
     assert all(math.isfinite(p) and p >= 0 for p in pi)
     assert math.fsum(pi) == pytest.approx(1.0, abs=1e-12)
     assert all(a == 2 * b for a, b in pairwise(pi[:1000]))
@@ -46,9 +46,9 @@ def test_geometric_shares(M: int) -> None:
 def test_geometric_goldens(M: int) -> None:
     scheme = kl.Geometric()
     for i in (1, 2, 10):
-        assert scheme.share(i, M, 1, 1 / M) == pytest.approx(2.0**-i, abs=1e-15)
-    assert kl.Geometric().share(469, 469, 1, 1 / 469) == pytest.approx(6.6e-142, rel=0.01)
-    assert torch.tensor([scheme.share(i, M, 1, 1 / M) for i in range(1, M + 1)]).isfinite().all()
+        assert scheme.weight(i, M, 1, 1 / M) == pytest.approx(2.0**-i, abs=1e-15)
+    assert kl.Geometric().weight(469, 469, 1, 1 / 469) == pytest.approx(6.6e-142, rel=0.01)
+    assert torch.tensor([scheme.weight(i, M, 1, 1 / M) for i in range(1, M + 1)]).isfinite().all()
 
 
 def test_uniform_is_one_over_m() -> None:
@@ -67,17 +67,17 @@ def test_full_is_m_times_too_much() -> None:
 @law
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(1, 40), st.floats(1e-3, 10))
 def test_warm_up_and_temperature_multiply(epochs: int, epoch: int, i: int, temperature: float) -> None:
-    inner = kl.Geometric().share(i, 40, epoch, 1 / 40)
+    inner = kl.Geometric().weight(i, 40, epoch, 1 / 40)
     warm = kl.WarmUp(epochs=epochs, then=kl.Geometric())
-    assert warm.share(i, 40, epoch, 1 / 40) == pytest.approx(min(1, epoch / epochs) * inner)
+    assert warm.weight(i, 40, epoch, 1 / 40) == pytest.approx(min(1, epoch / epochs) * inner)
     both = kl.Tempered(temperature=temperature, then=warm)
-    assert both.share(i, 40, epoch, 1 / 40) == pytest.approx(temperature * min(1, epoch / epochs) * inner)
+    assert both.weight(i, 40, epoch, 1 / 40) == pytest.approx(temperature * min(1, epoch / epochs) * inner)
 
 
 def test_warm_up_and_temperature_start_from_uniform_shares() -> None:
-    assert kl.WarmUp(epochs=4).share(3, 10, 1, 0.1) == pytest.approx(0.025)
-    assert kl.WarmUp(epochs=4).share(3, 10, 4, 0.1) == kl.WarmUp(epochs=4).share(3, 10, 9, 0.1) == 0.1
-    assert kl.Tempered(temperature=0.5).share(3, 10, 1, 0.1) == pytest.approx(0.05)
+    assert kl.WarmUp(epochs=4).weight(3, 10, 1, 0.1) == pytest.approx(0.025)
+    assert kl.WarmUp(epochs=4).weight(3, 10, 4, 0.1) == kl.WarmUp(epochs=4).weight(3, 10, 9, 0.1) == 0.1
+    assert kl.Tempered(temperature=0.5).weight(3, 10, 1, 0.1) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ FREE_TO_CHANGE = (
     "published",
     "device",
     "checkpoint_seconds",
+    "record_every",
     "data.root",
     "together",
     "threads",

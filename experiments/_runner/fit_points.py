@@ -22,12 +22,12 @@ from experiments._runner.folder import claimed, read_json
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_text
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run, evaluate
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Progress, Silent
-from pyrobbb.training.trainer import NonFiniteLossError, Training
+from pyrobbb.training.trainer import NonFiniteLossError
 
 Result = dict[str, Any]
 
@@ -77,7 +77,7 @@ def fit_point(
     *,
     progress: Progress | None = None,
     keep: bool = False,
-    prepare: Callable[[Training], None] = lambda training: None,
+    validation: Split | None = None,
 ) -> Result:
     """Fit one point and measure it, or read what was measured before.
 
@@ -89,14 +89,14 @@ def fit_point(
         measure: Numbers, words and lists from the fit, for `result.json`.
         progress: Progress callback.
         keep: Leave the checkpoint beside the result.
-        prepare: Changes the training before it begins or resumes.
+        validation: Measured after each epoch in place of the data's own validation rows.
     """
     run = build(config)
     if run.chains > 1:
         raise ConfigError(f"chains: each point of this experiment is one training, got {run.chains}")
     with claimed(config) as folder:
         found = read_json(folder / "result.json")
-        return found or _fit(run, config, measure, progress, keep, prepare)
+        return found or _fit(run, config, measure, progress, keep, validation)
 
 
 def _fit(
@@ -105,13 +105,12 @@ def _fit(
     measure: Callable[[Fitted], Result],
     progress: Progress | None,
     keep: bool,
-    prepare: Callable[[Training], None],
+    validation: Split | None,
 ) -> Result:
     folder = Path(config.folder)
     with locked(folder):
         data = load(config.data).to(best_device(run.device))
-        training = run.training(data, folder=folder, progress=progress)
-        prepare(training)
+        training = run.training(data, folder=folder, progress=progress, validation=validation)
         training.resume()
         result: Result = {}
         try:
@@ -124,8 +123,7 @@ def _fit(
                 "stopped_share": (training.batch + 1) / training.M,
             }
         else:
-            posterior = Posterior([(training.model, training.guide)])
-            result = measure(Fitted(run, data, posterior, training.history.rows))
+            result = measure(Fitted(run, data, training.posterior, training.history.rows))
         rows = training.history.rows
         result |= {
             "seconds": training.history.train_seconds,

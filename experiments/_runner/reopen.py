@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from experiments._runner.build import ConfigError, build, register_resolvers
+from experiments._runner.build import build, register_resolvers
 from experiments._runner.folder import read_config
 from experiments._runner.trust import check_trusted
 from pyrobbb._support import checkpoint
@@ -16,6 +16,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
 from pyrobbb.posterior import Posterior
+from pyrobbb.training.inputs import NoWeights
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,6 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
     content = read_config(path)
     if not trust:
         check_trusted(content, path)
-    if "network" in content:
-        raise ConfigError(f"folder: {folder} is of a plain network, which has no posterior")
     config = OmegaConf.create(content)
     run = build(config)
     device = best_device(run.device)
@@ -63,7 +62,7 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
         state, file = found
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, run.likelihood).to(device)
-            guide = run.guide(model)
+            guide = run.guide(model) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
         checkpoint.load_module(model, state["model"], "model", file)

@@ -23,6 +23,7 @@ MODULES = (
     "models.linear",
     "models.mlp",
     "models.plain_mlp",
+    "pyro.infer",
     "pyro.infer.autoguide",
     "pyro.infer.autoguide.initialization",
     "pyrobbb.data",

@@ -16,9 +16,7 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_point
 from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
-from pyrobbb.svi import ReferenceStep
 from pyrobbb.training.progress import Printed
-from pyrobbb.training.trainer import Training
 
 WAYS = {"drawn": "at the drawn weights", "closed": "in closed form"}
 
@@ -33,15 +31,10 @@ class Settings:
 STUDY = Study(
     "closed_form",
     Settings,
-    sets=("seed", "fast", "samples"),
+    sets=("seed", "fast", "samples", "elbo"),
     instead="say seeds=[...]; one draw a step, by Pyro's own SVI",
     parts=("seeds",),
 )
-
-
-def closed(training: Training) -> None:
-    """Let the training take the KL in closed form."""
-    training.step = ReferenceStep(training.model, training.guide, training.optimizer, closed_form=True)
 
 
 def measure(fitted: Fitted) -> Result:
@@ -56,9 +49,9 @@ def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = {way: [] for way in WAYS}
     for seed in chosen.seeds:
         for way in WAYS:
-            config = compose("closed_form", [*overrides, f"seed={seed}"], folder=out.fits / f"{way}-{seed}")
-            prepare = closed if way == "closed" else lambda training: None
-            result = fit_point(config, measure, progress=Printed(), prepare=prepare)
+            words = [*overrides, f"seed={seed}", *(["elbo=mean_field"] if way == "closed" else [])]
+            config = compose("closed_form", words, folder=out.fits / f"{way}-{seed}")
+            result = fit_point(config, measure, progress=Printed())
             if "stopped" in result:
                 raise ValueError(f"{config.folder}: {result['stopped']}")
             found[way].append(result)

@@ -20,15 +20,15 @@ from experiments._runner.build import ConfigError, build
 from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
 from experiments._runner.study import NoSettings, Study
+from pyrobbb import priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.compression.sparse import network_with
 from pyrobbb.data import PaperCurve
 from pyrobbb.experiment import Result
 from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.likelihoods import HeteroscedasticNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
-from pyrobbb.training.point_estimate import PointEstimate, fit_plain
+from pyrobbb.training.trainer import fit
 
 STUDY = Study("paper_regression", NoSettings)
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
@@ -37,31 +37,25 @@ NORMAL_IQR = 1.349  # interquartile range of N(0, 1)
 INSIDE = torch.linspace(0.0, 0.5, 101)[:, None]
 
 
-def plain(result: Result, seed: int = 0, folder: Path | None = None) -> PointEstimate:
+def plain(result: Result, seed: int = 0, folder: Path | None = None) -> Posterior:
     """A plain network with the Bayesian one's layers, minibatches, optimiser, schedule and epochs.
 
     It has a second output, the noise.
     """
     run, data = result.run, result.data.to("cpu")
     with isolated(seed):
-        model = run.model(data.spec, run.prior, HeteroscedasticNormal())
-    return fit_plain(
-        network_with(model, model.initial()),
-        data,
-        epochs=run.epochs,
-        optim=run.optim,
-        schedule=run.schedule,
-        batch_size=run.batch_size,
-        loss="gaussian",
-        device="cpu",
-        folder=folder,
-    )
+        model = run.model(data.spec, priors.Deterministic(), HeteroscedasticNormal())
+    return fit(
+        model, None, data, epochs=run.epochs, optim=run.optim, schedule=run.schedule,
+        batch_size=run.batch_size, device="cpu", folder=folder, progress=None,
+    )  # fmt: skip
 
 
-def mean_and_noise(fit: PointEstimate, x: Tensor) -> tuple[Tensor, Tensor]:
+def mean_and_noise(fit: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of y that a plain network says at `x` `(G, 1)`, both `(G,)`."""
-    law: Any = HeteroscedasticNormal()(fit.predict(x))
-    return law.mean[:, 0], law.variance[:, 0].sqrt()
+    prediction = fit.predict(x)
+    assert isinstance(prediction, ValuePrediction)
+    return prediction.mean[:, 0], prediction.noise[:, 0].sqrt()
 
 
 def curve_of(result: Result) -> PaperCurve:
@@ -101,7 +95,7 @@ def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     }
 
 
-def figure(result: Result, fit: PointEstimate, draws: int = 1000) -> Figure:
+def figure(result: Result, fit: Posterior, draws: int = 1000) -> Figure:
     """The paper's Fig. 5: both networks on [-0.4, 1.2]."""
     prediction = result.posterior.predict(GRID.to(result.data.train.x.device), draws=draws, seed=1)
     assert isinstance(prediction, ValuePrediction)

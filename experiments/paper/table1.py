@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from experiments._runner import plain
 from experiments._runner.build import ConfigError, build, key_of
 from experiments._runner.command import command, part_of, place, refuse, settings
 from experiments._runner.compose import compose
@@ -34,7 +33,6 @@ from pyrobbb.training.progress import Printed
 Cell = dict[str, Any]
 NEAR_ZERO = 0.01
 OF_BAYES = ("prior", "likelihood", "guide", "kl", "samples", "vectorize", "fast", "chains", "rates")
-OF_PLAIN = ("data", "batch_size", "device", "checkpoint_seconds")  # what plain networks are told as well
 LAST = 20  # epochs
 
 
@@ -85,16 +83,16 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     shared = compose("table1_mixture", of_every_row(rest), folder="")
     if shared.data.get("validation") == 0:
         raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
-    plain = [name for name in part.rows if "plain" in declared.rows[name]]
+    points = [name for name in part.rows if "point" in declared.rows[name]]
     unclear = [key for key in map(key_of, rest) if key.partition(".")[0] in ("optim", "schedule")]
-    if plain == part.rows:
-        refuse(of_every_row(rest), OF_BAYES, f"row {plain[0]} is not a Bayesian network")
+    if points == part.rows:
+        refuse(of_every_row(rest), OF_BAYES, f"row {points[0]} is not a Bayesian network")
     for name in part.rows:
-        refuse(of_row(name, rest), ("network.hidden", "model", "seed"), "say widths=[...] or seeds=[...]")
-    if plain and unclear:
+        refuse(of_row(name, rest), ("model.hidden", "seed"), "say widths=[...] or seeds=[...]")
+    if points and unclear:
         raise ConfigError(
-            f"{unclear[0]}: the plain networks of row {plain[0]} have their own; leave out such rows, or say "
-            f"of which row it is, as in mixture.{unclear[0]}"
+            f"{unclear[0]}: the point estimates of row {points[0]} have their own; leave out such rows, or "
+            f"say of which row it is, as in mixture.{unclear[0]}"
         )
     return part, rest
 
@@ -123,36 +121,20 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
                 common = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
                 common += [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *every]
                 cell = {"row": name, "width": width, "seed": seed, "folder": str(target)}
-                if "plain" in rows[name]:
-                    metrics = _plain(rows[name].plain, own, width, common, target)
-                else:
-                    metrics = _bayesian(compose(rows[name].experiment, [*common, *own], folder=target))
+                config = compose(rows[name].experiment, [*common, *own], folder=target)
+                metrics = _trained(config)
                 curve = [row.validation_error for row in history.read(target / "history.csv")]
                 cells.append(cell | {"metrics": metrics, "validation_errors": curve})
                 print(f"  test error {metrics['test']['error']:.2f} %, {metrics['train_seconds']:.0f} s")
     return cells
 
 
-def _bayesian(config: DictConfig) -> dict[str, Any]:
+def _trained(config: DictConfig) -> dict[str, Any]:
     run = build(config)
     with claimed(config) as folder:
         if not (folder / "metrics.json").exists():
             run.execute(folder, Printed())
         return read_metrics(folder)
-
-
-def _plain(
-    recipe: DictConfig, own: list[str], width: int, overrides: list[str], folder: Path
-) -> dict[str, Any]:
-    """A plain run shares the data and the scalars that a Bayesian one would have with the same overrides."""
-    shared = compose("table1_mixture", overrides, folder=folder)
-    config = OmegaConf.merge(
-        {key: shared[key] for key in (*OF_PLAIN, "epochs", "seed")}, recipe, OmegaConf.from_dotlist(own)
-    )
-    config.network.hidden = [width, width]
-    resolved = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(resolved, dict)
-    return plain.execute({str(k): v for k, v in resolved.items()}, folder, Printed())
 
 
 def report(cells: list[Cell], part: Part) -> str:
@@ -219,12 +201,9 @@ def gaps(cells: list[Cell], part: Part) -> str:
 
 
 def weights(cell: Cell) -> torch.Tensor:
-    """All weights of a cell: one draw from q for Bayes by Backprop, the test-time weights otherwise."""
-    folder = Path(cell["folder"])
-    if (folder / "plain.pt").exists():
-        return plain.plain_weights(folder)
-    draw = next(reopen(folder).posterior.each_draw(1))
-    return torch.cat([value.flatten().cpu() for value in draw.values()])
+    """All weights of a cell: one draw from q for Bayes by Backprop, the point estimates otherwise."""
+    network = reopen(Path(cell["folder"])).posterior.function()
+    return torch.cat([value.detach().flatten().cpu() for value in network.parameters()])
 
 
 def draw(cells: list[Cell], part: Part, out: Outputs) -> str:

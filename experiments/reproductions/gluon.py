@@ -22,10 +22,10 @@ from experiments.paper.figures import Curve, error_by_removed, loss_and_accuracy
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_text
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.posterior import Posterior, moments
+from pyrobbb.posterior import moments
+from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Printed
-from pyrobbb.training.trainer import Training
 
 STUDY = Study("gluon", NoSettings)
 RUNS = {"gluon_as_printed": "as printed (784-400-10 in effect)", "gluon": "corrected (784-400-400-10)"}
@@ -47,28 +47,23 @@ SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.95, 0.98, 0.99, 1.0)
 CORNER, CENTRE = (0, 0), (0, 14 * 28 + 14)  # unit, pixel: the notebook shows the corner's weight
 
 
-class Watched(Printed):
-    """Prints progress, and keeps loss and accuracies of the mean weights by epoch in `epochs.json`."""
+class Watch(Callback):
+    """Keeps loss and accuracies of the mean weights by epoch in `epochs.json`."""
 
     def __init__(self, data: Dataset, path: Path) -> None:
-        super().__init__()
         self.data, self.path = data, path
-        self.training: Training | None = None
         self.rows: dict[int, dict[str, float]] = {
             row["epoch"]: row for row in read_json(path).get("epochs", [])
         }
 
-    def epoch(self, row: Epoch) -> None:
+    def on_epoch(self, view: View, row: Epoch) -> None:
         """Measure what the notebook prints: its loss is that of a minibatch, ours that of a datum."""
-        super().epoch(row)
-        assert self.training is not None
         assert self.data.test is not None
-        posterior = Posterior([(self.training.model, self.training.guide)])
         parts = {"train": self.data.train, "test": self.data.test}
         accuracy = {
-            k: 1 - pruning.error(posterior, part, mean_weights=True) / 100 for k, part in parts.items()
+            k: 1 - pruning.error(view.posterior, part, mean_weights=True) / 100 for k, part in parts.items()
         }
-        loss = row.free_energy * len(self.data.train) / self.training.M
+        loss = row.free_energy * len(self.data.train) / view.M
         self.rows[row.epoch] = {"epoch": row.epoch, "loss": loss, **accuracy}
         write_text(self.path, json.dumps({"epochs": list(self.rows.values())}, indent=1) + "\n")
 
@@ -79,15 +74,14 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
     run = build(config)
     with claimed(config), locked(folder):
         data = run.data.load().to(best_device(run.device))
-        watched = Watched(data, folder / "epochs.json")
-        training = run.training(data, folder=folder, progress=watched)
-        watched.training = training
+        watched = Watch(data, folder / "epochs.json")
+        training = run.training(data, folder=folder, progress=Printed(), callbacks=[watched])
         began = moments((training.model, training.guide))[1]
         training.resume()
         training.run()
     if len(watched.rows) != run.epochs:
         raise ConfigError(f"{watched.path} lacks epochs that were trained; remove {folder}, and try again")
-    posterior = Posterior([(training.model, training.guide)])
+    posterior = training.posterior
     assert data.test is not None
     loc, scale = (part[posterior.model.sites[0]] for part in moments(posterior.chains[0]))
     return {

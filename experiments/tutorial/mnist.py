@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,17 @@ from experiments._runner.fit_points import Fitted, Result, fit_point, load
 from experiments._runner.folder import claimed, read_json
 from experiments._runner.study import Study
 from experiments.tutorial.mnist_report import figures, report
-from experiments.tutorial.mnist_uncertainty import ask, draw_log_probs, questions, uncertainty
+from experiments.tutorial.mnist_uncertainty import ask, draw_log_probs, probabilities, questions, uncertainty
 from experiments.tutorial.odd_images import SIDE
 from models.mlp import perceptron
+from pyrobbb import likelihoods, priors
 from pyrobbb._support.files import replacing, write_text
 from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.training.point_estimate import PointEstimate, fit_plain
+from pyrobbb.posterior import Posterior
 from pyrobbb.training.progress import Printed
-from pyrobbb.training.trainer import Training
+from pyrobbb.training.trainer import fit
 
 BATCH = 128  # rows, the tutorial's; it counted the KL once for N / BATCH = 468.75 batches
 QUICK = ["data=blobs", "data.features=784", "data.classes=10", "data.N=300", "~data.scale", "epochs=2"]
@@ -85,9 +87,7 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
     return found
 
 
-def _ask_both(
-    config: DictConfig, mlp: PointEstimate, data: Dataset, fashion: Dataset, folder: Path
-) -> Result:
+def _ask_both(config: DictConfig, mlp: Posterior, data: Dataset, fashion: Dataset, folder: Path) -> Result:
     """Train the Bayesian network, and ask it and the plain one."""
     results: Result = {}
 
@@ -97,7 +97,7 @@ def _ask_both(
         results.update(answers)
         arrays |= {"shown": shown.reshape(-1, SIDE, SIDE).numpy(), "names": np.array(names)}
         arrays["shown_bnn"] = uncertainty(draw_log_probs(fitted.posterior, shown, fitted.run.draws))["probs"]
-        arrays["shown_mlp"] = mlp.predict(shown).softmax(-1).numpy()
+        arrays["shown_mlp"] = probabilities(mlp, shown).numpy()
         with replacing(folder / "arrays.npz") as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
         return scores(fitted, mlp)
@@ -105,39 +105,28 @@ def _ask_both(
     # whose checkpoint stays, so that nothing is trained again
     (folder / "bnn" / "result.json").unlink(missing_ok=True)
     progress = Printed(error=", test error {:.2f} %")
-    results["scores"] = fit_point(config, measure, progress=progress, keep=True, prepare=partial(watch, data))
+    # the test set is measured after each epoch, as the tutorial printed it; nothing is chosen by it
+    results["scores"] = fit_point(config, measure, progress=progress, keep=True, validation=data.test)
     return results
-
-
-def watch(data: Dataset, training: Training) -> None:
-    """Measure the test set after each epoch, as the tutorial printed it; nothing is chosen by it."""
-    assert data.test is not None
-    training.validation = data.test.to(training.device)
 
 
 def _other_data(chosen: Settings) -> list[str]:
     return ["data.seed=1"] if chosen.quick else ["data=fashion_mnist"]
 
 
-def train_mlp(data: Dataset, seed: int, epochs: int, folder: Path, hidden: Sequence[int]) -> PointEstimate:
+def train_mlp(data: Dataset, seed: int, epochs: int, folder: Path, hidden: Sequence[int]) -> Posterior:
     """The tutorial's plain network; the history's validation columns hold the test set, as it printed."""
     with isolated(seed):
         network = perceptron(data.spec.features[0], hidden, data.spec.outputs)
-    shown = replace(data, validation=data.test)
-    optim = partial(torch.optim.Adam, lr=1e-3)  # its decay of a Python float was never applied
-    return fit_plain(
-        network,
-        shown,
-        epochs=epochs,
-        optim=optim,
-        seed=seed,
-        device="cpu",
-        folder=folder,
+    model = BayesianNetwork(network, priors.Deterministic(), likelihoods.Categorical())
+    return fit(
+        model, None, data, validation=data.test, epochs=epochs, seed=seed, device="cpu", folder=folder,
+        optim=partial(torch.optim.Adam, lr=1e-3),  # its decay of a Python float was never applied
         progress=Printed(error=", test error {:.2f} %"),
-    )
+    )  # fmt: skip
 
 
-def scores(fitted: Fitted, mlp: PointEstimate) -> Result:
+def scores(fitted: Fitted, mlp: Posterior) -> Result:
     """Accuracy of both networks on the test set; the BNN's loss in the tutorial's units."""
     test = fitted.data.test
     assert test is not None

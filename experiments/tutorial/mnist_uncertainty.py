@@ -15,7 +15,7 @@ from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.metrics import entropy
 from pyrobbb.evaluation.ood import auroc
 from pyrobbb.posterior import Posterior
-from pyrobbb.training.point_estimate import PointEstimate
+from pyrobbb.predictive import ClassPrediction
 
 BITS = 1 / math.log(2)
 NOISE, UNIFORM, FASHION, DIGITS = "noise N(0, 1)", "noise U(0, 1)", "Fashion-MNIST", "MNIST test"
@@ -84,15 +84,22 @@ def questions(data: Dataset, fashion: Dataset, seed: int) -> tuple[dict[str, Ten
     return sets, torch.cat(list(parts.values())), [*odd, *[NOISE] * 3, UNIFORM, *[FASHION] * 3]
 
 
+def probabilities(mlp: Posterior, x: Tensor) -> Tensor:
+    """The class probabilities of a plain network, `(M, C)`."""
+    prediction = mlp.predict(x)
+    assert isinstance(prediction, ClassPrediction)
+    return prediction.probs
+
+
 def ask(
-    posterior: Posterior, mlp: PointEstimate, sets: dict[str, Tensor], draws: int, seed: int
+    posterior: Posterior, mlp: Posterior, sets: dict[str, Tensor], draws: int, seed: int
 ) -> tuple[Result, dict[str, np.ndarray]]:
     """Mean uncertainties on each set, and how well each uncertainty tells Fashion-MNIST from MNIST."""
     rows: dict[str, dict[str, float]] = {}
     each: dict[str, dict[str, np.ndarray]] = {}
     for name, x in sets.items():
         found = uncertainty(draw_log_probs(posterior, x, draws, seed))
-        found["mlp"] = (entropy(mlp.predict(x).double().softmax(-1)) * BITS).numpy()
+        found["mlp"] = (entropy(probabilities(mlp, x).double()) * BITS).numpy()
         each[name] = {k: v for k, v in found.items() if v.ndim == 1}
         rows[name] = {k: float(v.mean()) for k, v in each[name].items()}
     areas = {

@@ -20,14 +20,16 @@ from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
 from experiments._runner.study import NoSettings, Study
 from models.mlp import perceptron
+from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Dataset, ToyPoints
 from pyrobbb.experiment import Result
 from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training import history
-from pyrobbb.training.point_estimate import PointEstimate, fit_plain
+from pyrobbb.training.trainer import fit
 
 STUDY = Study("toy_regression", NoSettings)
 RANGES = (2, 5, 100)
@@ -46,22 +48,24 @@ AT = (0.0, 1.5, 5.0, 100.0)
 
 def plain(
     data: Dataset, seed: int = 0, epochs: int = PLAIN_EPOCHS, every: int = 1000, folder: Path | None = None
-) -> PointEstimate:
-    """The tutorial's standard network: 1-16-16-1 sigmoid, squared error, full-batch SGD at 0.01."""
+) -> Posterior:
+    """The tutorial's standard network: 1-16-16-1 sigmoid, squared error, full-batch SGD at 0.01.
+
+    The training points are the validation data, too: they have the squared error after each epoch.
+    """
     with isolated(seed):
         network = perceptron(1, [16, 16], 1, "sigmoid")
-    descent = partial(torch.optim.SGD, lr=0.01)
-    return fit_plain(
-        network,
-        data,
-        epochs=epochs,
-        optim=descent,
-        batch_size=6,
-        loss="mse",
-        device="cpu",
-        record_every=every,
-        folder=folder,
-    )
+    model = BayesianNetwork(network, priors.Deterministic(), likelihoods.Normal(scale=1.0))
+    rate = 0.01 * 2 / len(data.train)  # of the mean squared error, for half the sum of squares
+    return fit(
+        model, None, data, validation=data.train, epochs=epochs, optim=partial(torch.optim.SGD, lr=rate),
+        record_every=every, device="cpu", folder=folder, progress=None,
+    )  # fmt: skip
+
+
+def squared_errors(fit: Posterior) -> dict[int, float]:
+    """Mean squared error after the epochs that the history has."""
+    return {row.epoch: row.validation_error**2 for row in fit.history.rows}
 
 
 def untrained(data: Dataset, seed: int) -> float:
@@ -98,12 +102,12 @@ def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     }
 
 
-def figure(result: Result, fit: PointEstimate) -> Figure:
+def figure(result: Result, fit: Posterior) -> Figure:
     """Both networks on +-2, +-5 and +-100."""
     device = result.data.train.x.device
     grids = [torch.linspace(-1.05 * reach, 1.05 * reach, 421)[:, None] for reach in RANGES]
     bayesian = [Curves(g[:, 0].numpy(), values(result.posterior, g.to(device)).cpu().numpy()) for g in grids]
-    point = [Curves(g[:, 0].numpy(), fit.predict(g).T.numpy()) for g in grids]
+    point = [Curves(g[:, 0].numpy(), values(fit, g).numpy()) for g in grids]
     train = result.data.train.to("cpu")
     layers = (m for m in result.posterior.model.network.modules() if isinstance(m, nn.Linear))
     units = [str(layer.out_features) for layer in layers]
@@ -137,17 +141,14 @@ def main(arguments: Sequence[str]) -> None:
         lines.append(f"sd of f at x = {x:<5g}     -          {spread[str(x)]:.3f}     ({others})")
     lines.append("plain 1-16-16-1, squared error after each number of epochs (weights of three seeds)")
     begun = [untrained(data, seed) for seed in range(3)]
-    table = [
-        {0: first} | {row.epoch: row.nll for row in fit.history.rows}
-        for first, fit in zip(begun, fits, strict=True)
-    ]
+    table = [{0: first} | squared_errors(fit) for first, fit in zip(begun, fits, strict=True)]
     for epoch, printed in TUTORIAL_PLAIN.items():
         ours = "  ".join(f"{t[epoch]:9.2e}" for t in table)
         lines.append(f"{epoch:6}   tutorial {printed:9.2e}   ours {ours}")
-    far = [float(fit.predict(torch.tensor([[100.0]]))) for fit in fits]
+    far = [float(values(fit, torch.tensor([[100.0]]))) for fit in fits]
     lines.append("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
     found["plain"] = {"mse": table, "at 100": far}
-    best = min(fits, key=lambda fit: fit.history.rows[-1].nll)
+    best = min(fits, key=lambda fit: fit.history.rows[-1].validation_error)
     out.json("metrics.json", found, indent=2)
     out.figure("figure.png", figure(result, best))
     out.end("\n".join(lines), f"; the Bayesian run is in {folder / 'bayesian'}")

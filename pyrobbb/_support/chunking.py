@@ -50,8 +50,8 @@ def outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -
     The draws of a large network go one after another, so that a layer's values stay in the cache. Where
     memory does not suffice, the blocks become smaller; the draws are the same.
     """
-    S = weights[model.sites[0]].shape[0]
-    large = is_large(model)
+    S = weights[model.sites[0]].shape[0] if model.sites else 1
+    large = is_large(model) or not model.sites
     draws = 1 if large else min(S, block.draws)
     fitting = int(block.megabytes * 2**20 / (draws * _activations(model, weights, x)))
     rows = max(1, min(block.rows, fitting, len(x)))

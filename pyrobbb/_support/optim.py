@@ -45,6 +45,15 @@ def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptim
     return partial(optim, fused=True)
 
 
+def clip_gradients(optimizer: Optimizer, norm: float) -> None:
+    """Scale the gradient down to the Euclidean norm `norm` before each step, if it is longer."""
+
+    def clip(taken: Optimizer, args: Any, kwargs: Any) -> None:
+        nn.utils.clip_grad_norm_([p for group in taken.param_groups for p in group["params"]], norm)
+
+    optimizer.register_step_pre_hook(clip)
+
+
 def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
     """On CUDA, keep a capturable optimiser's learning rates in tensors, which schedules fill in place."""
     if torch.device(device).type != "cuda":
@@ -61,7 +70,7 @@ def on_the_device(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
 
 
 def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-    """Take up `state`, which an optimiser on another device may have left: forms and kind of rate stay ours.
+    """Load `state`, which an optimiser on another device may have left: forms and kind of rate stay ours.
 
     A rate in a tensor (CUDA) stays one and a number stays a number; so do fused and capturable forms, which
     a state dictionary would otherwise replace by those of where it was made.

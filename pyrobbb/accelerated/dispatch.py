@@ -16,12 +16,13 @@ from pyrobbb.accelerated.cuda_graph import GraphStep, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
+from pyrobbb.accelerated.point_step import PointStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, pyro_program
 from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
-from pyrobbb.svi import ReferenceStep, Step, Terms
+from pyrobbb.svi import ReferenceStep, Step, Terms, is_default
 
 FAST = ("auto", "compiled", "eager", "off")
 
@@ -44,6 +45,7 @@ def make_step(
     *,
     samples: int = 1,
     vectorize: bool = False,
+    elbo: Any = None,
     fast: str = "auto",
     steps: int = 0,
     log: Callable[[str], None] = lambda message: None,
@@ -61,22 +63,26 @@ def make_step(
         first: A batch of full size, to record with and to compare both paths on.
         samples: Weight draws per step.
         vectorize: Let the reference path evaluate these draws as one batch.
+        elbo: One of Pyro's ELBOs, for which there is the reference path alone; None is `Trace_ELBO`.
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
         steps: Steps that the whole training will take; a short one is not worth a compilation.
         log: Told in one line what was lost, and how long a compilation took.
         ranks: The processes whose gradients are summed.
     """
-    reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize)
+    reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize, elbo=elbo)
     alone = ranks.size == 1
-    if fast == "off":
+    if fast != "off" and not is_default(elbo):
+        log(f"training by Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
+    if fast == "off" or not is_default(elbo):
         return reference if alone else SummedStep(reference, ranks)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
 
+    step: MeanFieldStep | ProgramStep | PointStep
     try:
         try:
-            segments = element_wise(model, guide, first)
+            segments = [] if _is_point(model) else element_wise(model, guide, first)
         except NotFastError as reason:
-            step: MeanFieldStep | ProgramStep = _pyro(
+            step = _pyro(
                 model,
                 guide,
                 optimizer,
@@ -89,7 +95,10 @@ def make_step(
         else:
             assert isinstance(model, BayesianNetwork)
             pays = compilation_pays(fast, size, steps)
-            step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
+            if _is_point(model):
+                step = PointStep(model, optimizer)
+            else:
+                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
         _check(step, model, guide, first, samples)
     except NotFastError as reason:
         log(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
@@ -102,6 +111,11 @@ def make_step(
         log(f"training without a CUDA graph, bound by launches: {lost}")
         return whole
     return GraphStep(whole, first.x, first.y, log)
+
+
+def _is_point(model: nn.Module) -> bool:
+    """Whether the model has no latent weights."""
+    return isinstance(model, BayesianNetwork) and not model.sites
 
 
 def compilation_pays(
@@ -194,7 +208,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
 
 
 def _check(
-    step: MeanFieldStep | ProgramStep, model: Any, guide: nn.Module, first: Split, samples: int
+    step: MeanFieldStep | ProgramStep | PointStep, model: Any, guide: nn.Module, first: Split, samples: int
 ) -> None:
     """NotFastError unless the step and Pyro's see the same terms and gradients on the same noise."""
     flat = len(step.noise_shape) == 2  # draw after draw, else in the order of Pyro's vectorised draws
@@ -240,7 +254,7 @@ def _size(value: Tensor) -> float:
 
 
 def gradients(
-    step: MeanFieldStep | ProgramStep | ReferenceStep,
+    step: MeanFieldStep | ProgramStep | PointStep | ReferenceStep,
     rows: Split,
     noise: Tensor,
     *,

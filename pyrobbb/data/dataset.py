@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
@@ -33,6 +34,11 @@ class Split:
     def take(self, rows: Tensor) -> Split:
         """The rows with these numbers."""
         return Split(self.x[rows], self.y[rows])
+
+    def batches(self, each: Sequence[Tensor], seed: int) -> Iterator[Split]:
+        """One minibatch after another; `seed` is for data whose transforms draw random numbers."""
+        rows = torch.cat(list(each)).to(self.x.device)  # all at once: each copy costs a launch
+        return map(self.take, rows.split([len(part) for part in each]))
 
     def digest(self) -> str:
         """A digest of up to 64 rows, and one of all targets in memory: they tell other data from these."""

@@ -1,9 +1,10 @@
-"""What a training was made with, as plain values: a checkpoint of another one must not be gone on with."""
+"""What a training was made with, as plain values: a checkpoint of another one must not be resumed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -12,13 +13,15 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.training.options import Options
 
 FORMS = ("fused", "foreach", "capturable", "differentiable", "maximize")  # how it is computed, by device
 MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are the optimiser's
 
 
 def component(thing: Any) -> str:
-    """A prior, a share of the KL or a network as it prints itself, or its kind if it shows no values."""
+    """A prior, a weight of the KL or a network as it prints itself, or its kind if it shows no values."""
     words = repr(thing)
     return type(thing).__name__ if " at 0x" in words else words
 
@@ -50,17 +53,38 @@ def schedule(made: LRScheduler | None) -> dict[str, Any]:
     return plain
 
 
+def elbo(given: Any) -> str:
+    """An ELBO's kind, and the numbers of an instance or a partial; None is `Trace_ELBO`."""
+    if given is None or isinstance(given, type):
+        return "Trace_ELBO" if given is None else given.__name__
+    kind = given.func.__name__ if isinstance(given, partial) else type(given).__name__
+    values = given.keywords if isinstance(given, partial) else vars(given)
+    numbers = [f"{k}={v}" for k, v in sorted(values.items()) if _is_plain(v)]
+    return f"{kind}({', '.join(numbers)})" if numbers else str(kind)
+
+
 def training(
-    N: int, batch_size: int, seed: int, steps: Optimizer, rates: LRScheduler | None, **more: Any
+    N: int,
+    batch_size: int,
+    options: Options,
+    model: BayesianNetwork,
+    made: Optimizer,
+    rates: LRScheduler | None,
 ) -> dict[str, Any]:
-    """What every training is made with, and `more` that its own kind is made with."""
+    """All that decides where a training ends, but for the data and the initial values."""
     return {
         "N": N,
         "batch_size": batch_size,
-        "seed": seed,
-        **more,
-        "optimizer": type(steps).__name__,
-        "optim": optimizer(steps),
+        "seed": options.seed,
+        "network": component(model.network),
+        "samples": options.samples,
+        "elbo": elbo(options.elbo),
+        "clip_norm": options.clip_norm,
+        "prior": component(model.prior),
+        "kl": component(options.kl),
+        "likelihood": likelihood(model.likelihood),
+        "optimizer": type(made).__name__,
+        "optim": optimizer(made),
         "schedule": schedule(rates),
     }
 
@@ -97,7 +121,7 @@ def check_epochs(done: int, asked: int, path: Any) -> None:
     """Raise CheckpointError if a checkpoint is further than the training is to go."""
     if done > asked:
         raise CheckpointError(
-            f"{path} has {done} epochs behind it, this training is to end after {asked}; give another folder"
+            f"{path} is at epoch {done}, this training is to end after {asked}; give another folder"
         )
 
 

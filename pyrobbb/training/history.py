@@ -34,9 +34,10 @@ class Epoch:
 
 @dataclass
 class History:
-    """All epochs of one chain so far."""
+    """All recorded epochs of one chain so far; `stopped` says why a callback stopped it."""
 
     rows: list[Epoch] = field(default_factory=list)
+    stopped: str | None = None
 
     @property
     def train_seconds(self) -> float:
@@ -83,4 +84,4 @@ def read(path: Path | str) -> list[Epoch]:
             for record in csv.DictReader(whole)
         ]
     except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise ValueError(f"{path} is no history of a training: {error!r}") from error
+        raise ValueError(f"{path} is not a history of a training: {error!r}") from error

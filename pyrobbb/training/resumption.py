@@ -1,100 +1,219 @@
-"""What a checkpoint holds of a training, and how the training goes on from it."""
+"""What a checkpoint holds of a chain, and how the chain resumes from it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb._support.optim import load_state
-from pyrobbb._support.process_group import noise_of
+from pyrobbb._support.process_group import ProcessGroup, noise_of
 from pyrobbb.accelerated import GraphStep
-from pyrobbb.training.compatibility import check_epochs, check_same
-from pyrobbb.training.history import Epoch
-
-if TYPE_CHECKING:
-    from pyrobbb.training.trainer import Training
-
-
-def state(training: Training) -> dict[str, Any]:
-    """Everything needed to go on exactly, as tensors and plain values."""
-    schedule = training.schedule
-    return {
-        "guide": training.guide.state_dict(),
-        "model": training.model.state_dict(),
-        "optimizer": training.optimizer.state_dict(),
-        "schedule": None if schedule is None else schedule.state_dict(),
-        "noise": training.ranks.gather(training.noise),
-        "order": training.order.get_state(),
-        "epoch": training.epoch,
-        "batch": training.batch,
-        "sums": training.sums,
-        "spent": training.spent,
-        "history": [asdict(row) for row in training.history.rows],
-        "made_with": _made_with(training),
-    }
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.data.torch_data import TorchRows
+from pyrobbb.svi import Step
+from pyrobbb.training import compatibility
+from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.history import Epoch, History
+from pyrobbb.training.options import Options
+from pyrobbb.training.progress import Progress
 
 
-def load_state_dict(training: Training, found: dict[str, Any], path: Path | str) -> None:
-    """Bring `training` to where it was when `found` was its state; `path` is for messages.
+class Resumable:
+    """The state of a chain, as `Chain` makes it; all but the data and the options is in a checkpoint."""
 
-    Raises:
-        CheckpointError: If it belongs to another network or guide, or is no such state.
-    """
-    missing = sorted(state(training).keys() - found.keys())
-    if missing:
-        raise CheckpointError(f"{path} is no checkpoint of a training: it has no {', '.join(missing)}")
-    try:
-        _check(training, found, path)
-        _load(training, found, path)
-    except CheckpointError:
-        raise
-    except Exception as error:  # parts of another kind than `state` gives: a file of somebody else's
-        raise CheckpointError(f"{path} does not hold what a training needs ({error!r:.120})") from error
+    model: BayesianNetwork
+    guide: nn.Module
+    named: dict[str, nn.Parameter]  # everything that training changes
+    optimizer: Optimizer
+    schedule: LRScheduler | None
+    step: Step
+    order: torch.Generator  # shuffles; apart from the weight noise
+    noise: dict[str, Tensor]  # the state of torch's generators
+    epoch: int  # epochs done
+    batch: int  # minibatches done of the epoch under way
+    sums: Tensor  # KL, NLL of that epoch
+    spent: float  # seconds since the last row of the history
+    history: History
+    callbacks: Sequence[Callback]
+    made_with: dict[str, Any]  # what must be the same to resume
 
+    train: Split | TorchRows
+    options: Options
+    epochs: int
+    M: int  # minibatches of an epoch
+    seed: int
+    device: torch.device
+    folder: Path | None
+    chain: int
+    ranks: ProcessGroup
+    progress: Progress
+    saved_at: float
 
-def _made_with(training: Training) -> dict[str, Any]:
-    """What must be the same for a checkpoint to be gone on with, besides names and shapes."""
-    return {
-        **training.made_with,
-        "data": training.digest,
-        "sites": {name: list(value.shape) for name, value in training.model.initial().items()},
-    }
+    @property
+    def writes(self) -> bool:
+        """Whether this process, of several, is the one that writes files."""
+        return self.ranks.is_main
 
+    @property
+    def checkpoint_path(self) -> Path | None:
+        """The chain's checkpoint in the run folder."""
+        return None if self.folder is None else self.folder / f"chain-{self.chain}.pt"
 
-def _check(training: Training, found: dict[str, Any], path: Path | str) -> None:
-    theirs, mine = found["made_with"], _made_with(training)
-    check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
-    check_same(mine, theirs, path)
-    check_epochs(found["epoch"], training.epochs, path)
+    @cached_property
+    def digest(self) -> str:
+        """Which training data these are, for checkpoints: they are read for it once."""
+        return self.train.digest()
 
+    def log(self, message: str) -> None:
+        """Say a line."""
+        self.progress.log(message)
 
-def _load(training: Training, found: dict[str, Any], path: Path | str) -> None:
-    load_module(training.guide, found["guide"], "guide", path)
-    load_module(training.model, found["model"], "model", path)
-    load_state(training.optimizer, found["optimizer"])
-    if isinstance(training.step, GraphStep):
-        training.step.reset()
-    if training.schedule is not None and found["schedule"] is not None:
-        training.schedule.load_state_dict(found["schedule"])
-    training.order.set_state(found["order"].cpu())
-    training.epoch, training.batch, training.spent = found["epoch"], found["batch"], found["spent"]
-    _take_up_noise(training, found["noise"], path)
-    training.sums = found["sums"].to(training.device)
-    training.history.rows = [Epoch(**row) for row in found["history"]]
+    def finite(self) -> bool:
+        """Whether every parameter is."""
+        return all(bool(p.isfinite().all()) for p in self.named.values())
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return monotonic() - self.saved_at >= self.options.checkpoint_seconds
 
-def _take_up_noise(training: Training, noise: Any, path: Path | str) -> None:
-    """As many processes as made it, on such a device, go on with theirs; others with unused noise."""
-    ranks = training.ranks
-    noise = noise if isinstance(noise, list) else [noise]  # version 0.1.0
-    if len(noise) == ranks.size and noise[ranks.rank].keys() == training.noise.keys():
-        training.noise = {k: v.cpu() for k, v in noise[ranks.rank].items()}
-        return
-    steps = training.epoch * training.M + training.batch
-    training.noise = noise_of(ranks, training.device, training.seed, steps)
-    if len(noise) != ranks.size:
-        training.progress.log(f"{len(noise)} processes made {path}, {ranks.size} go on, with new noise")
-    else:
-        training.progress.log(f"{path} was made on another kind of device; it goes on with new noise")
+    def save(self) -> None:
+        """Write a checkpoint; one that is not finite is left to the next step to report."""
+        path = self.checkpoint_path
+        if path is None or not self.finite():
+            return
+        state = self.state_dict()
+        if self.writes:
+            checkpoints.save(path, state)
+        self.saved_at = monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to resume exactly from here, as tensors and plain values.
+
+        Several processes must ask for it together, for it holds the noise of each.
+        """
+        return {
+            "guide": self.guide.state_dict(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "noise": self.ranks.gather(self.noise),
+            "order": self.order.get_state(),
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "sums": self.sums,
+            "spent": self.spent,
+            "history": [asdict(row) for row in self.history.rows],
+            "stopped": self.history.stopped,
+            "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
+            "made_with": self._made_with(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
+        """Resume from what `state_dict` gave; `path` is for messages.
+
+        Raises:
+            CheckpointError: If it belongs to another network or guide, or is no such state.
+        """
+        later = {"stopped", "callbacks"}  # than version 0.1.0
+        missing = sorted(self.state_dict().keys() - later - state.keys())
+        if missing:
+            raise CheckpointError(f"{path} is not a checkpoint of a training: it lacks {', '.join(missing)}")
+        try:
+            theirs, mine = state["made_with"], self._made_with()
+            check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
+            compatibility.check_same(mine, theirs, path)
+            compatibility.check_epochs(state["epoch"], self.epochs, path)
+            self._load(state, path)
+        except CheckpointError:
+            raise
+        except Exception as error:  # parts of another kind than `state_dict` gives: somebody else's file
+            raise CheckpointError(f"{path} does not hold what a training needs ({error!r:.120})") from error
+
+    def restore(self, path: Path | str) -> None:
+        """Resume from a checkpoint, made by however many processes.
+
+        As many processes as made it resume exactly. On another number the parameters, the optimiser and the
+        order of the data are kept, and the noise comes from streams that were not used before. Only the first
+        process reads the file.
+
+        Raises:
+            CheckpointError: If the file is damaged or belongs to another network or guide.
+        """
+        state = checkpoints.load(path, self._read_to) if self.writes else None
+        self.load_state_dict(self.ranks.from_main(state), path)
+
+    def resume(self) -> bool:
+        """Resume from the newest whole checkpoint of the folder; False if there is none.
+
+        A damaged one is kept under the name `chain-0.damaged.pt`, and the one before it taken instead.
+        """
+        path = self.checkpoint_path
+        found = None
+        if path is not None and self.writes:
+            found = checkpoints.load_newest(path, self._read_to, repair=True)
+        found = self.ranks.from_main(found)
+        if found is not None:
+            self.load_state_dict(*found)
+        return found is not None
+
+    @property
+    def _read_to(self) -> torch.device:
+        """Where a checkpoint is read to: the CPU, if other processes are to have it."""
+        return self.device if self.ranks.size == 1 else torch.device("cpu")
+
+    def _made_with(self) -> dict[str, Any]:
+        """What must be the same for a checkpoint to be resumed, besides names and shapes."""
+        sites = {name: list(value.shape) for name, value in self.model.initial().items()}
+        return {**self.made_with, "data": self.digest, "sites": sites}
+
+    def _load(self, state: dict[str, Any], path: Path | str) -> None:
+        load_module(self.guide, state["guide"], "guide", path)
+        load_module(self.model, state["model"], "model", path)
+        load_state(self.optimizer, state["optimizer"])
+        if isinstance(self.step, GraphStep):
+            self.step.reset()
+        if self.schedule is not None and state["schedule"] is not None:
+            self.schedule.load_state_dict(state["schedule"])
+        self.order.set_state(state["order"].cpu())
+        self.epoch, self.batch, self.spent = state["epoch"], state["batch"], state["spent"]
+        self._load_noise(state["noise"], path)
+        self.sums = state["sums"].to(self.device)
+        self.history.rows = [Epoch(**row) for row in state["history"]]
+        self._load_callbacks(state.get("callbacks", []), state.get("stopped"))
+
+    def _load_callbacks(self, states: list[Any], stopped: str | None) -> None:
+        """Callbacks of the same kinds resume; others start afresh, and do not find the training stopped."""
+        if not self.callbacks:
+            return
+        if [name for name, _ in states] != [type(c).__name__ for c in self.callbacks]:
+            self.log("the checkpoint was made with other callbacks: these start afresh")
+            return
+        for callback, (_, kept) in zip(self.callbacks, states, strict=True):
+            callback.load_state_dict(kept)
+        self.history.stopped = stopped
+
+    def _load_noise(self, noise: Any, path: Path | str) -> None:
+        """As many processes as made it, on such a device, resume theirs; others with unused noise."""
+        noise = noise if isinstance(noise, list) else [noise]  # version 0.1.0
+        if len(noise) == self.ranks.size and noise[self.ranks.rank].keys() == self.noise.keys():
+            self.noise = {k: v.cpu() for k, v in noise[self.ranks.rank].items()}
+            return
+        steps = self.epoch * self.M + self.batch
+        self.noise = noise_of(self.ranks, self.device, self.seed, steps)
+        if len(noise) != self.ranks.size:
+            self.log(f"{len(noise)} processes made {path}, {self.ranks.size} resume it, with new noise")
+        else:
+            self.log(f"{path} was made on another kind of device; it resumes with new noise")

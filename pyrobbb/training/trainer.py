@@ -1,219 +1,43 @@
-"""Stochastic variational inference: the training loop, with checkpoints and exact resumption."""
+"""Stochastic variational inference: the one training loop, over one chain or several side by side."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from copy import deepcopy
 from pathlib import Path
-from time import monotonic, perf_counter
-from types import NoneType
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support import checks
-from pyrobbb._support.data_checks import check_data, check_kinds, check_tensors, made_optimizer, made_schedule
-from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, make_folder
-from pyrobbb._support.optim import (
-    MakeOptimizer,
-    MakeSchedule,
-    fused,
-    named_parameters,
-    on_device,
-    parameter_groups,
-)
-from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, noise_of
+from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb._support.signals import Interrupt
-from pyrobbb._support.site_checks import check_sites, check_trainable
-from pyrobbb.accelerated import FAST, make_step
+from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Dataset
-from pyrobbb.kl_weights import KLWeight, Uniform
+from pyrobbb.data.dataset import Split
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import Step, Terms, no_nan_warnings
-from pyrobbb.training import compatibility as made_with
-from pyrobbb.training import history, resumption
-from pyrobbb.training.history import Epoch, History
-from pyrobbb.training.progress import Progress, Silent
-from pyrobbb.training.validation import validate
+from pyrobbb.svi import Terms, no_nan_warnings
+from pyrobbb.training.batched_chains import BatchedChains
+from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.chain import Chain, NonFiniteLossError
+from pyrobbb.training.history import History
+from pyrobbb.training.progress import Printed, Progress
+
+__all__ = ["NonFiniteLossError", "Training", "fit", "train", "train_all"]
+
+MakeModel = Callable[[], BayesianNetwork]
+MakeGuide = Callable[[BayesianNetwork], nn.Module]
 
 
-class NonFiniteLossError(ArithmeticError):
-    """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
-
-
-class Training:
-    """One chain's training: its state, and how to go on with it.
-
-    Args:
-        model: The Pyro model; moved to `device`.
-        guide: The Pyro guide, an `nn.Module` over the same sites; moved to `device`.
-        data: Training data, and validation data if there are any.
-        epochs: Passes over the data.
-        batch_size: Rows of a minibatch, B; the last of an epoch may be shorter.
-        optim: Makes a torch optimiser from parameter groups.
-        schedule: Makes a torch learning-rate schedule, stepped once per epoch.
-        kl: The share of the KL that each minibatch carries.
-        samples: Weight draws per step.
-        vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
-        fast: "auto": the fast path where it fits, compiled if that pays; "compiled", "eager": the fast path
-            with or without compilation; "off": Pyro's own SVI. All minimise the same free energy.
-        rates: Factors on the learning rate by part of a parameter's name.
-        seed: Decides the initial values of the guide, the order of the data and the noise.
-        device: Where to train; by default CUDA if there is one.
-        validation_draws: Weight draws for the validation error; 0 uses the mean weights.
-        folder: Where checkpoint and history go; None keeps nothing.
-        checkpoint_seconds: Least time between two checkpoints.
-        chain: Number of this restart.
-        progress: Who is told how it goes.
-        ranks: The processes that train it together (`pyrobbb._support.process_group.joined`); by default this
-        one alone.
-            All are given the same arguments; the first writes the files and tells the progress.
-    """
-
-    def __init__(
-        self,
-        model: BayesianNetwork,
-        guide: nn.Module,
-        data: Dataset,
-        *,
-        epochs: int,
-        batch_size: int = 128,
-        optim: MakeOptimizer = partial(torch.optim.Adam, lr=1e-3),
-        schedule: MakeSchedule | None = None,
-        kl: KLWeight | None = None,
-        samples: int = 1,
-        vectorize: bool = False,
-        fast: str = "auto",
-        rates: Mapping[str, float] | None = None,
-        seed: int = 0,
-        device: str | None = None,
-        validation_draws: int = 3,
-        folder: Path | str | None = None,
-        checkpoint_seconds: float = 30.0,
-        chain: int = 0,
-        progress: Progress | None = None,
-        ranks: ProcessGroup = SINGLE,
-    ) -> None:
-        check_kinds(
-            model=(model, BayesianNetwork), guide=(guide, nn.Module), data=(data, Dataset),
-            kl=(kl, (KLWeight, NoneType)), rates=(rates, (Mapping, NoneType)), vectorize=(vectorize, bool),
-            folder=(folder, (str, Path, NoneType)),
-        )  # fmt: skip
-        check_tensors(data)
-        N = len(data.train)
-        if N != model.N:
-            raise ValueError(f"the model was made for N={model.N} data, the training set has {N}")
-        if checks.count("batch_size", batch_size) > N:
-            raise ValueError(f"batch_size {batch_size} is larger than the training set, N={N}")
-        if batch_size < ranks.size:
-            raise ValueError(f"batch_size {batch_size} is less than the number of processes, {ranks.size}")
-        self.ranks = ranks
-        self.epochs = checks.count("epochs", epochs)
-        self.batch_size = batch_size
-        self.M = math.ceil(N / batch_size)
-        self.kl = kl or Uniform()
-        self.device = best_device(device)
-        self.validation_draws = checks.count("validation_draws", validation_draws, minimum=0)
-        self.folder = None if folder is None else Path(folder)
-        self.checkpoint_seconds = checks.between("checkpoint_seconds", checkpoint_seconds, 0, math.inf)
-        self.chain = checks.count("chain", chain, minimum=0)
-        self.seed = checks.seed("seed", seed)
-        self.progress = progress if progress and ranks.is_main else Silent()
-        self.model, self.guide = model.to(self.device), guide
-        self.train, self.validation = data.train.to(self.device), data.validation
-        if self.validation is not None:
-            self.validation = self.validation.to(self.device)
-        self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
-        checks.one_of("fast", fast, FAST)
-        with isolated(self.seed, device=self.device), no_nan_warnings():
-            self._set_up(checks.count("samples", samples), optim, schedule, rates or {}, vectorize, fast)
-            self.noise = random_state(self.device)
-        if ranks.size > 1:
-            for parameter in self.named.values():
-                ranks.broadcast_(parameter.data)
-            self.noise = noise_of(ranks, self.device, self.seed, 0)
-        self.epoch = 0  # epochs done
-        self.batch = 0  # minibatches done of the epoch under way
-        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # KL, NLL of that epoch
-        self.seen = torch.zeros(self.M, device=self.device)  # on CUDA: F of each step of that epoch
-        self.spent = 0.0  # seconds of that epoch
-        self.history = History()
-        self.saved_at = monotonic()
-        self.between_steps = True
-
-    def _set_up(
-        self,
-        samples: int,
-        optim: MakeOptimizer,
-        schedule: Any,
-        rates: Mapping[str, float],
-        vectorize: bool,
-        fast: str,
-    ) -> None:
-        check_data(self.model, self.train, self.validation)
-        first = self.train.head(1)
-        check_trainable(self.model, self.guide)
-        try:
-            self.guide(first.x, first.y)  # autoguides make their parameters at the first call
-        except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
-            name = type(self.guide).__name__
-            raise ValueError(f"guide {name} does not fit this model: {error}") from error
-        self.guide.to(self.device)
-        check_sites(self.model, self.guide, first)
-        self.named = named_parameters(self.model, self.guide)
-        groups = parameter_groups(self.named, optim, rates)
-        self.optimizer = made_optimizer(fused(optim, self.device), groups)
-        on_device(self.optimizer, self.device)
-        self.schedule = made_schedule(schedule, self.optimizer, self.epochs) if schedule else None
-        self.made_with = made_with.training(
-            len(self.train),
-            self.batch_size,
-            self.seed,
-            self.optimizer,
-            self.schedule,
-            network=made_with.component(self.model.network),
-            samples=samples,
-            prior=made_with.component(self.model.prior),
-            kl=made_with.component(self.kl),
-            likelihood=made_with.likelihood(self.model.likelihood),
-        )
-        self.step: Step = make_step(
-            self.model,
-            self.guide,
-            self.optimizer,
-            self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
-            samples=samples,
-            vectorize=vectorize,
-            fast=fast,
-            steps=self.epochs * self.M,
-            log=self.progress.log,
-            ranks=self.ranks,
-        )
-
-    @cached_property
-    def digest(self) -> str:
-        """Which training data these are, for checkpoints: they are read for it once."""
-        return self.train.digest()
-
-    @property
-    def checkpoint_path(self) -> Path | None:
-        """The chain's checkpoint in the run folder."""
-        return None if self.folder is None else self.folder / f"chain-{self.chain}.pt"
-
-    @property
-    def history_path(self) -> Path | None:
-        """The history of all chains in the run folder, which the first process writes."""
-        return self.folder / "history.csv" if self.folder is not None and self.ranks.is_main else None
+class Training(Chain):
+    """A chain that is trained by itself; the arguments are those of `Chain`."""
 
     def run(self) -> History:
-        """Train to the last epoch, or on from where a checkpoint or an interruption left off.
+        """Train to the last epoch, from where a checkpoint or an interruption left off.
 
         Ctrl-C and SIGTERM end it after the step under way, with a checkpoint.
 
@@ -223,232 +47,286 @@ class Training:
             BlockingIOError: If another training writes to the same folder.
             OSError: If a checkpoint cannot be written; the ones before it stay.
         """
-        with self._locked():
-            return self._run()
+        train([self])
+        return self.history
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone in writing this chain's files, while the body runs."""
-        if self.folder is None or not self.ranks.is_main:
-            yield
-        else:
-            make_folder(self.folder)
-            with locked(self.folder, f".chain-{self.chain}.lock"):
-                yield
 
-    def _run(self) -> History:
-        self._open_history()
-        together = self.ranks.size > 1
+def train(chains: Sequence[Chain], *, fast: str = "auto") -> None:
+    """Train every chain to its end, step by step side by side.
+
+    Several chains take one batched step: on the CPU, of the same network, data, likelihood, epochs, batch
+    size and draws per step, with mean-field guides. Seeds, the priors' parameters, optimisers and weights of
+    the KL may differ. Each ends where it would end alone, up to rounding. Make them with `fast="eager"`:
+    their own steps then serve for noise and comparison only.
+
+    Args:
+        chains: At one and the same epoch and batch.
+        fast: "auto", "compiled" or "eager": the batched step, as in `Options`.
+
+    Raises:
+        NotBatchableError: If several cannot be batched; nothing has been trained then.
+        NonFiniteLossError: If the free energy of one of them becomes infinite or NaN.
+    """
+    if not chains:
+        raise NotBatchableError("there is no training to run")
+    loop = _Loop(chains, fast)
+    with ExitStack() as stack:
+        for chain in chains:
+            stack.enter_context(chain.locked())
+        loop.run()
+
+
+class _Loop:
+    """Takes one step of all active chains per iteration."""
+
+    def __init__(self, chains: Sequence[Chain], fast: str) -> None:
+        self.chains, self.fast = list(chains), fast
+        self.first = chains[0]
+        self.ranks, self.device, self.progress = self.first.ranks, self.first.device, self.first.progress
+        self.active: list[Chain] = []
+        self.batched: BatchedChains | None = None
+        if len(self._unfinished()) > 1:
+            self._activate(self._unfinished())
+
+    def _unfinished(self) -> list[Chain]:
+        return [chain for chain in self.chains if not chain.done]
+
+    def _activate(self, chains: list[Chain]) -> None:
+        """Step these chains from here on: one by its own step, several by one step of all."""
+        self.active = chains
+        self.batched = BatchedChains(chains, self.fast) if len(chains) > 1 else None
+
+    def run(self) -> None:
+        """Epoch by epoch to the end; Ctrl-C and SIGTERM end all chains after a step, with checkpoints."""
+        first, together = self.first, self.ranks.size > 1
         with (
             isolated(device=self.device),
             no_nan_warnings(),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
-            set_random_state(self.noise, self.device)
+            set_random_state(first.noise, self.device)
             try:
-                self.progress.start(self.chain, self.epoch, self.epochs, self.M, self.batch)
+                self.progress.start(first.chain, first.epoch, first.epochs, first.M, first.batch)
+                for chain in self.chains:
+                    chain.begin()
                 if together:
-                    self._save()  # one to go on from, whenever a process is lost
-                while self.epoch < self.epochs:
+                    self._save()  # one to resume from, whenever a process is lost
+                while unfinished := self._unfinished():
+                    if unfinished != self.active:
+                        self._activate(unfinished)
+                        if self.batched is None:
+                            set_random_state(unfinished[0].noise, self.device)
                     self._run_epoch()
-                    self._pause(last=self.epoch == self.epochs)
-                self._check_end()
+                    self._pause(last=not self._unfinished())
+                for chain in self.chains:
+                    chain.end()
             except KeyboardInterrupt:
-                if self.between_steps:  # a second signal does not wait for the end of a step
-                    self._save()
+                if all(chain.between_steps for chain in self.chains):
+                    self._save()  # a second signal does not wait for the end of a step
                 raise
             except LostProcessError as error:
                 raise LostProcessError(f"{error}; {self._kept()}") from error
             finally:
-                self.noise = random_state(self.device)
+                self._keep_noise()
                 self.progress.stop()
-        return self.history
-
-    def _open_history(self) -> None:
-        """Make the file say what this chain has done so far, beside the other chains."""
-        if self.history_path is not None:
-            others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
-            history.write(self.history_path, others + self.history.rows)
 
     def _run_epoch(self) -> None:
-        began = perf_counter() - self.spent
-        batches = self._shuffled()
-        for i in range(self.batch, self.M):
-            self._run_step(batches[i], i)
-            self.spent = perf_counter() - began
-            if i + 1 < self.M:  # an epoch's last step is kept together with its end
+        """The rest of the epoch under way, until one of the chains is stopped."""
+        first, R = self.active[0], len(self.active)
+        began = perf_counter() - R * first.spent
+        begun = [chain.begin_epoch() for chain in self.active]
+        rows, batches = begun[0][0], [batch for _, batch in begun]
+        sums = first.sums
+        if R > 1:
+            sums = torch.stack([chain.sums for chain in self.active])
+            for chain, own in zip(self.active, sums, strict=True):
+                chain.sums = own
+        for i in range(first.batch, first.M):
+            self._run_step(i, len(rows[i]), batches, sums)
+            for chain in self.active:
+                chain.spent = (perf_counter() - began) / R
+            if i + 1 < first.M:  # an epoch's last step is kept together with its end
+                if self._stopped():
+                    return
                 self._pause()
-                began = perf_counter() - self.spent
+                began = perf_counter() - R * first.spent
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # the steps were only launched; their work counts too
-            self.spent = perf_counter() - began
-        self._end_epoch()
+            first.spent = perf_counter() - began
+        for chain in self.active:
+            chain.end_epoch()
+        self._stopped()
+
+    def _run_step(self, i: int, B: int, batches: Sequence[Iterator[Split]], sums: Tensor) -> None:
+        """Step i of the epoch, counted from 0, on minibatches of B rows."""
+        parts = [next(batch) for batch in batches]
+        fraction = B / len(self.first.train)
+        weights = [chain.kl_weight(i, fraction) for chain in self.active]
+        for chain in self.active:
+            chain.between_steps = False
+        if self.batched is None:
+            [part], [weight] = parts, weights
+            mine = len(part) / B  # this process's part of the minibatch
+            terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
+        else:
+            terms = self.batched(parts, weights)
+        self._sum(terms, i, fraction, sums)
+        for r, chain in enumerate(self.active):
+            chain.batch = i + 1
+            if chain.steppers:
+                chain.tell_step(terms if self.batched is None else Terms(terms.kl[r], terms.nll[r]))
+            chain.between_steps = True
+        self.progress.step()
+
+    def _sum(self, terms: Terms, i: int, fraction: float, sums: Tensor) -> None:
+        """Add what the step saw to the epoch's sums, KL and NLL in the last dimension."""
+        both = torch.stack([terms.kl * fraction, terms.nll], dim=-1)
+        if self.device.type == "cuda":
+            self.active[0].seen[i].copy_(terms.kl + terms.nll)  # looked at once per epoch, without waiting
+        elif not bool(both.isfinite().all()):
+            each = torch.stack([terms.kl, terms.nll], dim=-1).reshape(-1, 2)
+            r = int((~each.isfinite().all(dim=1)).nonzero()[0])
+            raise self.active[r].non_finite(float(each[r, 0]), float(each[r, 1]), i)
+        sums += both.to(sums)
 
     def _pause(self, *, last: bool = False) -> None:
         """Between two steps: end here if a signal has come, to whichever process; save if it is time."""
-        stop, due = self.ranks.any(self.interrupt.noted, last or self._due())
+        stop, due = self.ranks.any(self.interrupt.noted, last or self.active[0].due)
         if stop:
             raise KeyboardInterrupt
         if due:
             self._save()
 
-    def _shuffled(self) -> tuple[Tensor, ...]:
-        """The rows of each minibatch of the epoch that begins.
+    def _stopped(self) -> bool:
+        """Whether a callback stopped one of the active chains, in whichever process."""
+        if not any(chain.callbacks for chain in self.active):
+            return False
+        stopped = any(chain.history.stopped is not None for chain in self.active)
+        if self.ranks.any(stopped)[0] and not stopped:
+            self.active[0].stop("a callback in another process stopped it")
+        return any(chain.done for chain in self.active)
 
-        `order` moves on at the epoch's end: whoever goes on within the epoch needs the same order again.
-        """
-        generator = torch.Generator()
-        generator.set_state(self.order.get_state())
-        permutation = torch.randperm(len(self.train), generator=generator)
-        self.next_order = generator.get_state()
-        return permutation.to(self.train.x.device).split(self.batch_size)
-
-    def _run_step(self, rows: Tensor, i: int) -> None:
-        data, share = self._shares(rows, i)
-        self.between_steps = False
-        mine = self.ranks.shard(rows)
-        part = len(mine) / len(rows)
-        terms = self.step(self.train.x[mine], self.train.y[mine], share * part, data * part)
-        self._accumulate(terms, i, data)
-        self.between_steps = True
-        self.progress.step()
-
-    def _shares(self, rows: Tensor, i: int) -> tuple[float, float]:
-        """The minibatch's share of the data, and of the KL."""
-        data = len(rows) / len(self.train)
-        return data, self.kl.share(i + 1, self.M, self.epoch + 1, data)
-
-    def _accumulate(self, terms: Terms, i: int, data: float) -> None:
-        """Count step i of the epoch, whose terms these were."""
-        if self.device.type == "cuda":
-            self.seen[i].copy_(terms.kl + terms.nll)  # looked at once per epoch: no waiting for the device
-        elif not bool(torch.isfinite(terms.kl + terms.nll)):
-            raise self._non_finite(terms, i)
-        self.sums += torch.stack([terms.kl * data, terms.nll]).to(self.sums)
-        self.batch = i + 1
-
-    def _end_epoch(self) -> None:
-        kl, nll = (self.sums / len(self.train)).tolist()
-        if not math.isfinite(kl + nll):
-            bad = (~self.seen.isfinite()).nonzero()
-            raise self._non_finite(Terms(self.sums[0], self.sums[1]), int(bad[0]) if len(bad) else self.M - 1)
-        error, validation_nll = math.nan, math.nan
-        if self.validation is not None:
-            draws, seed = self.validation_draws, self.epoch
-            error, validation_nll = validate(
-                self.model, self.guide, self.validation, draws=draws, seed=seed, ranks=self.ranks
-            )
-        lr = float(self.optimizer.param_groups[0]["lr"])
-        self.between_steps = False
-        if self.schedule is not None:
-            self.schedule.step()
-        self.order.set_state(self.next_order)
-        self.epoch += 1
-        row = Epoch(self.chain, self.epoch, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
-        self.batch, self.spent = 0, 0.0
-        self.sums.zero_()
-        self.history.rows.append(row)
-        self.between_steps = True
-        if self.history_path is not None:
-            history.append(self.history_path, row)
-        self.progress.epoch(row)
-
-    def _non_finite(self, terms: Terms, i: int) -> NonFiniteLossError:
-        return NonFiniteLossError(
-            f"the free energy is not finite in epoch {self.epoch + 1}, step {i + 1} of {self.M}: "
-            f"KL {float(terms.kl):g}, NLL {float(terms.nll):g}. Usual causes: a learning rate too large for "
-            f"the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), inputs that "
-            f"are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a "
-            f"wider sigma2{self._last_good()}."
-        )
-
-    def _last_good(self) -> str:
-        kept = self.checkpoint_path
-        return f"; the last good checkpoint is {kept}" if kept is not None and kept.exists() else ""
-
-    def _kept(self) -> str:
-        path = self.checkpoint_path
-        if path is None:
-            return "no folder was given, so nothing is kept"
-        return f"the last checkpoint is {path}: the same command goes on from it, on any number of processes"
-
-    def _due(self) -> bool:
-        return monotonic() - self.saved_at >= self.checkpoint_seconds
-
-    def _check_end(self) -> None:
-        """NonFiniteLossError if the last step, whose result no other step has seen, left NaN or infinity."""
-        if not self._finite():
-            raise NonFiniteLossError(
-                f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
-                f"learning rate that is too large. Try a lower one{self._last_good()}."
-            )
-
-    def _finite(self) -> bool:
-        return all(bool(p.isfinite().all()) for p in self.named.values())
+    def _keep_noise(self) -> None:
+        """A chain that steps alone draws from torch's generators; a batch keeps its chains' own streams."""
+        if self.batched is None:
+            chain = self.active[0] if self.active else self.first
+            chain.noise = random_state(self.device)
 
     def _save(self) -> None:
-        path = self.checkpoint_path
+        self._keep_noise()
+        for chain in self.chains:
+            chain.save()
+
+    def _kept(self) -> str:
+        path = self.first.checkpoint_path
         if path is None:
-            return
-        if not self._finite():
-            return  # the next step will say so, or the end; the last good checkpoint stays
-        self.noise = random_state(self.device)
-        state = self.state()
-        if self.ranks.is_main:
-            checkpoints.save(path, state)
-        self.saved_at = monotonic()
-
-    def state(self) -> dict[str, Any]:
-        """Everything needed to go on exactly from here, as tensors and plain values.
-
-        Several processes must ask for it together, for it holds the noise of each.
-        """
-        return resumption.state(self)
-
-    def restore(self, path: Path | str) -> None:
-        """Take up the state that a checkpoint holds, made by however many processes.
-
-        As many processes as made it go on exactly. On another number the parameters, the optimiser and the
-        order of the data go on, and the noise comes from streams that were not used before. Only the first
-        process reads the file.
-
-        Raises:
-            CheckpointError: If the file is damaged or belongs to another network or guide.
-        """
-        state = checkpoints.load(path, self._read_to) if self.ranks.is_main else None
-        resumption.load_state_dict(self, self.ranks.from_main(state), path)
-
-    def resume(self) -> bool:
-        """Take up the newest whole checkpoint of the folder; False if there is none.
-
-        A damaged one is kept under the name `chain-0.damaged.pt`, and the one before it taken instead.
-        """
-        path = self.checkpoint_path
-        found = None
-        if path is not None and self.ranks.is_main:
-            found = checkpoints.load_newest(path, self._read_to, repair=True)
-        found = self.ranks.from_main(found)
-        if found is not None:
-            resumption.load_state_dict(self, *found)
-        return found is not None
-
-    @property
-    def _read_to(self) -> torch.device:
-        """Where a checkpoint is read to: the CPU, if other processes are to have it."""
-        return self.device if self.ranks.size == 1 else torch.device("cpu")
+            return "no folder was given, so nothing is kept"
+        return f"the last checkpoint is {path}: the same command resumes it, on any number of processes"
 
 
-def fit(model: BayesianNetwork, guide: nn.Module, data: Dataset, **options: Any) -> Posterior:
-    """Fit q(w) to p(w | data) and return the posterior; `options` are those of `Training`.
+def train_all(
+    make: Callable[[int, str], Training], chains: int, *, fast: str = "auto", together: bool = False
+) -> list[Training]:
+    """Train chains 0, 1, ... to their ends, as one batch if asked and possible, or one after the other.
 
-    With `folder=` it goes on from the checkpoint that lies there.
+    Args:
+        make: Makes the training of a chain, from its number and `fast`; a checkpoint of it is resumed.
+        chains: How many.
+        fast: As in `Options`.
+        together: Batch them.
+    """
 
-    >>> posterior = fit(model, MeanFieldNormal(model), data, epochs=10)
+    def made(fast: str) -> list[Training]:
+        found = [make(chain, fast) for chain in range(chains)]
+        for training in found:
+            if training.resume():
+                where = f"epoch {training.epoch} of {training.epochs} ({training.folder})"
+                training.log(f"chain {training.chain}: resuming at {where}")
+        return found
+
+    if together and chains > 1 and fast != "off":
+        trainings = made("eager")
+        try:
+            train(trainings, fast=fast)
+            return trainings
+        except NotBatchableError as reason:
+            trainings[0].log(f"training one chain after the other: {reason}")
+    trainings = made(fast)
+    for training in trainings:
+        training.run()
+    return trainings
+
+
+def fit(
+    model: BayesianNetwork | MakeModel,
+    guide: nn.Module | MakeGuide | None,
+    data: Any,
+    *,
+    validation: Any = None,
+    chains: int = 1,
+    together: bool = True,
+    seed: int = 0,
+    fast: str = "auto",
+    folder: Path | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress | bool | None = True,
+    ranks: ProcessGroup = SINGLE,
+    **options: Any,
+) -> Posterior:
+    """Fit q(w) to p(w | data) and return the posterior, whose `history` says how it went.
+
+    >>> posterior = fit(model, MeanFieldNormal, data, epochs=10)
+    >>> posterior = fit(lambda: make_model(), MeanFieldNormal, data, chains=4)
+
+    With `folder=` it resumes from the checkpoint that lies there.
+
+    Args:
+        model: The Pyro model, or a function without arguments that makes it: each chain then has a network
+            of its own, initialised from the chain's seed. Of a model, chains 1, 2, ... train copies.
+        guide: The Pyro guide, or what makes it from the model, such as `MeanFieldNormal`, which several
+            chains need; None if the prior leaves every weight deterministic.
+        data: A `Dataset`; or a torch `Dataset` or `DataLoader` of pairs (x, y), read at each batch, with
+            its transforms. N is their number of rows.
+        validation: Takes the place of the data's own validation rows: a `Split`, or of torch's.
+        chains: Independent restarts, from seeds seed, seed + 1, ...
+        together: Train several chains of a small network as one batch, where that can be done.
+        seed: See `Options`.
+        fast: See `Options`.
+        folder: Where checkpoints and history go; None keeps nothing.
+        callbacks: Called after each step and epoch; of several chains each has copies of its own.
+        progress: Progress callback; True shows a bar on a terminal and lines elsewhere, None nothing.
+        ranks: The processes that train together.
+        options: See `Options`: epochs, batch_size, optim, ...
+
+    Returns:
+        The posterior; `posterior.history` is a `History`, of several chains a list of them.
 
     Raises:
         CheckpointError: If the checkpoint belongs to another network, guide or data set.
+        NonFiniteLossError: If the free energy becomes infinite or NaN.
     """
-    training = Training(model, guide, data, **options)
-    training.resume()
-    training.run()
-    return Posterior([(model, guide)])
+    if checks.count("chains", chains) > 1 and isinstance(guide, nn.Module):
+        raise ValueError(
+            f"chains={chains} need a guide each: pass what makes it, such as {type(guide).__name__} itself"
+        )
+    checks.seed("seed", seed)
+    show = progress if not isinstance(progress, bool) else Printed() if progress else None
+
+    def make(chain: int, fast: str) -> Training:
+        with isolated(seed + chain):
+            own: Any = model
+            if not isinstance(model, nn.Module):
+                own = model()
+            elif chain:
+                own = deepcopy(model)
+            q: Any = guide if guide is None or isinstance(guide, nn.Module) else guide(own)
+        return Training(
+            own, q, data, validation=validation, folder=folder, chain=chain, progress=show, ranks=ranks,
+            callbacks=callbacks if chains == 1 else deepcopy(callbacks), seed=seed + chain, fast=fast,
+            **options,
+        )  # fmt: skip
+
+    trained = train_all(make, chains, fast=fast, together=together)
+    posterior = Posterior([(training.model, training.guide) for training in trained])
+    posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
+    return posterior

@@ -199,9 +199,8 @@ def whole_run(ranks: ProcessGroup, folder: Path) -> list[Tensor]:
 
 
 def stopped_and_resumed(ranks: ProcessGroup, folder: Path) -> tuple[int, list[Tensor]]:
-    stopped = training(folder, ranks)
-    if ranks.rank == 1:
-        stopped.progress = Interrupts(at=7, number=signal.SIGTERM)
+    interrupts = [Interrupts(at=7, number=signal.SIGTERM)] if ranks.rank == 1 else []
+    stopped = training(folder, ranks, callbacks=interrupts)
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
     steps = stopped.epoch * stopped.M + stopped.batch

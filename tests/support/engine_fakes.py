@@ -21,7 +21,8 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.progress import Silent
+from pyrobbb.svi import Terms
+from pyrobbb.training.callbacks import Callback, View
 
 # Without a deadline, for the first call of a torch function takes long; the same examples each time.
 law = settings(deadline=None, max_examples=50, derandomize=True)
@@ -70,13 +71,13 @@ def classifier(data: Dataset, **options: Any) -> tuple[BayesianNetwork, MeanFiel
     return model, MeanFieldNormal(model, **options)
 
 
-class Interrupts(Silent):
-    """A progress that sends the process a signal while step `at` is under way."""
+class Interrupts(Callback):
+    """Sends the process a signal while step `at` is under way."""
 
     def __init__(self, at: int, number: int = signal.SIGINT) -> None:
         self.left, self.number = at, number
 
-    def step(self) -> None:
+    def on_step(self, view: View, terms: Terms) -> None:
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), self.number)

@@ -110,7 +110,7 @@ class Case:
     def assert_close(
         self, step: Any, *, samples: int = 1, share: kl.KLWeight | None = None, rtol: float = 1e-5
     ) -> None:
-        pi = (share or kl.Geometric()).share(2, N // B, 1, B / N)
+        pi = (share or kl.Geometric()).weight(2, N // B, 1, B / N)
         with isolated(5):
             noise = torch.randn(step.noise_shape, dtype=self.data.x.dtype)
             ours = gradients(step, self.data, noise, share=pi)

@@ -20,9 +20,8 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.batched_chains import train_together
 from pyrobbb.training.progress import Silent
-from pyrobbb.training.trainer import NonFiniteLossError, Training
+from pyrobbb.training.trainer import NonFiniteLossError, Training, train
 
 N = 20
 MIXTURES = [
@@ -79,7 +78,7 @@ def test_each_ends_where_it_ends_alone(fast: str, samples: int) -> None:
     together = [training(r, samples=samples) for r in range(3)]
     progress = together[0].progress = Listens()
     start = [found(run) for run in together]
-    train_together(together, fast=fast)
+    train(together, fast=fast)
     assert [line.startswith("compiled the step of 3") for line in progress.said] == [True] * (
         fast == "compiled"
     )
@@ -107,31 +106,30 @@ def test_priors_that_differ_by_layer_and_regression_and_kl_shares() -> None:
     alone, together = make(), make()
     for run in alone:
         run.run()
-    train_together(together)
+    train(together)
     for a, b in zip(alone, together, strict=True):
         torch.testing.assert_close(found(b), found(a), rtol=1e-8, atol=1e-8)
 
 
 def test_the_same_training_twice_gives_the_same_twice() -> None:
     pair = [training(1), training(1)]
-    train_together(pair)
+    train(pair)
     # exp and log of a row round differently at the end of a vector register than within: 1e-16, then Adam
     torch.testing.assert_close(found(pair[0]), found(pair[1]), rtol=1e-9, atol=1e-9)
 
 
 def test_an_interrupted_batch_goes_on_exactly(tmp_path: Path) -> None:
     whole = [training(r) for r in range(2)]
-    train_together(whole)
-    stopped = [training(r, folder=tmp_path) for r in range(2)]
-    stopped[0].progress = Interrupts(at=5)
+    train(whole)
+    stopped = [training(r, folder=tmp_path, callbacks=[Interrupts(at=5)][r:]) for r in range(2)]
     with pytest.raises(KeyboardInterrupt):
-        train_together(stopped)
+        train(stopped)
     again = [training(r, folder=tmp_path) for r in range(2)]
     for run in again:
         assert run.checkpoint_path is not None
         run.restore(run.checkpoint_path)
         assert (run.epoch, run.batch) == (1, 1)
-    train_together(again)
+    train(again)
     for a, b in zip(whole, again, strict=True):
         assert torch.equal(found(a), found(b))
 
@@ -139,7 +137,7 @@ def test_an_interrupted_batch_goes_on_exactly(tmp_path: Path) -> None:
 def test_one_that_diverges_is_reported() -> None:
     bad = training(1, optim=partial(torch.optim.SGD, lr=1e20))
     with pytest.raises(NonFiniteLossError, match="not finite in epoch 1"):
-        train_together([training(0), bad])
+        train([training(0), bad])
 
 
 class Doubling(nn.Module):
@@ -176,14 +174,14 @@ def test_what_cannot_be_batched_is_refused_untouched(options: dict[str, Any], me
     runs = [training(0), training(1, **options)]
     before = [found(run) for run in runs]
     with pytest.raises(NotBatchableError, match=message):
-        train_together(runs)
+        train(runs)
     for run, kept in zip(runs, before, strict=True):
         assert torch.equal(found(run), kept)
 
 
 def test_nothing_to_train_is_an_error() -> None:
     with pytest.raises(NotBatchableError, match="no training"):
-        train_together([])
+        train([])
 
 
 class Made:

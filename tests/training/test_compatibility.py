@@ -28,9 +28,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training import compatibility as made_with
-from pyrobbb.training import resumption
-from pyrobbb.training.point_estimate import fit_plain
-from pyrobbb.training.trainer import Training
+from pyrobbb.training.trainer import Training, fit
 
 DATA = values(N=200)
 
@@ -59,7 +57,7 @@ COSINE = partial(CosineAnnealingLR, T_max=4)
         ({"optim": partial(SGD, lr=1e-3)}, "made with optimizer Adam, this is SGD"),
         ({"rates": {"rho": 2.0}}, "made with optim lr [0.001], this is [0.001, 0.002]"),
         ({"schedule": COSINE}, "made with schedule T_max none, this is 4"),
-        ({"epochs": 1}, "has 2 epochs behind it, this training is to end after 1"),
+        ({"epochs": 1}, "is at epoch 2, this training is to end after 1"),
     ],
 )
 def test_what_differs_is_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -127,13 +125,13 @@ def test_a_rate_of_32_bits_is_the_same_rate() -> None:
 def test_another_kind_of_device_goes_on_with_new_noise(tmp_path: Path) -> None:
     first = training(tmp_path)
     first.noise["cuda"] = torch.zeros(16, dtype=torch.uint8)  # as a training on CUDA leaves it
-    state = first.state()
+    state = first.state_dict()
     said: list[str] = []
     again = training(tmp_path / "other")
     again.progress.log = said.append  # type: ignore[method-assign]
     before = again.noise["cpu"].clone()
-    resumption.load_state_dict(again, state, "there.pt")
-    assert said == ["there.pt was made on another kind of device; it goes on with new noise"]
+    again.load_state_dict(state, "there.pt")
+    assert said == ["there.pt was made on another kind of device; it resumes with new noise"]
     assert not torch.equal(again.noise["cpu"], before)
     assert set(again.noise) == {"cpu"}
 
@@ -169,13 +167,17 @@ def test_the_same_goes_on(tmp_path: Path) -> None:
         ({"seed": 5}, "seed 0, this is 5"),
         ({"batch_size": 5}, "batch_size 6, this is 5"),
         ({"optim": partial(SGD, lr=0.1)}, "optimizer Adam, this is SGD"),
-        ({"epochs": 1}, "has 2 epochs behind it"),
+        ({"epochs": 1}, "is at epoch 2"),
         ({"data": classes(seed=3)}, "other training data"),
     ],
 )
-def test_plain_trainings_too(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"data": classes(), "epochs": 2, "batch_size": 6, "folder": tmp_path}
-    losses = [row.nll for row in fit_plain(network(), **options).history.rows]
+def test_point_estimates_too(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    def losses(**changes: Any) -> list[float]:
+        options: dict[str, Any] = {"data": classes(), "epochs": 2, "batch_size": 6, "folder": tmp_path}
+        model = BayesianNetwork(network(), priors.Deterministic(), likelihoods.Categorical())
+        return [row.nll for row in fit(model, None, progress=None, **{**options, **changes}).history.rows]
+
+    first = losses()
     with pytest.raises(CheckpointError, match=re.escape(message)):
-        fit_plain(network(), **{**options, **changes})
-    assert [row.nll for row in fit_plain(network(), **options).history.rows] == losses
+        losses(**changes)
+    assert losses() == first

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from pyro.infer import JitTrace_ELBO, RenyiELBO
 from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
 from torch import Tensor, nn
 
@@ -31,7 +32,6 @@ from pyrobbb.data import MNIST, Blobs, PaperCurve, from_arrays
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.point_estimate import fit_plain
 from pyrobbb.training.trainer import NonFiniteLossError, Training
 
 DATA = classes(12, validation=4)
@@ -287,7 +287,7 @@ PRIOR_CASES: list[Case] = [
         lambda: model(prior=torch.distributions.Normal(0, 1)),
         "prior must be a pyrobbb.priors.Prior",
     ),
-    ("nothing Bayesian", lambda: model(prior=priors.Deterministic()), "nothing is Bayesian"),
+    ("nothing Bayesian", lambda: train(prior=priors.Deterministic()), "so there is no guide: pass None"),
     (
         "a pattern without a match",
         lambda: model(prior=priors.PerParameter(default=priors.Normal(), where={"9.*": priors.Laplace()})),
@@ -483,11 +483,12 @@ TRAINING_CASES: list[Case] = [
         lambda: best_device("cuda:99"),
         "device 'cuda:99' was asked for, but torch finds",
     ),
-    (
-        "plain: another loss",
-        lambda: fit_plain(network(), DATA, epochs=1, loss="mse"),
-        "loss 'mse' does not fit classes",
-    ),
+    ("another kind of elbo", lambda: train(elbo="mean_field"), "elbo must be one of Pyro's ELBOs"),
+    ("elbo and samples", lambda: train(elbo=RenyiELBO(num_particles=3), samples=2), "num_particles=3"),
+    ("a compiled elbo", lambda: train(elbo=JitTrace_ELBO), "JitTrace_ELBO does not show its traces"),
+    ("a negative norm", lambda: train(clip_norm=-1.0), "clip_norm must be greater than 0, got -1.0"),
+    ("no epochs between rows", lambda: train(record_every=0), "record_every must be a whole number"),
+    ("a function as callback", lambda: train(callbacks=[print]), "callbacks[0] must be a Callback"),
 ]
 
 PREDICTION_CASES: list[Case] = [

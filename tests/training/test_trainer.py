@@ -118,9 +118,9 @@ def test_kl_shares_reach_the_steps() -> None:
         def __init__(self) -> None:
             self.asked: list[tuple[int, int, int, float]] = []
 
-        def share(self, i: int, M: int, epoch: int, data: float) -> float:
-            self.asked.append((i, M, epoch, data))
-            return data
+        def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
+            self.asked.append((i, M, epoch, batch_fraction))
+            return batch_fraction
 
     seen = Seen()
     training(kl=seen, epochs=2).run()
@@ -162,7 +162,7 @@ def finished(**options: Any) -> Uninterrupted:
 
 def resumed(at: int, folder: Path, **options: Any) -> Training:
     """A training that was interrupted in step `at`, and a fresh one that took its checkpoint up."""
-    stopped = training(folder=folder, progress=Interrupts(at), **options)
+    stopped = training(folder=folder, callbacks=[Interrupts(at)], **options)
     with nothing_changes(), pytest.raises(KeyboardInterrupt):
         stopped.run()
     assert stopped.epoch * 4 + stopped.batch == at
@@ -203,7 +203,7 @@ def test_every_way_of_training_resumes(tmp_path: Path, options: dict[str, Any]) 
 def test_interrupted_again_and_again(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
     path = tmp_path / "chain-0.pt"
     for step in range(0, 12, 2):
-        run = training(folder=tmp_path, progress=Interrupts(2))
+        run = training(folder=tmp_path, callbacks=[Interrupts(2)])
         if step:
             run.restore(path)
         with pytest.raises(KeyboardInterrupt):
@@ -215,7 +215,7 @@ def test_interrupted_again_and_again(tmp_path: Path, uninterrupted: Uninterrupte
 
 
 def test_the_same_training_can_go_on(uninterrupted: Uninterrupted) -> None:
-    run = training(progress=Interrupts(6))
+    run = training(callbacks=[Interrupts(6)])
     with pytest.raises(KeyboardInterrupt):
         run.run()
     torch.randn(3)  # what happens in between does not matter
@@ -224,11 +224,11 @@ def test_the_same_training_can_go_on(uninterrupted: Uninterrupted) -> None:
 
 
 def test_the_state_can_be_taken_between_two_runs(tmp_path: Path, uninterrupted: Uninterrupted) -> None:
-    stopped = training(progress=Interrupts(6))
+    stopped = training(callbacks=[Interrupts(6)])
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
     torch.randn(3)
-    checkpoint.save(tmp_path / "mine.pt", stopped.state())
+    checkpoint.save(tmp_path / "mine.pt", stopped.state_dict())
     run = training()
     run.restore(tmp_path / "mine.pt")
     run.run()
@@ -236,7 +236,7 @@ def test_the_state_can_be_taken_between_two_runs(tmp_path: Path, uninterrupted: 
 
 
 def test_sigterm_leaves_a_checkpoint_too(tmp_path: Path) -> None:
-    run = training(folder=tmp_path, progress=Interrupts(2, signal.SIGTERM))
+    run = training(folder=tmp_path, callbacks=[Interrupts(2, signal.SIGTERM)])
     with pytest.raises(KeyboardInterrupt):
         run.run()
     assert checkpoint.load(tmp_path / "chain-0.pt")["batch"] == 2
@@ -300,7 +300,7 @@ def test_more_epochs_can_be_added(tmp_path: Path) -> None:
 def test_the_checkpoint_before_ends_in_the_same_parameters(
     tmp_path: Path, uninterrupted: Uninterrupted, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stopped = training(folder=tmp_path, checkpoint_seconds=0.0, progress=Interrupts(10))
+    stopped = training(folder=tmp_path, checkpoint_seconds=0.0, callbacks=[Interrupts(10)])
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
     path = tmp_path / "chain-0.pt"
@@ -429,7 +429,7 @@ def test_a_checkpoint_of_something_else(tmp_path: Path, content: dict[str, Any])
 
 
 def test_a_checkpoint_made_with_other_batches(tmp_path: Path) -> None:
-    run = training(folder=tmp_path, progress=Interrupts(3))
+    run = training(folder=tmp_path, callbacks=[Interrupts(3)])
     with pytest.raises(KeyboardInterrupt):
         run.run()
     with pytest.raises(CheckpointError, match="batch_size"):
@@ -537,7 +537,10 @@ def test_two_trainings_do_not_touch_each_other(uninterrupted: Uninterrupted) -> 
     assert_identical(finish(training(progress=nests)), uninterrupted[0])
     assert nests.steps == 12
 
-    one, two = training(progress=Interrupts(3)), training(seed=8, guide=AutoNormal, progress=Interrupts(6))
+    one, two = (
+        training(callbacks=[Interrupts(3)]),
+        training(seed=8, guide=AutoNormal, callbacks=[Interrupts(6)]),
+    )
     for run in (one, two):
         with pytest.raises(KeyboardInterrupt):
             run.run()

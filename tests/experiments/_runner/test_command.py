@@ -83,7 +83,7 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
     [
         (table1, ["seed=5"], "seed: this experiment sets it itself; say seeds=[...]"),
         (table1, ["model.hidden=[30]"], "model.hidden: this experiment sets it itself"),
-        (table1, ["rows=[sgd]", "optim.lr=1"], "optim.lr: the plain networks of row sgd have their own"),
+        (table1, ["rows=[sgd]", "optim.lr=1"], "optim.lr: the point estimates of row sgd have their own"),
         (table1, ["data.validation=0"], "data.validation: Fig. 2 and the table need validation data"),
         (grid, ["prior.pi=0.3"], "prior.pi: this experiment sets it itself"),
         (grid, ["samples=2"], "samples: this experiment sets it itself"),

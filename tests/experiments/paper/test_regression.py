@@ -20,7 +20,7 @@ def test_the_plain_network_beside_the_paper_regression_follows_its_overrides(tmp
     changes = ["model.hidden=[7]", "optim.lr=0.02", "batch_size=50", "epochs=30", "data.N=300", "draws=5"]
     result = fitted(compose("paper_regression", [*changes, "data.noise=0.1"], folder=tmp_path))
     fit = paper_regression.plain(result)
-    assert [tuple(p.shape) for p in fit.network.parameters()] == [(7, 1), (7,), (2, 7), (2,)]
+    assert [tuple(p.shape) for p in fit.function().parameters()] == [(7, 1), (7,), (2, 7), (2,)]
     assert len(fit.history.rows) == 30
     assert fit.history.rows[-1].lr == 0.02
     assert fit.history.rows[-1].nll < fit.history.rows[0].nll

@@ -1,0 +1,49 @@
+"""The step of a model without latent weights: gradient descent on -log P(D_i | w), the KL being 0."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.svi import Terms
+
+
+class PointStep:
+    """One step on F_i = -log p(D_i | w), summed over the minibatch; dropout acts.
+
+    Args:
+        model: Its prior leaves every weight deterministic.
+        optimizer: Over its parameters.
+    """
+
+    noise_shape = (1, 0)
+
+    def __init__(self, model: BayesianNetwork, optimizer: torch.optim.Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.parameters: list[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
+        self.share = torch.zeros_like(self.parameters[0].detach().flatten()[0])
+        self.kl = torch.zeros_like(self.share)
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        terms = self.compute(x, y)
+        self.optimizer.step()
+        self.clear()
+        return terms
+
+    def clear(self) -> None:
+        """Nothing to forget: each step replaces every gradient."""
+
+    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
+        """The terms; leaves the gradients of F in every parameter's `grad`."""
+        return self.compute(x, y, noise)
+
+    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+        """`evaluate`: tensor operations only, fit for a CUDA graph."""
+        output = self.model.apply_network({}, x)
+        self.model.likelihood.check(output, y)
+        loss = -self.model.likelihood(output).log_prob(y).sum()
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return Terms(self.kl, loss.detach())

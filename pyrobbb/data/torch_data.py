@@ -1,0 +1,103 @@
+"""Training data from a torch `Dataset` or `DataLoader`, read at each batch with its transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import Dataset as TorchDataset
+
+from pyrobbb.data.dataset import Split
+
+
+class TorchRows:
+    """The rows of a map-style dataset `i -> (x, y)`, with the interface of a `Split`.
+
+    The training's own shuffle says which rows make a minibatch. What a transform draws from torch's
+    generator depends on seed, epoch and row alone, so that a resumed training sees the same images,
+    however many worker processes there are.
+
+    Args:
+        source: The dataset, or a `DataLoader` of it; of the loader, dataset, `num_workers`, `collate_fn` and
+            `batch_size` are used.
+
+    Raises:
+        ValueError: A stream, which has no number of rows; a loader that draws its rows by a rule of its own.
+    """
+
+    def __init__(
+        self, source: TorchDataset[Any] | DataLoader[Any], device: torch.device | str = "cpu"
+    ) -> None:
+        self.source, self.device = source, torch.device(device)
+        self.collate: Callable[[list[Any]], Any] = default_collate
+        self.workers, self.batch_size = 0, None
+        dataset: Any = source
+        if isinstance(source, DataLoader):
+            dataset = source.dataset
+            if not isinstance(dataset, IterableDataset) and not isinstance(
+                source.sampler, RandomSampler | SequentialSampler
+            ):
+                raise ValueError(
+                    f"the DataLoader draws its rows by {type(source.sampler).__name__}; a training goes "
+                    f"through each row once an epoch, in an order of its own"
+                )
+            self.collate, self.workers = source.collate_fn, source.num_workers
+            self.batch_size = source.batch_size
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise ValueError(
+                f"{type(dataset).__name__} is a stream without a length: the posterior needs the number of "
+                f"rows, N; give a map-style dataset with __len__ and __getitem__"
+            )
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def to(self, device: torch.device | str) -> TorchRows:
+        """The same rows, put on another device as they are read."""
+        return TorchRows(self.source, device)
+
+    def head(self, count: int) -> Split:
+        """The first `count` rows."""
+        return self.take(torch.arange(min(count, len(self))))
+
+    def take(self, rows: Tensor) -> Split:
+        """The rows with these numbers."""
+        return next(self.batches([rows], 0))
+
+    def whole(self) -> Split:
+        """All rows, in memory."""
+        return self.take(torch.arange(len(self)))
+
+    def batches(self, each: Sequence[Tensor], seed: int) -> Iterator[Split]:
+        """One minibatch after another; `seed` decides what the transforms draw."""
+        keys = [[(int(i), seed) for i in rows] for rows in each]
+        loader: DataLoader[Any] = DataLoader(
+            _Seeded(self.dataset), batch_sampler=keys, num_workers=self.workers, collate_fn=self.collate,
+            generator=torch.Generator(),  # else it would draw from the training's noise
+        )  # fmt: skip
+        for batch in loader:
+            if not isinstance(batch, list | tuple) or len(batch) != 2:
+                raise ValueError(f"the dataset must give pairs (x, y), got {type(batch).__name__}")
+            x, y = (part.to(self.device) for part in batch)
+            yield Split(x, y)
+
+    def digest(self) -> str:
+        """A digest of up to 64 rows: they tell other data from these."""
+        return self.take(torch.arange(0, len(self), -(-len(self) // 64))).digest()
+
+
+class _Seeded(TorchDataset[Any]):
+    """Row `i` of a dataset, with torch's generator at a state that seed and row decide."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        i, seed = key
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed((seed * 1_000_003 + i) & 0x7FFF_FFFF_FFFF_FFFF)
+            return self.dataset[i]

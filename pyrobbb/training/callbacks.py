@@ -1,0 +1,206 @@
+"""Callbacks: measure, log, keep or stop a training after its steps and epochs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyrobbb._support import checkpoint, checks
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.posterior import Posterior
+from pyrobbb.svi import Terms
+from pyrobbb.training.history import Epoch, History
+
+MEASURES = ("nll", "error")
+
+
+class View(Protocol):
+    """What a callback sees of the chain that is trained; of it all, only `stop` may be called to act."""
+
+    chain: int  # its number
+    epoch: int  # epochs done
+    batch: int  # minibatches done of the epoch under way
+    M: int  # minibatches of an epoch
+    model: BayesianNetwork
+    guide: Any
+    history: History
+    folder: Path | None
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior as it stands, of this chain alone."""
+        ...
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process, of several, is the one that writes files."""
+        ...
+
+    def log(self, message: str) -> None:
+        """Say a line."""
+        ...
+
+    def stop(self, reason: str) -> None:
+        """End the training after the step or epoch under way; `reason` goes into log and history."""
+        ...
+
+
+class Callback:
+    """Called by the loop; override what is needed.
+
+    Random numbers drawn in a callback change nothing in the training. An exception ends the training, and
+    its last checkpoint stays. What must survive a resumption is in `state_dict`, as tensors and plain values.
+    """
+
+    def on_start(self, view: View) -> None:
+        """The training begins, or resumes."""
+
+    def on_step(self, view: View, terms: Terms) -> None:
+        """A step is done; `terms` are the chain's."""
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        """An epoch that stands in the history is done; `row` says how it went."""
+
+    def on_end(self, view: View) -> None:
+        """The training ended well."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the checkpoint keeps."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from what `state_dict` gave."""
+
+
+class EarlyStopping(Callback):
+    """Stops when a validation measure has not improved for `patience` epochs of the history.
+
+    The weights stay those of the last epoch, not of the best; `BestCheckpoint` keeps these.
+
+    Args:
+        patience: Epochs without improvement after which to stop.
+        measure: `nll` or `error`, of the validation data.
+        least: How much lower than the best counts as an improvement.
+
+    Raises:
+        ValueError: An argument outside its domain, or a training without validation data.
+    """
+
+    def __init__(self, patience: int = 10, *, measure: str = "nll", least: float = 0.0) -> None:
+        self.patience = checks.count("patience", patience)
+        self.measure = checks.one_of("measure", measure, MEASURES)
+        self.least = checks.between("least", least, 0, math.inf)
+        self.best, self.best_epoch, self.waited = math.inf, 0, 0
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        value = _measured(self, row, self.measure)
+        if value < self.best - self.least:
+            self.best, self.best_epoch, self.waited = value, row.epoch, 0
+            return
+        self.waited += 1
+        if self.waited >= self.patience:
+            view.stop(
+                f"validation {self.measure} has not improved for {self.waited} epochs "
+                f"(best {self.best:.4g} in epoch {self.best_epoch})"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
+
+
+class BestCheckpoint(Callback):
+    """Keeps guide and model of the best epoch by validation, in `chain-0.best.pt` of the folder.
+
+    The posterior that `fit` returns is that of the last epoch; `best.restore(posterior)` makes it the best.
+
+    Args:
+        measure: `nll` or `error`, of the validation data.
+        folder: Where the file goes; by default the folder of the training.
+
+    Raises:
+        ValueError: A training without validation data, or without any folder.
+    """
+
+    def __init__(self, *, measure: str = "nll", folder: Path | str | None = None) -> None:
+        self.measure = checks.one_of("measure", measure, MEASURES)
+        self.folder = None if folder is None else Path(folder)
+        self.best, self.best_epoch = math.inf, 0
+
+    def on_start(self, view: View) -> None:
+        self.folder = self.folder or view.folder
+        if self.folder is None:
+            raise ValueError("BestCheckpoint needs a folder: say folder=, here or of the training")
+
+    def path(self, chain: int = 0) -> Path:
+        """The file of a chain."""
+        assert self.folder is not None
+        return self.folder / f"chain-{chain}.best.pt"
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        value = _measured(self, row, self.measure)
+        if value >= self.best:
+            return
+        self.best, self.best_epoch = value, row.epoch
+        if view.writes:
+            self.path(view.chain).parent.mkdir(parents=True, exist_ok=True)
+            content = {"guide": view.guide.state_dict(), "model": view.model.state_dict()}
+            checkpoint.save(self.path(view.chain), {**content, "epoch": row.epoch, "value": value})
+
+    def restore(self, posterior: Posterior) -> None:
+        """Put the best weights into the fitted posterior, chain by chain.
+
+        Raises:
+            CheckpointError: A chain has none, or it is of another network or guide.
+        """
+        for chain, (model, guide) in enumerate(posterior.chains):
+            path = self.path(chain)
+            found = checkpoint.load(path)
+            checkpoint.load_module(guide, found["guide"], "guide", path)
+            checkpoint.load_module(model, found["model"], "model", path)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "best_epoch": self.best_epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best, self.best_epoch = state["best"], state["best_epoch"]
+
+
+class TensorBoard(Callback):
+    """Writes each epoch's free energy, KL, NLL, validation and learning rate for TensorBoard.
+
+    Args:
+        folder: Where the event files go; chain c has the subfolder `chain-c`.
+
+    Raises:
+        ImportError: The package `tensorboard` is not installed.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "TensorBoard needs the package tensorboard: pip install 'pyrobbb[tensorboard]'"
+            ) from error
+        self.folder, self.make = Path(folder), SummaryWriter
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if not view.writes:
+            return
+        with self.make(str(self.folder / f"chain-{view.chain}")) as writer:
+            for name in ("free_energy", "kl", "nll", "validation_error", "validation_nll", "lr"):
+                value = getattr(row, name)
+                if not math.isnan(value):
+                    writer.add_scalar(name, value, row.epoch)
+
+
+def _measured(callback: Callback, row: Epoch, measure: str) -> float:
+    """The validation measure of an epoch, or a ValueError that there is none."""
+    value: float = getattr(row, f"validation_{measure}")
+    if math.isnan(value):
+        raise ValueError(f"{type(callback).__name__} needs validation data: pass validation=")
+    return value

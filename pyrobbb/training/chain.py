@@ -1,0 +1,299 @@
+"""One chain of a training: how it is set up, and what happens to it in each epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from types import NoneType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support import checks
+from pyrobbb._support.data_checks import check_data, check_kinds, made_optimizer, made_schedule
+from pyrobbb._support.device import best_device
+from pyrobbb._support.files import locked, make_folder
+from pyrobbb._support.optim import (
+    clip_gradients,
+    fused,
+    named_parameters,
+    on_device,
+    parameter_groups,
+)  # fmt: skip
+from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
+from pyrobbb._support.random_state import isolated, random_state
+from pyrobbb._support.site_checks import check_sites, check_trainable
+from pyrobbb.accelerated import make_step
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.posterior import Posterior
+from pyrobbb.svi import Step, Terms, no_nan_warnings
+from pyrobbb.training import compatibility, history
+from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.history import Epoch, History
+from pyrobbb.training.inputs import NoWeights, rows_of
+from pyrobbb.training.options import Options
+from pyrobbb.training.progress import Progress, Silent
+from pyrobbb.training.resumption import Resumable
+from pyrobbb.training.validation import validate
+
+BATCH_SIZE = 128
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
+
+
+class Chain(Resumable):
+    """The state of one chain between two steps; the loop (`pyrobbb.training.trainer`) moves it on.
+
+    Args:
+        model: The Pyro model; moved to the device. An N of None becomes the number of training rows.
+        guide: The Pyro guide, an `nn.Module` over the same sites, moved too; None for a model whose prior
+            leaves every weight deterministic.
+        data: A `Dataset`; or a torch `Dataset` or `DataLoader` of pairs (x, y), read at each batch.
+        validation: Takes the place of the data's own validation rows: a `Split`, or of torch's.
+        folder: Where checkpoint and history go; None keeps nothing.
+        chain: Number of this chain.
+        callbacks: Called after each step and epoch, in this order.
+        progress: Progress callback; None shows nothing.
+        ranks: The processes that train it together (`pyrobbb._support.process_group.joined`); by default this
+            one alone. All are given the same arguments; the first writes the files and tells the progress.
+        options: See `Options`.
+    """
+
+    def __init__(
+        self,
+        model: BayesianNetwork,
+        guide: nn.Module | None,
+        data: Any,
+        *,
+        validation: Any = None,
+        folder: Path | str | None = None,
+        chain: int = 0,
+        callbacks: Sequence[Callback] = (),
+        progress: Progress | None = None,
+        ranks: ProcessGroup = SINGLE,
+        **options: Any,
+    ) -> None:
+        check_kinds(
+            model=(model, BayesianNetwork),
+            guide=(guide, (nn.Module, NoneType) if not getattr(model, "sites", True) else nn.Module),
+            folder=(folder, (str, Path, NoneType)),
+            **{f"callbacks[{i}]": (callback, Callback) for i, callback in enumerate(callbacks)},
+        )
+        if guide is not None and not model.sites and not isinstance(guide, NoWeights):
+            raise ValueError("the prior leaves every weight deterministic, so there is no guide: pass None")
+        self.options = Options(**options)
+        train, held = rows_of(data, validation)
+        N = len(train)
+        self._take_size(model, N, ranks, getattr(train, "batch_size", None))
+        self.ranks = ranks
+        self.epochs, self.kl, self.seed = self.options.epochs, self.options.kl, self.options.seed
+        self.device = best_device(self.options.device)
+        self.folder = None if folder is None else Path(folder)
+        self.chain = checks.count("chain", chain, minimum=0)
+        self.callbacks = tuple(callbacks)
+        self.steppers = [c for c in callbacks if type(c).on_step is not Callback.on_step]
+        self.progress = progress if progress and ranks.is_main else Silent()
+        self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
+        self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
+        self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
+        with isolated(self.seed, device=self.device), no_nan_warnings():
+            self._set_up()
+            self.noise = random_state(self.device)
+        if ranks.size > 1:
+            for parameter in self.named.values():
+                ranks.broadcast_(parameter.data)
+            self.noise = noise_of(ranks, self.device, self.seed, 0)
+        self.epoch = 0  # epochs done
+        self.batch = 0  # minibatches done of the epoch under way
+        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # KL, NLL of that epoch
+        self.seen = torch.zeros(self.M, device=self.device)  # on CUDA: F of each step of that epoch
+        self.spent = 0.0  # seconds since the last row of the history
+        self.history = History()
+        self.saved_at = monotonic()
+        self.between_steps = True
+
+    def _take_size(self, model: BayesianNetwork, N: int, ranks: ProcessGroup, loader: int | None) -> None:
+        """N, B and M, if they fit."""
+        if model.N is None:
+            model.N = N
+        if N != model.N:
+            raise ValueError(f"the model was made for N={model.N} data, the training set has {N}")
+        asked = self.options.batch_size
+        self.batch_size = min(loader or BATCH_SIZE, N) if asked is None else asked
+        if self.batch_size > N:
+            raise ValueError(f"batch_size {asked} is larger than the training set, N={N}")
+        if self.batch_size < ranks.size:
+            raise ValueError(
+                f"batch_size {self.batch_size} is less than the number of processes, {ranks.size}"
+            )
+        self.M = math.ceil(N / self.batch_size)
+
+    def _set_up(self) -> None:
+        options, first = self.options, self.train.head(1)
+        sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
+        check_data(self.model, sample, self.validation)
+        check_trainable(self.model, self.guide)
+        try:
+            self.guide(first.x, first.y)  # autoguides make their parameters at the first call
+        except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
+            name = type(self.guide).__name__
+            raise ValueError(f"guide {name} does not fit this model: {error}") from error
+        self.guide.to(self.device)
+        check_sites(self.model, self.guide, first)
+        self.named = named_parameters(self.model, self.guide)
+        groups = parameter_groups(self.named, options.optim, options.rates)
+        self.optimizer = made_optimizer(fused(options.optim, self.device), groups)
+        on_device(self.optimizer, self.device)
+        if options.clip_norm is not None:
+            clip_gradients(self.optimizer, options.clip_norm)
+        self.schedule = (
+            made_schedule(options.schedule, self.optimizer, self.epochs) if options.schedule else None
+        )
+        self.made_with = compatibility.training(
+            len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
+        )
+        self.step: Step = make_step(
+            self.model, self.guide, self.optimizer,
+            self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
+            samples=options.samples, vectorize=options.vectorize, elbo=options.elbo, fast=options.fast,
+            steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
+        )  # fmt: skip
+
+    # What is known of it
+
+    @property
+    def done(self) -> bool:
+        """Whether its last epoch is behind it, or a callback stopped it."""
+        return self.epoch >= self.epochs or self.history.stopped is not None
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior as it stands, of this chain alone."""
+        return Posterior([(self.model, self.guide)])
+
+    @property
+    def history_path(self) -> Path | None:
+        """The history of all chains in the run folder, which the first process writes."""
+        return self.folder / "history.csv" if self.folder is not None and self.writes else None
+
+    # What the loop asks of it
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone in writing this chain's files, while the body runs; the history says what was done so far."""
+        if self.folder is None or not self.writes:
+            yield
+            return
+        make_folder(self.folder)
+        with locked(self.folder, f".chain-{self.chain}.lock"):
+            assert self.history_path is not None
+            others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
+            history.write(self.history_path, others + self.history.rows)
+            yield
+
+    def begin_epoch(self) -> tuple[tuple[Tensor, ...], Iterator[Split]]:
+        """The rows of each minibatch of the epoch that begins, and those that are left of it, as data.
+
+        `order` moves on at the epoch's end: whoever resumes within the epoch needs the same order again.
+        Of several processes each reads its own part of every minibatch.
+        """
+        generator = torch.Generator()
+        generator.set_state(self.order.get_state())
+        rows = torch.randperm(len(self.train), generator=generator).split(self.batch_size)
+        self.next_order = generator.get_state()
+        mine = [self.ranks.shard(part) for part in rows[self.batch :]]
+        return rows, self.train.batches(mine, self.seed * 1_000_003 + self.epoch)
+
+    def kl_weight(self, i: int, batch_fraction: float) -> float:
+        """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
+        return self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
+
+    def tell_step(self, terms: Terms) -> None:
+        """Call the callbacks that look at steps."""
+        with isolated(device=self.device):
+            for callback in self.steppers:
+                callback.on_step(self, terms)
+
+    def end_epoch(self) -> None:
+        """Measure the epoch if it is to be recorded, and move on to the next."""
+        row = None
+        if (self.epoch + 1) % self.options.record_every == 0 or self.epoch + 1 == self.epochs:
+            row = self._measured()
+        self.between_steps = False
+        if self.schedule is not None:
+            self.schedule.step()
+        self.order.set_state(self.next_order)
+        self.epoch += 1
+        self.batch = 0
+        self.sums.zero_()
+        if row is not None:
+            self.spent = 0.0
+            self.history.rows.append(row)
+            self._tell("on_epoch", row)
+        self.between_steps = True
+        if row is not None:
+            if self.history_path is not None:
+                history.append(self.history_path, row)
+            self.progress.epoch(row)
+
+    def _measured(self) -> Epoch:
+        """What the epoch that ends here did."""
+        kl, nll = (self.sums / len(self.train)).tolist()
+        if not math.isfinite(kl + nll):
+            bad = (~self.seen.isfinite()).nonzero()
+            N = len(self.train)
+            raise self.non_finite(N * kl, N * nll, int(bad[0]) if len(bad) else self.M - 1)
+        error = validation_nll = math.nan
+        if self.validation is not None:
+            error, validation_nll = validate(
+                self.model, self.guide, self.validation,
+                draws=self.options.validation_draws, seed=self.epoch, ranks=self.ranks,
+            )  # fmt: skip
+        lr = float(self.optimizer.param_groups[0]["lr"])
+        return Epoch(self.chain, self.epoch + 1, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
+
+    def begin(self) -> None:
+        """The training begins, or resumes."""
+        self._tell("on_start")
+
+    def end(self) -> None:
+        """The training ended; NonFiniteLossError if its last step, which no other saw, left NaN."""
+        if not self.finite():
+            raise NonFiniteLossError(
+                f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
+                f"learning rate that is too large. Try a lower one{self._last_good()}."
+            )
+        self._tell("on_end")
+
+    def _tell(self, event: str, *what: Any) -> None:
+        if self.callbacks:
+            with isolated(device=self.device):
+                for callback in self.callbacks:
+                    getattr(callback, event)(self, *what)
+
+    def stop(self, reason: str) -> None:
+        """End the training after the step or epoch under way; `reason` goes into log and history."""
+        if self.history.stopped is None:
+            self.history.stopped = reason
+            self.log(f"chain {self.chain} stops in epoch {max(self.epoch, 1)}: {reason}")
+
+    def non_finite(self, kl: float, nll: float, i: int) -> NonFiniteLossError:
+        """The error that step i, counted from 0, of the epoch under way deserves."""
+        return NonFiniteLossError(
+            f"the free energy is not finite in epoch {self.epoch + 1}, step {i + 1} of {self.M}: "
+            f"KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate too large for "
+            f"the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), inputs that "
+            f"are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a "
+            f"wider sigma2{self._last_good()}."
+        )
+
+    def _last_good(self) -> str:
+        kept = self.checkpoint_path
+        return f"; the last good checkpoint is {kept}" if kept is not None and kept.exists() else ""

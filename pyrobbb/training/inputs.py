@@ -1,0 +1,51 @@
+"""What a training takes as its model, guide and data, brought to one form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyro.nn import PyroModule
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from pyrobbb._support.data_checks import check_kinds, check_tensors
+from pyrobbb._support.random_state import unique_name
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.torch_data import TorchRows
+
+
+class NoWeights(PyroModule):
+    """The guide of a model without latent weights: a point estimate has nothing to draw."""
+
+    def __init__(self) -> None:
+        super().__init__(unique_name("no_weights"))
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """No site."""
+        return {}
+
+
+def rows_of(data: Any, validation: Any = None) -> tuple[Split | TorchRows, Split | None]:
+    """Training rows, and validation rows in memory if there are any.
+
+    Args:
+        data: A `Dataset`; or a torch `Dataset` or `DataLoader` of pairs (x, y), read at each batch.
+        validation: Takes the place of the data's own: a `Split`, or of torch's.
+
+    Raises:
+        ValueError: Something else, or a stream without a length.
+    """
+    held: Split | None = None
+    train: Split | TorchRows
+    if isinstance(data, TorchDataset | DataLoader):
+        train = TorchRows(data)
+    else:
+        check_kinds(data=(data, Dataset))
+        check_tensors(data)
+        train, held = data.train, data.validation
+    if isinstance(validation, TorchDataset | DataLoader):
+        held = TorchRows(validation).whole()
+    elif validation is not None:
+        check_kinds(validation=(validation, Split))
+        held = validation
+    return train, held

@@ -1,0 +1,90 @@
+"""Every option of a training: listed, documented and checked here alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import NoneType
+from typing import Any
+
+import torch
+
+from pyrobbb._support import checks
+from pyrobbb._support.data_checks import check_kinds
+from pyrobbb._support.device import best_device
+from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
+from pyrobbb.accelerated import FAST
+from pyrobbb.kl_weights import KLWeight, Uniform
+from pyrobbb.svi import check_elbo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a posterior is fitted: the keyword arguments of `fit` and `Training`, and keys of `run.yaml`.
+
+    Args:
+        epochs: Passes over the training data.
+        batch_size: Rows of a minibatch, B; the last of an epoch may be shorter. None is that of a
+            `DataLoader`, else 128, or all rows if there are fewer.
+        optim: Makes a torch optimiser from parameter groups. The loss is a sum over the minibatch: the
+            learning rate of a recipe for mean losses is to be divided by B.
+        schedule: Makes a torch learning-rate schedule, stepped once per epoch.
+        kl: Weight of the KL in each minibatch, pi_i.
+        samples: Weight draws per training step.
+        vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
+        fast: `auto`: the fast path where it fits, compiled if that pays; `compiled`, `eager`: the fast path
+            with or without compilation; `off`: Pyro's own SVI. All minimise the same free energy.
+        elbo: One of Pyro's ELBOs, a class, a `partial` of one or an instance, run by Pyro's own SVI; None is
+            `Trace_ELBO` on the path that `fast` says.
+        rates: Factors on the learning rate by part of a parameter's name, such as `{"rho": 10}`.
+        clip_norm: Greatest Euclidean norm of a step's gradient, that of F_i; a longer one is scaled down.
+        seed: Decides the initial values of the guide, the order of the data and the noise.
+        device: `auto` (CUDA if there is one), `cpu`, `cuda`, ...
+        validation_draws: Weight draws for the validation error of an epoch; 0 uses the mean weights.
+        record_every: Epochs between two rows of the history, each with a validation; the last counts.
+        checkpoint_seconds: Least time between two checkpoints.
+
+    Raises:
+        ValueError: An option is of another kind or outside its domain; the message names it.
+    """
+
+    epochs: int = 10
+    batch_size: int | None = None
+    optim: MakeOptimizer = partial(torch.optim.Adam, lr=1e-3)
+    schedule: MakeSchedule | None = None
+    kl: KLWeight = field(default_factory=Uniform)
+    samples: int = 1
+    vectorize: bool = False
+    fast: str = "auto"
+    elbo: Any = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    clip_norm: float | None = None
+    seed: int = 0
+    device: str | None = "auto"
+    validation_draws: int = 3
+    record_every: int = 1
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, default in (("kl", Uniform()), ("rates", {})):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        for name in ("epochs", "samples", "record_every"):
+            checks.count(name, getattr(self, name))
+        if self.batch_size is not None:
+            checks.count("batch_size", self.batch_size)
+        checks.count("validation_draws", self.validation_draws, minimum=0)
+        checks.seed("seed", self.seed)
+        checks.between("checkpoint_seconds", self.checkpoint_seconds, 0, math.inf)
+        checks.one_of("fast", self.fast, FAST)
+        check_kinds(
+            kl=(self.kl, (KLWeight, NoneType)),
+            rates=(self.rates, (Mapping, NoneType)),
+            vectorize=(self.vectorize, bool),
+        )
+        if self.clip_norm is not None:
+            checks.positive("clip_norm", self.clip_norm)
+        check_elbo(self.elbo, self.samples)
+        best_device(self.device)

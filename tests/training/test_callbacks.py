@@ -1,0 +1,293 @@
+"""Callbacks measure, keep and stop; what they remember survives a resumption exactly."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine_fakes import Interrupts, classes, classifier, nothing_changes
+from pyrobbb._support import checkpoint
+from pyrobbb.svi import Terms
+from pyrobbb.training.callbacks import BestCheckpoint, Callback, EarlyStopping, TensorBoard, View
+from pyrobbb.training.history import Epoch
+from pyrobbb.training.trainer import Training, fit, train
+
+N = 20
+
+
+def training(seed: int = 0, **options: Any) -> Training:
+    data = classes(N, validation=8)
+    defaults: dict[str, Any] = {
+        "epochs": 4, "batch_size": 6, "device": "cpu", "fast": "eager", "seed": seed, "chain": seed,
+        "optim": partial(torch.optim.Adam, lr=0.05),
+    }  # fmt: skip
+    return Training(*classifier(data), data, **defaults | options)
+
+
+def found(run: Training) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in run.guide.parameters()])
+
+
+class Notes(Callback):
+    """Writes down what it is told, and draws random numbers on the way."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def on_start(self, view: View) -> None:
+        self.events.append("start")
+
+    def on_step(self, view: View, terms: Terms) -> None:
+        torch.randn(3)
+        self.events.append((view.epoch, view.batch, float(terms.kl), float(terms.nll)))
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        view.posterior.predict(torch.randn(2, 3), draws=2)
+        self.events.append(row)
+
+    def on_end(self, view: View) -> None:
+        self.events.append("end")
+
+
+def test_a_callback_sees_every_step_and_epoch_and_changes_nothing() -> None:
+    alone, notes = training(epochs=2), Notes()
+    watched = training(epochs=2, callbacks=[notes])
+    alone.run()
+    with nothing_changes():
+        watched.run()
+    assert torch.equal(found(watched), found(alone))
+    steps = [event for event in notes.events if isinstance(event, tuple)]
+    rows = [event for event in notes.events if isinstance(event, Epoch)]
+    assert [step[:2] for step in steps] == [(e, b) for e in range(2) for b in (1, 2, 3, 4)]
+    assert rows == watched.history.rows
+    assert sum(nll for *_, nll in steps[:4]) / N == pytest.approx(rows[0].nll, rel=1e-6)
+    sizes = [6, 6, 6, 2]
+    kl = sum(step[2] * size for step, size in zip(steps, sizes, strict=False)) / N
+    assert kl / N == pytest.approx(rows[0].kl, rel=1e-6)
+    assert (notes.events[0], notes.events[-1]) == ("start", "end")
+
+
+class StopsAt(Callback):
+    def __init__(self, step: int | None = None, epoch: int | None = None) -> None:
+        self.step, self.epoch = step, epoch
+
+    def on_step(self, view: View, terms: Terms) -> None:
+        if view.epoch * view.M + view.batch == self.step:
+            view.stop("that is enough")
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if row.epoch == self.epoch:
+            view.stop("that is enough")
+
+
+@pytest.mark.parametrize(
+    ("at", "place"), [({"epoch": 2}, (2, 0)), ({"step": 6}, (1, 2)), ({"step": 4}, (1, 0))]
+)
+def test_a_stopped_training_is_where_it_was_stopped_and_stays_there(
+    tmp_path: Path, at: dict[str, int], place: tuple[int, int]
+) -> None:
+    run = training(folder=tmp_path, callbacks=[StopsAt(**at)])
+    history = run.run()
+    assert (run.epoch, run.batch) == place
+    assert history.stopped == "that is enough"
+    again = training(folder=tmp_path, callbacks=[StopsAt(**at)])
+    assert again.resume()
+    assert again.run().stopped == "that is enough"
+    assert torch.equal(found(again), found(run))
+    without = training(folder=tmp_path)  # what stopped it is gone
+    assert without.resume()
+    whole = training()
+    assert len(without.run().rows) == len(whole.run().rows) == 4
+    assert torch.equal(found(without), found(whole))
+
+
+def rows_with(errors: list[float]) -> list[Epoch]:
+    nan = math.nan
+    return [Epoch(0, i, nan, nan, nan, error, 10 * error, 0.1, 0.0) for i, error in enumerate(errors, 1)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "options", "stops"),
+    [
+        ([3, 2, 1, 2, 1], {"patience": 2}, 5),
+        ([3, 2, 1, 2, 0.5, 1, 1], {"patience": 2}, 7),
+        ([3, 2.95, 2.9, 2.85], {"patience": 2, "least": 1.0, "measure": "error"}, 3),
+        ([3, 2.95, 2.9, 2.85], {"patience": 2, "least": 0.1, "measure": "nll"}, None),
+    ],
+)
+def test_early_stopping_counts(errors: list[float], options: dict[str, Any], stops: int | None) -> None:
+    class Stopped:
+        at: int | None = None
+        why = ""
+
+        def stop(self, reason: str) -> None:
+            if self.at is None:
+                self.at, self.why = row.epoch, reason
+
+    view: Any = Stopped()
+    stopping = EarlyStopping(**options)
+    for row in rows_with(errors):
+        stopping.on_epoch(view, row)
+        restored = EarlyStopping(**options)
+        restored.load_state_dict(stopping.state_dict())
+        stopping = restored
+    assert view.at == stops
+    if stops is not None:
+        assert "has not improved for 2 epochs (best" in view.why
+
+
+def patient() -> list[Callback]:
+    """Stops after the epochs 2 and 3 whatever they bring: no improvement on epoch 1 is as large."""
+    return [EarlyStopping(2, least=1e9)]
+
+
+def test_early_stopping_resumes_exactly(tmp_path: Path) -> None:
+    whole = training(callbacks=patient(), epochs=9)
+    stopped_by = whole.run().stopped
+    assert re.fullmatch(
+        r"validation nll has not improved for 2 epochs \(best \S+ in epoch 1\)", stopped_by or ""
+    )
+    assert whole.epoch == 3
+    stopped = training(callbacks=[*patient(), Interrupts(10)], epochs=9, folder=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    resumed = training(callbacks=[*patient(), Interrupts(99)], epochs=9, folder=tmp_path)
+    assert resumed.resume()
+    assert (resumed.epoch, resumed.callbacks[0].state_dict()["waited"]) == (2, 1)
+    resumed.run()
+    assert resumed.history.stopped == whole.history.stopped
+    assert torch.equal(found(resumed), found(whole))
+
+
+def test_in_a_batch_each_chain_stops_by_itself() -> None:
+    class StopsFirst(Callback):
+        def on_epoch(self, view: View, row: Epoch) -> None:
+            if view.chain == 1 and row.epoch == 2:
+                view.stop("first")
+
+    alone = [training(seed, callbacks=[StopsFirst()]) for seed in range(3)]
+    for run in alone:
+        run.run()
+    batch = [training(seed, callbacks=[StopsFirst()]) for seed in range(3)]
+    train(batch)
+    assert [run.epoch for run in batch] == [run.epoch for run in alone] == [4, 2, 4]
+    for a, b in zip(alone, batch, strict=True):
+        torch.testing.assert_close(found(b), found(a), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", [5, 6])
+def test_a_batch_of_two_of_which_one_stops_goes_on_as_one(step: int) -> None:
+    alone = training(1)
+    alone.run()
+    batch = [training(0, callbacks=[StopsAt(step=step)]), training(1)]
+    train(batch)
+    assert (batch[0].epoch, batch[0].batch) == (1, step - 4)
+    torch.testing.assert_close(found(batch[1]), found(alone), rtol=1e-4, atol=1e-5)
+    assert [row.epoch for row in batch[1].history.rows] == [1, 2, 3, 4]
+
+
+def test_the_best_epoch_is_kept_and_brought_back(tmp_path: Path) -> None:
+    seen: dict[int, Tensor] = {}
+
+    class Keeps(Callback):
+        def on_epoch(self, view: View, row: Epoch) -> None:
+            seen[row.epoch] = view.guide.loc.detach().clone()
+
+    data, best = classes(N, validation=8), BestCheckpoint(folder=tmp_path)
+    posterior = fit(
+        *classifier(data), data, epochs=12, batch_size=6, device="cpu", callbacks=[Keeps(), best],
+        optim=partial(torch.optim.Adam, lr=0.3), progress=None,
+    )  # fmt: skip
+    rows = posterior.history.rows
+    lowest = min(rows, key=lambda row: row.validation_nll)
+    assert best.best_epoch == lowest.epoch
+    best.restore(posterior)
+    assert torch.equal(posterior.chains[0][1].loc.detach(), seen[lowest.epoch])
+    assert checkpoint.load(best.path())["value"] == lowest.validation_nll
+
+
+@pytest.mark.parametrize("callback", [EarlyStopping(), BestCheckpoint(folder=".")])
+def test_without_validation_data(callback: Callback) -> None:
+    data = classes(N)
+    run = Training(*classifier(data), data, epochs=1, device="cpu", callbacks=[callback])
+    with pytest.raises(
+        ValueError, match=f"{type(callback).__name__} needs validation data: pass validation="
+    ):
+        run.run()
+
+
+def test_the_best_without_a_folder() -> None:
+    with pytest.raises(ValueError, match="BestCheckpoint needs a folder"):
+        training(callbacks=[BestCheckpoint()]).run()
+
+
+def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r"pip install 'pyrobbb\[tensorboard\]'"):
+        TensorBoard(tmp_path)
+
+
+def test_tensorboard_gets_what_the_history_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, str, float, int]] = []
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            self.folder = folder
+
+        def __enter__(self) -> Writer:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def add_scalar(self, name: str, value: float, epoch: int) -> None:
+            written.append((self.folder, name, value, epoch))
+
+    module: Any = type(sys)("tensorboard")
+    module.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    rows = training(callbacks=[TensorBoard(tmp_path)], epochs=2).run().rows
+    names = ("free_energy", "kl", "nll", "validation_error", "validation_nll", "lr")
+    folder = str(tmp_path / "chain-0")
+    assert written == [(folder, name, getattr(row, name), row.epoch) for row in rows for name in names]
+
+
+@pytest.mark.parametrize("fast", ["eager", "off"])
+def test_a_long_gradient_is_scaled_down_to_the_norm(fast: str) -> None:
+    """Plain SGD moves the parameters by at most lr times the norm, and by exactly that if it is small."""
+    optim, norm = partial(torch.optim.SGD, lr=0.01), 0.3
+    run = training(epochs=1, batch_size=N, clip_norm=norm, optim=optim, fast=fast)
+    before = found(run)
+    run.run()
+    assert float((found(run) - before).norm()) == pytest.approx(0.01 * norm, rel=1e-4)
+    free, wide = (training(epochs=1, optim=optim, fast=fast, clip_norm=c) for c in (None, 1e9))
+    free.run()
+    wide.run()
+    assert torch.equal(found(free), found(wide))
+
+
+def test_clipping_in_a_batch_is_each_chains_own() -> None:
+    options: dict[str, Any] = {"clip_norm": 0.5, "optim": partial(torch.optim.SGD, lr=0.1)}
+    alone, batch = ([training(seed, **options) for seed in range(2)] for _ in range(2))
+    for run in alone:
+        run.run()
+    train(batch)
+    for a, b in zip(alone, batch, strict=True):
+        torch.testing.assert_close(found(b), found(a), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_some_epochs_only() -> None:
+    whole, some = training(epochs=5), training(epochs=5, record_every=2)
+    rows = [replace(row, seconds=0.0) for row in whole.run().rows]
+    kept = some.run().rows
+    assert torch.equal(found(whole), found(some))
+    assert [row.epoch for row in kept] == [2, 4, 5]
+    assert [replace(row, seconds=0.0) for row in kept] == [rows[1], rows[3], rows[4]]

@@ -1,0 +1,358 @@
+"""`fit`: history, several chains, point estimates, torch's data, Pyro's ELBOs; each against an oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pyro.infer import RenyiELBO, TraceMeanField_ELBO
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import Dataset as TorchDataset
+
+from engine_fakes import Interrupts, classes, classifier, network, nothing_changes, values
+from models.mlp import perceptron
+from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import Blobs, NoisySine
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.history import History
+from pyrobbb.training.progress import Silent
+from pyrobbb.training.trainer import NonFiniteLossError, Training, fit
+
+DATA = classes(20, validation=8)
+QUIET: dict[str, Any] = {"device": "cpu", "progress": None}
+ADAM = partial(torch.optim.Adam, lr=0.02)
+
+
+def found(posterior: Posterior, chain: int = 0) -> Tensor:
+    model, guide = posterior.chains[chain]
+    return torch.cat([p.detach().flatten() for part in (guide, model) for p in part.parameters()])
+
+
+def bayesian(prior: priors.Prior | None = None) -> BayesianNetwork:
+    return BayesianNetwork(network(), prior or priors.ScaleMixture(), likelihoods.Categorical())
+
+
+# History, N, progress
+
+
+def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
+    model = bayesian()
+    assert model.N is None
+    posterior = fit(model, MeanFieldNormal, DATA, epochs=2, **QUIET)  # a batch of 128 is all of 20 rows
+    assert model.N == 20
+    assert isinstance(posterior.history, History)
+    assert [row.epoch for row in posterior.history.rows] == [1, 2]
+    with pytest.raises(ValueError, match="made for N=20 data, the training set has 12"):
+        fit(model, MeanFieldNormal, classes(12), epochs=1, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("progress", "shown"), [(True, True), (None, False), (False, False), (Silent(), False)]
+)
+def test_progress_is_shown_unless_it_is_turned_off(
+    progress: Any, shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(bayesian(), MeanFieldNormal, DATA, epochs=1, device="cpu", progress=progress)
+    assert ("epoch 1/1: free energy" in capsys.readouterr().err) == shown
+
+
+def test_other_validation_rows_than_the_datas_own() -> None:
+    rows = fit(bayesian(), MeanFieldNormal, DATA, validation=DATA.train, epochs=1, **QUIET).history.rows
+    posterior = fit(
+        bayesian(), MeanFieldNormal, DATA, validation=DATA.train, epochs=1, validation_draws=0, **QUIET
+    )
+    prediction: Any = posterior.predict(DATA.train.x, DATA.train.y, mean_weights=True)
+    assert rows[0].kl == posterior.history.rows[0].kl
+    assert posterior.history.rows[0].validation_nll == pytest.approx(-float(prediction.log_predictive.mean()))
+
+
+# Chains
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_chains_are_separate_fits(together: bool) -> None:
+    options = {"epochs": 3, "batch_size": 6, "optim": ADAM, "fast": "eager", **QUIET}
+    posterior = fit(bayesian, MeanFieldNormal, DATA, chains=3, seed=5, together=together, **options)
+    assert [len(history.rows) for history in posterior.history] == [3, 3, 3]
+    for chain in range(3):
+        alone = fit(bayesian, MeanFieldNormal, DATA, seed=5 + chain, **options)
+        torch.testing.assert_close(found(posterior, chain), found(alone), rtol=1e-4, atol=1e-5)
+        if not together:
+            assert torch.equal(found(posterior, chain), found(alone))
+
+
+def test_a_function_starts_each_chain_apart_a_model_all_at_one_place() -> None:
+    def starts(model: Any) -> list[Tensor]:
+        chains = fit(model, MeanFieldNormal, DATA, chains=2, epochs=1, **QUIET).chains
+        return [model.initial()["0.weight"] for model, _ in chains]
+
+    def apart() -> BayesianNetwork:
+        return BayesianNetwork(nn.Sequential(nn.Linear(3, 3)), priors.Normal(), likelihoods.Categorical())
+
+    one, other = starts(apart)
+    assert not torch.equal(one, other)
+    one, other = starts(apart())
+    assert torch.equal(one, other)
+    model = apart()
+    with pytest.raises(ValueError, match=r"chains=2 need a guide each: pass .* MeanFieldNormal itself"):
+        fit(model, MeanFieldNormal(model), DATA, chains=2, epochs=1, **QUIET)
+
+
+def test_chains_resume_from_their_folder(tmp_path: Path) -> None:
+    options = {"chains": 2, "batch_size": 6, "optim": ADAM, **QUIET}
+    fit(bayesian, MeanFieldNormal, DATA, epochs=2, folder=tmp_path, **options)
+    resumed = fit(bayesian, MeanFieldNormal, DATA, epochs=4, folder=tmp_path, **options)
+    whole = fit(bayesian, MeanFieldNormal, DATA, epochs=4, **options)
+    for chain in range(2):
+        assert torch.equal(found(resumed, chain), found(whole, chain))
+
+
+# Point estimates: models whose prior leaves every weight deterministic
+
+
+def dropout_net(features: int = 2, outputs: int = 3, p: float = 0.5) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [nn.Linear(features, 32), nn.ReLU(), nn.Dropout(p), nn.Linear(32, outputs)]
+        return nn.Sequential(*layers)
+
+
+def point(net: nn.Module, data: Any, likelihood: Any = None, **options: Any) -> Posterior:
+    model = BayesianNetwork(net, priors.Deterministic(), likelihood or likelihoods.Categorical())
+    return fit(model, None, data, **{**QUIET, **options})
+
+
+def test_a_classifier_learns_and_the_network_given_is_left_alone() -> None:
+    data, given = Blobs().load(), dropout_net()
+    before = [p.clone() for p in given.parameters()]
+    with nothing_changes():
+        posterior = point(given, data, epochs=20, optim=partial(torch.optim.SGD, lr=0.1 / 32), batch_size=32)
+    assert all(torch.equal(a, b) for a, b in zip(before, given.parameters(), strict=True))
+    first, last = posterior.history.rows[0], posterior.history.rows[-1]
+    assert last.nll < 0.5 * first.nll
+    assert last.kl == 0
+    assert data.validation is not None
+    prediction: Any = posterior.predict(data.validation.x)
+    error = 100 * float((prediction.probs.argmax(-1) != data.validation.y).double().mean())
+    assert error == pytest.approx(last.validation_error)
+
+
+@pytest.mark.parametrize("fast", ["auto", "off"])
+def test_full_batch_descent_is_the_textbook_loop(fast: str) -> None:
+    """Half the sum of squares of six points: lr 0.1 on their mean square is 0.1 / 3 on it."""
+    data = NoisySine(N=6, validation=0, test=0).load()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        start = perceptron(1, [16, 16], 1, "sigmoid")
+    posterior = point(
+        start, data, likelihoods.Normal(scale=1.0), epochs=50, record_every=20, fast=fast,
+        optim=partial(torch.optim.SGD, lr=0.1 / 3),
+    )  # fmt: skip
+    assert [row.epoch for row in posterior.history.rows] == [20, 40, 50]
+    optimizer = torch.optim.SGD(start.parameters(), lr=0.1)
+    for _ in range(50):
+        optimizer.zero_grad()
+        loss = ((start(data.train.x) - data.train.y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+    torch.testing.assert_close(posterior.function().state_dict(), start.state_dict())
+    expected = 0.5 * float(loss.detach()) + 0.5 * math.log(2 * math.pi)
+    assert posterior.history.rows[-1].nll == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("fast", ["auto", "off"])
+def test_dropout_acts_in_training_alone(fast: str) -> None:
+    data = Blobs().load()
+    assert data.test is not None
+    with_it, without = (point(dropout_net(p=p), data, epochs=1, fast=fast) for p in (0.5, 0.0))
+    one, other = (with_it.predict(data.test.x, seed=seed) for seed in (0, 1))
+    assert torch.equal(one.probs, other.probs)  # type: ignore[union-attr]
+    assert not torch.equal(found(with_it), found(without))
+    by_hand = with_it.function()(data.test.x).softmax(-1)
+    torch.testing.assert_close(one.probs, by_hand, rtol=1e-5, atol=1e-6)  # type: ignore[union-attr]
+
+
+def test_a_network_with_a_noise_output_finds_the_noise() -> None:
+    """Against the residuals' own standard deviation, which maximum likelihood is for a constant."""
+    data = NoisySine(noise=0.3, N=2000).load()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        start = perceptron(1, [32], 2)
+    likelihood = likelihoods.HeteroscedasticNormal()
+    posterior = point(
+        start, data, likelihood, epochs=60, optim=partial(torch.optim.Adam, lr=0.01), batch_size=200
+    )
+    prediction: Any = posterior.predict(data.train.x)
+    residual = prediction.mean - data.train.y
+    assert float(prediction.noise.sqrt().mean()) == pytest.approx(float(residual.std()), rel=0.15)
+
+
+def test_point_estimates_resume_exactly_within_an_epoch(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "optim": partial(torch.optim.SGD, lr=1e-3, momentum=0.9), "batch_size": 64, "seed": 3, "epochs": 4,
+        "schedule": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=4),
+    }  # fmt: skip
+    data = Blobs().load()
+    with pytest.raises(KeyboardInterrupt):
+        point(dropout_net(), data, folder=tmp_path, callbacks=[Interrupts(7)], **options)
+    resumed = point(dropout_net(), data, folder=tmp_path, **options)
+    assert torch.equal(found(resumed), found(point(dropout_net(), data, **options)))
+
+
+def test_what_cannot_be_a_point_estimate() -> None:
+    model = bayesian(priors.Deterministic())
+    with pytest.raises(ValueError, match="so there is no guide: pass None"):
+        fit(model, MeanFieldNormal(model), DATA, epochs=1, **QUIET)
+    with pytest.raises(ValueError, match="guide must be a Module, got None"):
+        fit(bayesian(), None, DATA, epochs=1, **QUIET)
+    flat = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
+    with pytest.raises(ValueError, match="needs a network output of shape"):
+        point(flat, NoisySine(N=6, validation=0, test=0).load(), likelihoods.Normal(), epochs=1)
+    sine = NoisySine().load()
+    with pytest.raises(NonFiniteLossError, match="not finite"):
+        point(
+            perceptron(1, [8], 1),
+            sine,
+            likelihoods.Normal(),
+            epochs=50,
+            optim=partial(torch.optim.SGD, lr=1e6),
+        )
+
+
+# Torch's data
+
+
+class Noisy(TorchDataset[Any]):
+    """Rows with a transform that draws random numbers at each look."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def __len__(self) -> int:
+        return len(DATA.train)
+
+    def __getitem__(self, i: int) -> Any:
+        x = DATA.train.x[i]
+        return x + self.scale * torch.randn(x.shape) if self.scale else x, int(DATA.train.y[i])
+
+
+def fitted(data: Any, **options: Any) -> Posterior:
+    given: dict[str, Any] = {"epochs": 3, "batch_size": 6, "optim": ADAM, "fast": "eager", **QUIET}
+    return fit(bayesian(), MeanFieldNormal, data, **{**given, **options})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TensorDataset(DATA.train.x, DATA.train.y),
+        lambda: DataLoader(TensorDataset(DATA.train.x, DATA.train.y), batch_size=6, shuffle=True),
+        lambda: Noisy(0.0),
+    ],
+    ids=["dataset", "loader", "transform"],
+)
+def test_torchs_data_are_tensors_bit_for_bit(make: Callable[[], Any]) -> None:
+    tensors = fitted(DATA)
+    held = TensorDataset(DATA.validation.x, DATA.validation.y)  # type: ignore[union-attr]
+    posterior = fitted(make(), validation=held)
+    assert posterior.model.N == 20
+    assert torch.equal(found(posterior), found(tensors))
+    one, other = posterior.history.rows[-1], tensors.history.rows[-1]
+    assert (one.free_energy, one.validation_nll) == (other.free_energy, other.validation_nll)
+
+
+def test_a_loaders_batch_size_is_taken() -> None:
+    loader = DataLoader(Noisy(0.0), batch_size=6)
+    assert torch.equal(found(fitted(loader, batch_size=None)), found(fitted(DATA)))
+
+
+def test_a_transform_is_seen_again_by_a_resumed_training_and_by_workers(tmp_path: Path) -> None:
+    whole = fitted(Noisy(0.5))
+    assert not torch.equal(found(whole), found(fitted(Noisy(0.0))))
+    with pytest.raises(KeyboardInterrupt):
+        fitted(Noisy(0.5), folder=tmp_path, callbacks=[Interrupts(6)])
+    assert torch.equal(found(fitted(Noisy(0.5), folder=tmp_path)), found(whole))
+    workers = DataLoader(Noisy(0.5), batch_size=6, num_workers=2)
+    assert torch.equal(found(fitted(workers)), found(whole))
+
+
+def test_a_transform_draws_anew_in_each_epoch() -> None:
+    seen: list[Tensor] = []
+
+    class Sees(Noisy):
+        def __getitem__(self, i: int) -> Any:
+            x, y = super().__getitem__(i)
+            if i == 0:
+                seen.append(x)
+            return x, y
+
+    run = Training(*classifier(DATA), Sees(0.5), epochs=3, batch_size=6, device="cpu", fast="eager")
+    del seen[:]  # what the checks looked at
+    run.run()
+    assert len({tuple(x.tolist()) for x in seen}) == len(seen) == 3
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([(torch.zeros(3), 0)])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Stream, "Stream is a stream without a length: the posterior needs the number of rows, N"),
+        (lambda: DataLoader(Stream()), "Stream is a stream without a length"),
+        (
+            lambda: DataLoader(Noisy(0.0), sampler=WeightedRandomSampler([1.0] * 20, 20)),
+            "the DataLoader draws its rows by WeightedRandomSampler",
+        ),
+        (lambda: TensorDataset(DATA.train.x), r"the dataset must give pairs \(x, y\)"),
+        (lambda: [1, 2], "data must be a Dataset"),
+    ],
+    ids=["stream", "stream in a loader", "sampler", "no pairs", "a list"],
+)
+def test_data_that_make_no_posterior(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted(make())
+
+
+# Pyro's ELBOs
+
+
+@pytest.mark.parametrize(
+    "elbo", [None, TraceMeanField_ELBO, partial(RenyiELBO, alpha=0.9)], ids=["trace", "mean field", "renyi"]
+)
+def test_the_posterior_of_one_weight(elbo: Any) -> None:
+    """y = w x with one x: the posterior is a normal, which each finds, up to the last steps' noise."""
+    x, y = torch.full((40, 1), 0.5), values(40, outputs=1).train.y + 1.0
+    precision = 1.0 + 40 * 0.25
+    mean, sd = float((x * y).sum()) / precision, precision**-0.5
+    model = BayesianNetwork(nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.Normal(scale=1.0))
+    guide = MeanFieldNormal(model.double(), init_rho=-1.0)
+    data = TensorDataset(x.double(), y.double())
+    schedule = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)
+    posterior = fit(
+        model, guide, data, epochs=500, samples=10, vectorize=True, elbo=elbo, schedule=schedule,
+        optim=partial(torch.optim.Adam, lr=0.05), **QUIET,
+    )  # fmt: skip
+    loc, scale = guide.loc_and_scale()
+    assert float(loc["weight"]) == pytest.approx(mean, abs=0.25 * sd)
+    assert float(scale["weight"]) == pytest.approx(sd, rel=0.15)
+    assert posterior.model.N == 40
+
+
+def test_another_elbo_says_that_the_fast_path_does_not_apply() -> None:
+    said: list[str] = []
+
+    class Hears(Silent):
+        def log(self, message: str) -> None:
+            said.append(message)
+
+    fitted(DATA, elbo=TraceMeanField_ELBO, fast="auto", progress=Hears(), epochs=1)
+    assert said == ["training by Pyro's own SVI: the fast path does not apply to elbo TraceMeanField_ELBO"]
