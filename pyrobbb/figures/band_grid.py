@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from pyrobbb.figures.style import BLACK, BLUE, ORANGE, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLACK, BLUE, caption, column, data_points, label, new_figure, styled
 
 QUANTILES = {"mean": (0.025, 0.975), "median": (0.25, 0.75)}
 WORDS = {"mean": "2.5-97.5 %", "median": "interquartile range"}
@@ -80,7 +80,7 @@ def band_grid(
         for i, curves in enumerate(ranges):
             axes = grid[i, j]
             _draw(axes, curves, centre, None if truth is None else truth[i])
-            _points(axes, x_train, y_train)
+            data_points(axes, x_train, y_train, "training data")
             axes.set_xlim(np.asarray(curves.x).min(), np.asarray(curves.x).max())
             if y_limits is not None and y_limits[i] is not None:
                 axes.set_ylim(y_limits[i])
@@ -103,19 +103,3 @@ def _draw(axes: Axes, curves: Curves, centre: Literal["mean", "median"], truth: 
     axes.fill_between(x, low, high, color=BLUE, alpha=0.28, lw=0, label=f"{WORDS[centre]} of {curves.of}")
     middle = draws.mean(0) if centre == "mean" else np.median(draws, axis=0)
     axes.plot(x, middle, color=BLUE, label=centre)
-
-
-def _points(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    many = len(x) > 200
-    axes.plot(
-        x,
-        y,
-        "o",
-        ms=2 if many else 4.5,
-        mew=0 if many else 0.6,
-        mec="white",
-        color=ORANGE,
-        alpha=0.5 if many else 1,
-        label="training data",
-        zorder=1.5 if many else 3,
-    )

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from pyrobbb.figures.style import BLACK, BLUE, ORANGE, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLACK, BLUE, caption, column, data_points, label, new_figure, styled
 
 
 @styled
@@ -54,19 +54,7 @@ def regression_band(
     axes.plot(x, median, color=BLUE, label="median")
     if truth is not None:
         axes.plot(x, column("truth", truth)[order], color=BLACK, lw=1.1, ls="--", label="truth")
-    many = len(x_train) > 200
-    axes.plot(
-        x_train,
-        y_train,
-        "o",
-        ms=2.2 if many else 4,
-        mew=0 if many else 0.6,
-        mec="white",
-        color=ORANGE,
-        alpha=0.6 if many else 1,
-        label=data_label,
-        zorder=1.5 if many else 3,
-    )
+    data_points(axes, x_train, y_train, data_label)
     axes.set_xlim(x.min(), x.max())
     label(axes, x_label, y_label)
     axes.legend(loc="best")

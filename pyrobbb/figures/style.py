@@ -96,6 +96,13 @@ def label(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y)
 
 
+def data_points(axes: Axes, x: np.ndarray, y: np.ndarray, name: str) -> None:
+    """Observations as dots; many of them small, translucent and behind the curves."""
+    many = len(x) > 200
+    size, edge, alpha, order = (2.0, 0.0, 0.5, 1.5) if many else (4.5, 0.6, 1.0, 3.0)
+    axes.plot(x, y, "o", ms=size, mew=edge, mec="white", color=ORANGE, alpha=alpha, zorder=order, label=name)
+
+
 def column(name: str, values: object, *, ndim: int = 1) -> np.ndarray:
     """`values` as a float array with `ndim` axes and at least one entry, or a ValueError with its name."""
     array = np.asarray(values, dtype=float)

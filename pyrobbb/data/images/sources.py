@@ -50,7 +50,7 @@ def obtain(
     if not failures:
         failures.append(f"a folder of your own: neither root nor {ENVIRONMENT} is set")
 
-    cache = cache_folder(files)
+    cache = cache_folder(files.title.lower())
     try:
         cached = read_four(cache, files)
         if isinstance(cached, dict):
