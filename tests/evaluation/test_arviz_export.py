@@ -1,5 +1,6 @@
 """What of a posterior goes to ArviZ: the chosen weights, and log-likelihoods that az.loo can work on."""
 
+import math
 import warnings
 
 import numpy as np
@@ -7,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from engine_fakes import classes, classifier
+from engine_fakes import classes, classifier, normal
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data import Blobs
+from pyrobbb.data import from_arrays
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.mean_field import MeanFieldNormal
@@ -19,11 +20,15 @@ from pyrobbb.mean_field import MeanFieldNormal
 @pytest.fixture(scope="module")
 def sure():
     """A network that is certain of nearly every datum: its log-likelihoods are 0 in single precision."""
-    data = Blobs(separation=30.0, N=200).load()
-    torch.manual_seed(0)
+    y = torch.arange(200) % 3
+    towards = torch.stack([(y * 2 * math.pi / 3).cos(), (y * 2 * math.pi / 3).sin()], -1)
+    x = 30 * towards + normal(200, 2)
+    x[:20] /= 60  # between the classes
+    data = from_arrays(x, y, task="classification")
     net = nn.Linear(2, 3)
     with torch.no_grad():
-        net.weight.mul_(20)
+        net.weight.copy_(towards[:3])
+        net.bias.zero_()
     model = BayesianNetwork(net, priors.Normal(sigma=30.0), likelihoods.Categorical(), 200)
     return fit(model, MeanFieldNormal(model), data, epochs=20, device="cpu", seed=0), data
 

