@@ -82,7 +82,7 @@ class MeanFieldNormal(PyroModule):
         """A vector over all D weights as one tensor per site."""
         parts = flat.split([shape.numel() for shape in self.shapes.values()], dim=-1)
         return {
-            name: part.reshape(*part.shape[:-1], *shape)
+            name: part.reshape(part.shape[:-1] + shape)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 

@@ -59,7 +59,7 @@ def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
     """`flat` (*lead, D) as one tensor (*lead, *shape) for each parameter."""
     parts = flat.split([shape.numel() for shape in shapes.values()], dim=-1)
     return {
-        name: part.reshape(*flat.shape[:-1], *shape)
+        name: part.reshape(flat.shape[:-1] + shape)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 
