@@ -10,17 +10,21 @@ from typing import Any
 
 import pyro
 import torch
+from pyro import poutine
+from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
-from pyrobbb._support.random_state import unique_name
+from pyrobbb._support.random_state import isolated, unique_name
+from pyrobbb.distributions import univariate
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Prior
 
 Weights = dict[str, Tensor]  # a value for each site
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class BayesianNetwork(PyroModule):
@@ -28,24 +32,32 @@ class BayesianNetwork(PyroModule):
 
     One sample site per named parameter of `network`, under the parameter's own name; one
     `pyro.plate("data", N, subsample=x)`, so that a minibatch of B rows counts N/B times; the
-    observation is site `"y"`. `network` itself is copied and left as it was. Its initial values travel
-    in `infer["init"]` of each site, where a guide may start from them. Frozen parameters
-    (`requires_grad=False`) stay as they are: no sites, and not trained. Dropout acts in training alone.
+    observation is site `"y"`. `model()` without data samples the weights alone. `network` itself is copied
+    and left as it was. Its initial values travel in `infer["init"]` of each site, where a guide may start
+    from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
+    the padding row of an embedding. Dropout acts in training alone.
+
+    Prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
+    `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
+    `pyro.sample` in `distribution`.
 
     Args:
-        network: Any `nn.Module` that maps `(B, *features)` to `(B, width)`; tied weights are one site,
+        network: Any `nn.Module` that maps `(B, *features)` to `(B, *grid, width)`; tied weights are one site,
             under the first of their names.
-        prior: Which law each parameter has; parameters for which it has none are trained to a point.
-        likelihood: What `y` is, given the network's output.
-        N: Number of training data.
+        prior: Which distribution each parameter has; those for which it has none become point estimates.
+        likelihood: What `y` is, given the network's output; what lies on a grid is independent given the
+            output.
+        N: Number of training data; None until `fit` reads it from the data.
 
     Raises:
         ValueError: If an argument is of another kind, the network has no parameter, none of them is
             Bayesian, a parameter has no floating-point values, a layer mixes the rows of a batch, or the
-            prior names absent parameters.
+            prior names absent parameters, does not fit their shapes or would not be trained.
     """
 
-    def __init__(self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int) -> None:
+    def __init__(
+        self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int | None = None
+    ) -> None:
         super().__init__(unique_name("model"))
         for name, value, kind in (
             ("network", network, nn.Module),
@@ -58,15 +70,29 @@ class BayesianNetwork(PyroModule):
             raise ValueError(
                 "network is a scripted module, whose parameters cannot be drawn; give its original"
             )
-        self.N = checks.count("N", N)
-        self.prior = prior
+        self.N = None if N is None else checks.count("N", N)
+        self.prior = deepcopy(prior)
+        self._priors = ["prior"] if isinstance(prior, nn.Module) else []
+        for i, part in enumerate(self.prior.parts()):
+            if part is not self.prior and isinstance(part, nn.Module):  # within another prior, a plain one
+                self._priors.append(f"prior_{i}")
+                setattr(self, self._priors[-1], part)
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
         self.batched = True  # until torch.vmap cannot take the network
-        self.sites = self._make_room(self.network)
+        self._padding = _padding_rows(self.network)
+        self.sites, hyper = self._make_room(self.network)
+        own = tuple(self._own_latents())
+        for _, module, attribute in own:
+            _check_event(module, attribute)
+        self._has_own = bool(own)
+        self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
-    def _make_room(self, network: nn.Module) -> tuple[str, ...]:
-        """Turn each Bayesian parameter of `network` into a buffer that holds its initial value."""
+    def _make_room(self, network: nn.Module) -> tuple[tuple[str, ...], list[str]]:
+        """Turn each Bayesian parameter of `network` into a buffer that holds its initial value.
+
+        Returns their names, and those of the sites that the prior samples in `distribution`.
+        """
         for name, parameter in network.named_parameters():
             _check_values(name, parameter)
         names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
@@ -81,8 +107,7 @@ class BayesianNetwork(PyroModule):
             raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
         check_rows_stay_apart(network)
         self._check_prior(network, names)
-        trained = {name: network.get_parameter(name).detach() for name in names}
-        sites = [name for name, value in trained.items() if self.prior.distribution(name, value) is not None]
+        sites, hyper = self._bayesian(network, names)
         if not sites:
             raise ValueError(
                 f"the prior leaves every parameter deterministic, so nothing is Bayesian: {', '.join(names)}"
@@ -98,7 +123,26 @@ class BayesianNetwork(PyroModule):
                     not parameter.requires_grad
                 )  # these belong to the model's state, initial values do not
                 module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
-        return tuple(sites)
+        return tuple(sites), hyper
+
+    def _bayesian(self, network: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
+        """Which parameters have a prior, and the sites that it samples itself."""
+        sites = []
+        with isolated(), poutine.block(), poutine.trace() as seen:
+            for name in names:
+                parameter = network.get_parameter(name).detach()
+                law = self.prior.for_module(name, parameter, network.get_submodule(name.rpartition(".")[0]))
+                if law is None:
+                    continue
+                _check_law(name, law, parameter)
+                learned = any(v.requires_grad for v in vars(univariate(law)).values() if isinstance(v, Tensor))
+                if learned and not any(True for part in self._priors for _ in getattr(self, part).parameters()):
+                    raise ValueError(
+                        f"the prior of {name!r} has a parameter that would not be trained; derive the prior "
+                        f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
+                    )
+                sites.append(name)
+        return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
         """Move or cast everything; torch keeps tied parameters together, and tied buffers we must."""
@@ -141,15 +185,43 @@ class BayesianNetwork(PyroModule):
         assert isinstance(value, Tensor)
         return value
 
+    def prior_of(self, name: str) -> TorchDistribution:
+        """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
+        module = self._modules["network"].get_submodule(name.rpartition(".")[0])
+        law = self.prior.for_module(name, self._buffer(name), module)
+        assert law is not None
+        return law
+
+    def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
+        """Each `PyroSample` of prior and likelihood: its site, its module and its attribute there.
+
+        The sites are named here, for Pyro's names begin with the model's, which is another in each process.
+        """
+        for part in (*self._priors, "likelihood"):
+            for path, module in self._modules[part].named_modules(prefix=part):
+                for attribute in getattr(module, "_pyro_samples", ()):
+                    yield f"{path}.{attribute}", module, attribute
+
     def sample_weights(self) -> Weights:
-        """Sample every weight site; each value has shape `(*draws, *parameter.shape)`."""
-        weights = {}
+        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and what else is latent."""
+        sampled = {}
+        for part in self._priors:
+            getattr(self, part)  # so that Pyro registers its parameters
+        for name, module, attribute in self._own_latents():
+            law = module._pyro_samples[attribute]
+            sampled[name] = pyro.sample(name, law if hasattr(law, "sample") else law(module))
+            self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
-            law = self.prior.distribution(name, initial)
-            weights[name] = pyro.sample(name, law, infer={"init": initial})
-            assert weights[name].shape[weights[name].dim() - initial.dim() :] == initial.shape
-        return weights
+            sampled[name] = pyro.sample(name, self.prior_of(name), infer={"init": initial})
+            assert sampled[name].shape[sampled[name].dim() - initial.dim() :] == initial.shape
+        return sampled
+
+    def prior_draw(self) -> Weights:
+        """A draw of every weight and of what else is latent from the prior."""
+        device = self._buffer(self.sites[0]).device
+        with isolated(device=device), poutine.block(), torch.no_grad(), self._pyro_context:
+            return self.sample_weights()
 
     def apply_network(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """The network's output for given weights.
@@ -162,8 +234,8 @@ class BayesianNetwork(PyroModule):
             ValueError: If the network does not return one row per row of `x`.
         """
         network = self.network  # here and not within vmap, for Pyro registers its parameters on the way
-        first = self.sites[0]
-        draws = weights[first].shape[: weights[first].dim() - self._buffer(first).dim()]
+        weights = self.with_padding({name: weights[name] for name in self.sites})
+        draws = self.draws_of(weights)
         if not draws:
             return _call(network, weights, x)
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
@@ -176,29 +248,140 @@ class BayesianNetwork(PyroModule):
                     raise
         each = zip(*(w.unbind() for w in flat.values()), strict=True)
         output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
-        self.batched = False  # one by one it went
+        self.batched = False  # vmap unsupported: loop over draws from now on
         return output.reshape(*draws, *output.shape[1:])
 
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+    def draws_of(self, weights: Mapping[str, Tensor]) -> torch.Size:
+        """The dimensions of `weights` in front of the parameters' own."""
+        first = weights[self.sites[0]]
+        return first.shape[: first.dim() - self._buffer(self.sites[0]).dim()]
+
+    def with_padding(self, weights: Weights) -> Weights:
+        """`weights` with the padding rows of embeddings at their initial values: they are not Bayesian."""
+        for name, row in self._padding.items():
+            if name in weights:
+                initial = self._buffer(name)
+                kept = torch.arange(len(initial), device=initial.device) == row
+                weights = {**weights, name: torch.where(kept[:, None], initial, weights[name])}
+        return weights
+
+    def observation(
+        self, output: Tensor, latents: Mapping[str, Tensor] | None = None, *, draws: int = 0
+    ) -> TorchDistribution:
+        """p(y | f) for network outputs `(*draws, B, *grid, width)`, with batch shape `(*draws, B)`.
+
+        Args:
+            output: The network's output.
+            latents: A value `(*draws, *event)` of each latent site of the likelihood.
+            draws: How many dimensions lie in front of the rows.
+
+        Raises:
+            ValueError: If the likelihood's distribution has another batch shape.
+        """
+        name = type(self.likelihood).__name__
+        if output.dim() < draws + 2:
+            shape = tuple(output.shape[draws:])
+            raise ValueError(f"{name} needs a network output of shape (B, width), got {shape}")
+        with self._pyro_context:
+            for site, module, attribute in self._own_latents() if self._has_own else ():
+                if site.startswith("likelihood"):
+                    value = (latents or {})[site]
+                    if draws:  # room for the rows, so that it broadcasts with the output
+                        room = (1,) * (output.dim() - value.dim())
+                        value = value.reshape(value.shape[:draws] + room + value.shape[draws:])
+                    self._pyro_context.set(module._pyro_get_fullname(attribute), value)
+            law = self.likelihood(output)
+        given, rows = law.batch_shape, output.shape[: draws + 1]
+        if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
+            raise ValueError(
+                f"{name} gave a distribution of batch shape {tuple(given)} for a network output of shape "
+                f"{tuple(output.shape)}; it must have the batch shape {tuple(output.shape[:-1])}, one "
+                f"observation per row: end forward with .to_event(1) if outputs are independent"
+            )
+        grid = len(given) - len(rows)
+        return law.to_event(grid) if grid else law
+
+    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
+
+        Raises:
+            ValueError: If x, y and the likelihood do not fit one another.
+        """
+        draws = len(self.draws_of(weights))
+        law = self.observation(self.apply_network(weights, x), weights, draws=draws)
+        return law.log_prob(self.encoded(law, y, draws))
+
+    def encoded(self, law: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
+        """`y` as `law` takes it; ValueError if its shape is another."""
+        y = self.likelihood.encode(y)
+        rows, event = law.batch_shape[draws], tuple(law.event_shape)
+        if len(y) != rows:
+            raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
+        if y.shape[1:] != event:
+            raise ValueError(
+                f"{type(self.likelihood).__name__}: the network's output fits y of shape "
+                f"{(rows, *event)}, got {tuple(y.shape)}"
+            )
+        return y
+
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
         """One draw of p(y, w | x); with `y`, y is observed and its log-likelihood counts N/B times.
 
         Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
-        that sees this trace must never take the prediction for a latent variable.
+        that sees this trace must never take the prediction for a latent variable. Without `x` only the
+        weights are sampled, which is all that a guide needs to set itself up.
         """
-        B = x.shape[0]
-        if y is not None and B > self.N:
-            raise ValueError(f"a batch of {B} rows is larger than the data set, N={self.N}")
-        weights = self.sample_weights()
-        lead = weights[self.sites[0]].dim() - self._buffer(self.sites[0]).dim()
+        if x is not None and y is not None and len(x) > self._size():
+            raise ValueError(f"a batch of {len(x)} rows is larger than the data set, N={self.N}")
+        sampled = self.sample_weights()
+        if x is None:
+            return None
+        lead = len(self.draws_of(sampled))
         if lead:  # particles: Pyro left room for the data plate, one dimension of size 1
-            weights = {name: w.squeeze(lead - 1) for name, w in weights.items()}
-        output = self.apply_network(weights, x)
-        self.likelihood.check(output, y)
-        with pyro.plate("data", self.N if y is not None else B, subsample=x):
-            law = self.likelihood(output)
+            sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
+            lead -= 1
+        law = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
+        with pyro.plate("data", len(x) if y is None else self._size(), subsample=x):
             with torch.no_grad():
-                value = law.sample() if y is None else y
+                value = law.sample() if y is None else self.encoded(law, y, lead)
             return pyro.sample("y", law, obs=value)
+
+    def _size(self) -> int:
+        if self.N is None:
+            raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
+        return self.N
+
+
+def _padding_rows(network: nn.Module) -> dict[str, int]:
+    """The padding row of each embedding, by the name of its weights."""
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    return {
+        names[id(module.weight)]: module.padding_idx
+        for module in network.modules()
+        if isinstance(module, EMBEDDINGS) and module.padding_idx is not None and id(module.weight) in names
+    }
+
+
+def _check_event(module: PyroModule, attribute: str) -> None:
+    """ValueError unless the law of a `PyroSample` is one event."""
+    with isolated(), poutine.block():
+        law = module._pyro_samples[attribute]
+        law = law if hasattr(law, "sample") else law(module)
+    if law.batch_shape:
+        raise ValueError(
+            f"the prior of {attribute!r} of {type(module).__name__} has batch shape {tuple(law.batch_shape)}; "
+            f"end it with .to_event({len(law.batch_shape)})"
+        )
+
+
+def _check_law(name: str, law: TorchDistribution, parameter: Tensor) -> None:
+    """ValueError unless a prior is one event of the parameter's shape."""
+    if law.batch_shape or law.event_shape != parameter.shape:
+        raise ValueError(
+            f"the prior of {name!r} has batch shape {tuple(law.batch_shape)} and event shape "
+            f"{tuple(law.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
+            f".expand(parameter.shape).to_event(parameter.dim())"
+        )
 
 
 def _check_values(name: str, parameter: Tensor) -> None:

@@ -12,10 +12,21 @@ from scipy import stats
 from torch import Tensor
 
 from engine_fakes import normal
-from pyrobbb import likelihoods
+from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
 
 LABELS = torch.tensor([0, 2, 1, 2, 0])
+
+
+def judged(likelihood: likelihoods.Likelihood, output: Tensor, y: Tensor | None = None) -> Any:
+    """The distribution as the model takes it, and `y` if it fits; any network would do."""
+    model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihood, 5)
+    law = model.observation(output, draws=output.dim() - 2)
+    if y is not None:
+        model.encoded(law, y)
+        model.likelihood.check_domain(law, model.likelihood.encode(y))
+    return law
 
 
 def softplus(x: Any) -> Any:
@@ -39,7 +50,10 @@ def test_bernoulli() -> None:
     assert (law.batch_shape, law.event_shape) == ((5,), (2,))
     expected = -torch.nn.functional.binary_cross_entropy_with_logits(f, y, reduction="none").sum(-1)
     torch.testing.assert_close(law.log_prob(y), expected)
-    assert likelihood.width(2) == 2
+    assert (likelihood.width(2), likelihood.task) == (1, "classification")
+    assert likelihoods.Bernoulli(multilabel=True).width(2) == 2
+    with pytest.raises(ValueError, match="for two classes, got 3"):
+        likelihood.width(3)
 
 
 @pytest.mark.parametrize("learn", [True, False])
@@ -80,13 +94,12 @@ def test_heteroscedastic_normal() -> None:
 )
 def test_draws_of_the_weights_stay_in_front(likelihood: likelihoods.Likelihood) -> None:
     output = normal(7, 5, 4)
-    law = likelihood(output)
-    likelihood.check(output, None)
+    law = judged(likelihood, output)
     assert law.batch_shape == (7, 5)
     assert law.sample().shape[:2] == (7, 5)
     one = likelihood(output[3])
     y = one.sample()
-    likelihood.check(output, y)
+    judged(likelihood, output[3], y)
     torch.testing.assert_close(law.log_prob(y)[3], one.log_prob(y))
 
 
@@ -116,9 +129,9 @@ def test_the_scale_follows_the_outputs_precision() -> None:
             torch.zeros(5),
             r"integer labels of shape \(B,\), got torch.float32 \(5,\)",
         ),
-        (likelihoods.Categorical(), torch.zeros(5, 4, dtype=torch.long), r"got torch.int64 \(5, 4\)"),
+        (likelihoods.Categorical(), torch.zeros(5, 4, dtype=torch.long), r"fits y of shape \(5,\), got \(5, 4\)"),
         (likelihoods.Categorical(), torch.zeros(4, dtype=torch.long), "gave 5 rows, y has 4"),
-        (likelihoods.Bernoulli(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),
+        (likelihoods.Bernoulli(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5, 1\)"),
         (likelihoods.Normal(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),
         (likelihoods.Normal(), torch.zeros(5, 2), r"fits y of shape \(5, 4\), got \(5, 2\)"),
         (likelihoods.Normal(), torch.zeros(3, 4), "gave 5 rows, y has 3"),
@@ -127,14 +140,17 @@ def test_the_scale_follows_the_outputs_precision() -> None:
 )
 def test_targets_that_do_not_fit(likelihood: likelihoods.Likelihood, y: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        likelihood.check(normal(5, 4), y)
+        judged(likelihood, normal(5, 4), y)
 
 
 def test_outputs_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"Normal needs a network output of shape \(B, width\), got \(5,\)"):
-        likelihoods.Normal().check(normal(5), None)
     with pytest.raises(ValueError, match="even width"):
-        likelihoods.HeteroscedasticNormal().check(normal(5, 3), None)
+        judged(likelihoods.HeteroscedasticNormal(), normal(5, 3))
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        judged(likelihoods.Categorical(), normal(5, 1))
+    model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(), 5)
+    with pytest.raises(ValueError, match=r"Normal needs a network output of shape \(B, width\), got \(5,\)"):
+        model.observation(normal(5))
 
 
 def test_domains() -> None:

@@ -126,13 +126,19 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
             raise ValueError(f"{part}x and y differ in length: {len(split.x)} rows and {len(split.y)}")
         check_finite(f"{part}x", split.x)
         output = first_output(model, f"{part}x", split.x)
-        model.likelihood.check(output, split.y[:1])
-        try:
-            for begin, end in blocks(split.y):
-                model.likelihood.check_domain(output.shape[-1], split.y[begin:end])
-        except ValueError as error:
-            raise ValueError(f"{part}y: {error}") from error
+        check_targets(model, f"{part}y", output, split.y)
     _check_rows_alone(model, train.x[:4])
+
+
+def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
+    """ValueError unless every target has a likelihood; `output` is the network's for one row."""
+    law = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
+    model.encoded(law, y[:1])
+    try:
+        for begin, end in blocks(y):
+            model.likelihood.check_domain(law, model.likelihood.encode(y[begin:end]))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:

@@ -107,8 +107,8 @@ class StackedStep:
         with torch.enable_grad():
             weights = {k: part.detach().requires_grad_() for k, part in self.guides[0].split(w).items()}
             output = torch.vmap(self._outputs, in_dims=(0, None), randomness="different")(weights, x)
-            log_prob = self.model.likelihood(output).log_prob(y)
-            nll = -log_prob.flatten(2).sum(2).sum(0) / self.samples
+            log_prob = self.model.observation(output, draws=2).log_prob(self.model.likelihood.encode(y))
+            nll = -log_prob.sum(2).sum(0) / self.samples
             gradients = torch.autograd.grad(nll.sum(), list(weights.values()))
         slope = torch.cat([g.reshape(*w.shape[:2], -1) for g in gradients], dim=-1)
         slope = slope - (share / self.samples) * prior_slope

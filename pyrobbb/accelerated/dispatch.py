@@ -121,7 +121,7 @@ def no_graph(step: MeanFieldStep | ProgramStep, model: Any, first: Split) -> str
 
 
 def _log_likelihood(model: BayesianNetwork, x: Tensor, y: Tensor) -> Tensor:
-    return model.likelihood(model.apply_network(model.initial(), x)).log_prob(y)
+    return model.log_likelihood(model.initial(), x, y)
 
 
 def compilation_pays(
@@ -203,6 +203,8 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[Law]:
         raise NotFastError(
             f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
         )
+    if set(model.latents) != set(model.sites):
+        raise NotFastError("prior or likelihood have latent sites of their own")
     if guide.loc.dtype not in (torch.float32, torch.float64):
         raise NotFastError(f"the weights are {guide.loc.dtype}")
     with torch.no_grad():

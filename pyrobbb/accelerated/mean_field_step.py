@@ -123,9 +123,7 @@ class MeanFieldStep:
                 self.eps.copy_(noise[s])
             with torch.no_grad():
                 kl = kl + sum(run() for run in self.draws)
-            output = self.model.apply_network(self.weights, x)
-            self.model.likelihood.check(output, y)
-            loss = -self.model.likelihood(output).log_prob(y).sum() / self.samples
+            loss = -self.model.log_likelihood(self.weights, x, y).sum() / self.samples
             self._add(torch.autograd.grad(loss, leaves, allow_unused=True))
             nll = nll + loss.detach()
         self.loc.grad, self.rho.grad = self.to_loc, self.to_rho

@@ -69,9 +69,7 @@ def flat_program(
         log_ratio, prior_slope = score_all(runs, w, sigma, eps)
         with torch.enable_grad():
             weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
-            output = model.apply_network(weights, x)
-            model.likelihood.check(output, y)
-            nll = -model.likelihood(output).log_prob(y).sum() / samples
+            nll = -model.log_likelihood(weights, x, y).sum() / samples
             gradients = _gradients(nll, [*weights.values(), *others])
         ours = torch.cat([g.reshape(*w.shape[:-1], -1) for g in gradients[: len(weights)]], dim=-1)
         ours = ours - (share / samples) * prior_slope

@@ -93,7 +93,7 @@ class StackedMeanField(Learner):
         self.scalars = torch.zeros(3)  # the KL's share and Adam's two rates
         self.choices = 0  # draws made for predictions
         with isolated():
-            self.laws = laws({k: model.prior.distribution(k, v) for k, v in model.initial().items()})
+            self.laws = laws({name: model.prior_of(name) for name in model.sites})
         self.vectors = self._law_vectors()
         self._programs: dict[Any, Any] = {}
 
