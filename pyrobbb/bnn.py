@@ -218,7 +218,7 @@ class BayesianNetwork(PyroModule):
         return sampled
 
     def prior_draw(self) -> Weights:
-        """A draw of every weight and of what else is latent from the prior."""
+        """A draw of every weight and of what else is latent from the prior, leaving no trace."""
         device = self._buffer(self.sites[0]).device
         with isolated(device=device), poutine.block(), torch.no_grad(), self._pyro_context:
             return self.sample_weights()
