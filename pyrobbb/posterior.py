@@ -184,6 +184,8 @@ class Posterior:
         if "chains" not in content:
             raise checkpoint.CheckpointError(f"{path} is not a saved posterior")
         mine = _structure(model, guide)
+        with isolated(), torch.no_grad():
+            guide()  # makes its parameters
         chains = []
         for stored in content["chains"]:
             for what, theirs in stored["of"].items():
@@ -193,8 +195,6 @@ class Posterior:
                     )
             one, other = deepcopy((model, guide))
             one.N = stored["N"]
-            with isolated(), torch.no_grad():
-                other()  # makes its parameters
             checkpoint.load_module(one, stored["model"], "model", path)
             checkpoint.load_module(other, stored["guide"], "guide", path)
             chains.append((one, other))
@@ -256,7 +256,8 @@ def _moments(chain: tuple[BayesianNetwork, nn.Module], names: Sequence[str]) -> 
     with torch.no_grad(), isolated():
         if hasattr(guide, "loc_and_scale"):  # a normal's; under other priors its sites would not fit
             locs, scales = guide.loc_and_scale()  # type: ignore[operator]
-            return {name: locs[name] for name in names}, {name: scales[name] for name in names}
+            if set(names) <= set(locs):
+                return {name: locs[name] for name in names}, {name: scales[name] for name in names}
         if isinstance(guide, AutoDelta):
             locs = {name: value for name, value in guide.median().items() if name in names}
             return locs, {name: torch.zeros_like(value) for name, value in locs.items()}

@@ -525,8 +525,8 @@ PREDICTION_CASES: list[Case] = [
     ("no rows", lambda: predict(rows=0), "rows must be a whole number of at least 1, got 0"),
     ("no memory", lambda: predict(megabytes=0), "megabytes must be greater than 0, got 0"),
     ("a seed of text", lambda: predict(seed="a"), "seed must be a whole number of at least 0, got 'a'"),
-    ("a quantile above 1", lambda: real_prediction().quantiles([1.5]), "levels must lie in [0, 1], got 1.5"),
-    ("no quantile", lambda: real_prediction().quantiles([]), "levels must name at least one quantile"),
+    ("a quantile above 1", lambda: real_prediction().function_quantiles([1.5]), "levels must lie in [0, 1], got 1.5"),
+    ("no quantile", lambda: real_prediction().function_quantiles([]), "levels must name at least one quantile"),
     (
         "log p(y) without y",
         lambda: predict().log_predictive,
