@@ -220,11 +220,14 @@ class Posterior:
     def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
         """Arrays, lists and tables as `from_arrays` takes them, in the precision of the weights."""
         dtype = self.model.initial()[self.model.sites[0]].dtype
-        if not isinstance(x, Tensor):
+        if isinstance(x, Tensor):
+            x = x.to(dtype) if x.is_floating_point() else x
+        else:
             tokens = any(isinstance(module, EMBEDDINGS) for module in self.model.network.modules())
             x = as_inputs("x", x, None if tokens else dtype)
-        if y is not None and not isinstance(y, Tensor):
-            y = as_targets("y", y, self.model.likelihood.task, dtype)
+        task = self.model.likelihood.task
+        if y is not None and not (isinstance(y, Tensor) and task == "classification"):
+            y = as_targets("y", y, task, dtype)
         return x, y
 
     def _batches(
