@@ -18,13 +18,19 @@ from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
+from pyrobbb._support.network_checks import (
+    check_event,
+    check_law,
+    check_rows_stay_apart,
+    check_values,
+    padding_rows,
+)
 from pyrobbb._support.random_state import isolated, unique_name
 from pyrobbb.distributions import univariate
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Prior
 
 Weights = dict[str, Tensor]  # a value for each site
-EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class BayesianNetwork(PyroModule):
@@ -80,11 +86,11 @@ class BayesianNetwork(PyroModule):
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
         self.batched = True  # until torch.vmap cannot take the network
-        self._padding = _padding_rows(self.network)
+        self._padding = padding_rows(self.network)
         self.sites, hyper = self._make_room(self.network)
         own = tuple(self._own_latents())
         for _, module, attribute in own:
-            _check_event(module, attribute)
+            check_event(module, attribute)
         self._has_own = bool(own)
         self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
@@ -94,7 +100,7 @@ class BayesianNetwork(PyroModule):
         Returns their names, and those of the sites that the prior samples in `distribution`.
         """
         for name, parameter in network.named_parameters():
-            _check_values(name, parameter)
+            check_values(name, parameter)
         names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         taken = {"y", "data"} & set(names)
         if taken:
@@ -134,9 +140,13 @@ class BayesianNetwork(PyroModule):
                 law = self.prior.for_module(name, parameter, network.get_submodule(name.rpartition(".")[0]))
                 if law is None:
                     continue
-                _check_law(name, law, parameter)
-                learned = any(v.requires_grad for v in vars(univariate(law)).values() if isinstance(v, Tensor))
-                if learned and not any(True for part in self._priors for _ in getattr(self, part).parameters()):
+                check_law(name, law, parameter)
+                learned = any(
+                    v.requires_grad for v in vars(univariate(law)).values() if isinstance(v, Tensor)
+                )
+                if learned and not any(
+                    True for part in self._priors for _ in getattr(self, part).parameters()
+                ):
                     raise ValueError(
                         f"the prior of {name!r} has a parameter that would not be trained; derive the prior "
                         f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
@@ -350,66 +360,6 @@ class BayesianNetwork(PyroModule):
         if self.N is None:
             raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
         return self.N
-
-
-def _padding_rows(network: nn.Module) -> dict[str, int]:
-    """The padding row of each embedding, by the name of its weights."""
-    names = {id(parameter): name for name, parameter in network.named_parameters()}
-    return {
-        names[id(module.weight)]: module.padding_idx
-        for module in network.modules()
-        if isinstance(module, EMBEDDINGS) and module.padding_idx is not None and id(module.weight) in names
-    }
-
-
-def _check_event(module: PyroModule, attribute: str) -> None:
-    """ValueError unless the law of a `PyroSample` is one event."""
-    with isolated(), poutine.block():
-        law = module._pyro_samples[attribute]
-        law = law if hasattr(law, "sample") else law(module)
-    if law.batch_shape:
-        raise ValueError(
-            f"the prior of {attribute!r} of {type(module).__name__} has batch shape {tuple(law.batch_shape)}; "
-            f"end it with .to_event({len(law.batch_shape)})"
-        )
-
-
-def _check_law(name: str, law: TorchDistribution, parameter: Tensor) -> None:
-    """ValueError unless a prior is one event of the parameter's shape."""
-    if law.batch_shape or law.event_shape != parameter.shape:
-        raise ValueError(
-            f"the prior of {name!r} has batch shape {tuple(law.batch_shape)} and event shape "
-            f"{tuple(law.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
-            f".expand(parameter.shape).to_event(parameter.dim())"
-        )
-
-
-def _check_values(name: str, parameter: Tensor) -> None:
-    if nn.parameter.is_lazy(parameter):
-        raise ValueError(f"parameter {name!r} has no shape yet; call the network once on a batch")
-    if not parameter.is_floating_point():
-        raise ValueError(f"parameter {name!r} is {parameter.dtype}; weights must be floating point")
-    if parameter.is_meta:
-        raise ValueError(f"parameter {name!r} is on the device meta, where it has no values")
-    if not bool(parameter.isfinite().all()):
-        raise ValueError(f"parameter {name!r} holds values that are not finite")
-
-
-def check_rows_stay_apart(network: nn.Module) -> None:
-    """Raise ValueError if a layer is batch normalisation that looks at the other rows of the batch."""
-    for name, module in network.named_modules():
-        tracks = getattr(module, "track_running_stats", False)
-        batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
-        if (tracks and module.training) or (batch_norm and not tracks):
-            advice = (
-                "call network.eval() or use LayerNorm or GroupNorm"
-                if tracks
-                else "use LayerNorm or GroupNorm"
-            )
-            raise ValueError(
-                f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
-                f"so it has no likelihood per datum; {advice}"
-            )
 
 
 @contextmanager

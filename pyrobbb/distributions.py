@@ -1,4 +1,4 @@
-"""Distributions that Pyro lacks: the paper's scale mixture of two zero-mean normals, and a change of units."""
+"""Distributions that Pyro lacks: the paper's scale mixture of two normals, and a change of units."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Affine(TransformedDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """a + b E[z]."""
+        """A + b E[z]."""
         return self.loc + self.scale * self.base_dist.mean
 
     @property

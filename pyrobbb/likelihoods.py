@@ -121,7 +121,9 @@ class Bernoulli(Likelihood):
 
     def width(self, outputs: int) -> int:
         if not self.multilabel and outputs > 2:
-            raise ValueError(f"Bernoulli is for two classes, got {outputs}; see Categorical, or multilabel=True")
+            raise ValueError(
+                f"Bernoulli is for two classes, got {outputs}; see Categorical, or multilabel=True"
+            )
         return outputs if self.multilabel else 1
 
     def forward(self, output: Tensor) -> TorchDistribution:
@@ -162,9 +164,7 @@ class StudentT(Likelihood):
         learn_scale: Train s to a point estimate, starting from `scale`.
     """
 
-    def __init__(
-        self, df: float = 4.0, scale: float | Distribution = 0.1, learn_scale: bool = False
-    ) -> None:
+    def __init__(self, df: float = 4.0, scale: float | Distribution = 0.1, learn_scale: bool = False) -> None:
         super().__init__()
         self.df = checks.positive("df", df)
         _set_scale(self, scale, learn_scale)
@@ -211,7 +211,11 @@ class HeteroscedasticNormal(Likelihood):
 
 
 class Poisson(Likelihood):
-    r"""Counts: :math:`p(y \mid f) = \lambda^y e^{-\lambda} / y!` with :math:`\lambda = e^f`; `y` is `(B, outputs)`."""
+    r"""Counts with mean :math:`\lambda = e^f`; `y` has shape `(B, outputs)`.
+
+    .. math::
+        p(y \mid f) = \lambda^y e^{-\lambda} / y!
+    """
 
     def forward(self, output: Tensor) -> TorchDistribution:
         return dist.Poisson(output.exp()).to_event(1)
@@ -255,7 +259,9 @@ class Rescaled(Likelihood):
         super().__init__()
         self.likelihood = likelihood
         loc, scale = (torch.as_tensor(value, dtype=torch.double).clone() for value in (loc, scale))
-        if loc.shape != scale.shape or not bool((scale > 0).all() & loc.isfinite().all() & scale.isfinite().all()):
+        if loc.shape != scale.shape or not bool(
+            (scale > 0).all() & loc.isfinite().all() & scale.isfinite().all()
+        ):
             raise ValueError(f"loc and scale must be finite, scale > 0, of one shape; got {loc} and {scale}")
         self.register_buffer("loc", loc)
         self.register_buffer("unit", scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from functools import partial
 from math import sqrt
 from pathlib import Path
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from pyrobbb._support import checkpoint, checks
 from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.data_checks import check_finite, check_targets, first_output
+from pyrobbb._support.network_checks import EMBEDDINGS
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.site_checks import on_real_line
-from pyrobbb.bnn import EMBEDDINGS, BayesianNetwork, Weights, evaluating
+from pyrobbb.bnn import BayesianNetwork, Weights, evaluating
 from pyrobbb.compression.sparse import network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 
@@ -177,7 +178,7 @@ class Posterior:
         >>> posterior.predict(x).interval(0.95)
 
         Raises:
-            CheckpointError: If the file is missing or damaged, or that of another network, likelihood or guide.
+            CheckpointError: If the file is missing, damaged, or of another network, likelihood or guide.
         """
         path = Path(folder) / "posterior.pt"
         content = checkpoint.load(path)
@@ -328,4 +329,4 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
 def _plain_history(history: Any) -> Any:
     """A history's rows as plain values, one dictionary each."""
     rows = getattr(history, "rows", history)
-    return [asdict(row) if is_dataclass(row) else row for row in rows] if rows is not None else None
+    return None if rows is None else [row if isinstance(row, dict) else asdict(row) for row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, log
+from math import log
 from typing import Any, ClassVar, Self
 
 import torch
@@ -13,13 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.distributions import univariate
 from pyrobbb.evaluation.metrics import classification_metrics, regression_metrics
-
-BISECTIONS = 50
-SAMPLES = 10_000  # of y at each input, for quantiles of distributions that have no cdf
-VALUES = 2**25  # of these at most, in memory at once
 
 Encode = Callable[[Any, Tensor], Tensor]
 
@@ -238,9 +234,9 @@ class ValuePrediction(Prediction):
         """Quantiles of y under the mixture over weight draws, shape `(len(levels), M, *K)`."""
         levels = _checked(levels)
         try:
-            return torch.stack([_mixture_quantile(self.components, level) for level in levels])
+            return torch.stack([mixture_quantile(self.components, level) for level in levels])
         except NotImplementedError:  # no cdf
-            return _sample_quantiles(self.components, levels)
+            return sample_quantiles(self.components, levels)
 
     def function_quantiles(self, levels: Sequence[float]) -> Tensor:
         """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, *K)`."""
@@ -295,30 +291,6 @@ def _centre(law: Any) -> Tensor:
     except NotImplementedError:  # a symmetric one, such as Student's t
         middle = law.loc.expand(mean.shape)
     return middle
-
-
-def _mixture_quantile(components: Sequence[Any], level: float) -> Tensor:
-    """Where mean_s F_s(y) passes `level`, found by bisection between the components' own quantiles there."""
-    each = torch.cat([law.icdf(torch.full_like(law.variance, level)) for law in components])
-    low, high = each.amin(0), each.amax(0)
-    if level in (0, 1):
-        return low
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        below = torch.stack([law.cdf(middle).sum(0) for law in components]).sum(0) < level * len(each)
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return (low + high) / 2
-
-
-def _sample_quantiles(components: Sequence[Any], levels: Sequence[float]) -> Tensor:
-    """Quantiles of some ten thousand samples, the same number from each draw; fewer for very many rows."""
-    draws = sum(len(law.mean) for law in components)
-    values = components[0].mean[0].numel()
-    each = ceil(max(draws, min(SAMPLES, VALUES // max(1, values))) / draws)
-    with isolated(0, device=components[0].mean.device):
-        drawn = torch.cat([law.sample((each,)).flatten(0, 1) for law in components])
-    ordered = drawn.sort(0).values
-    return torch.stack([ordered[max(0, ceil(level * len(ordered)) - 1)] for level in levels])
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor | None:

@@ -164,7 +164,7 @@ class IID(_Elementwise):
         shape = (*getattr(law, "batch_shape", (1,)), *getattr(law, "event_shape", ()))
         if not isinstance(law, Distribution) or shape or not law.arg_constraints:
             raise ValueError(
-                f"IID needs one of Pyro's univariate distributions, such as dist.Laplace(0.0, 1.0), got {law!r}"
+                f"IID needs a univariate distribution of Pyro, such as dist.Laplace(0.0, 1.0), got {law!r}"
             )
         if getattr(law.support, "is_discrete", False):
             raise ValueError(f"a weight is continuous, and {law!r} is not")

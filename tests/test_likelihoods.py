@@ -134,7 +134,11 @@ def test_the_scale_follows_the_outputs_precision() -> None:
             torch.zeros(5),
             r"integer labels of shape \(B,\), got torch.float32 \(5,\)",
         ),
-        (likelihoods.Categorical(), torch.zeros(5, 4, dtype=torch.long), r"fits y of shape \(5,\), got \(5, 4\)"),
+        (
+            likelihoods.Categorical(),
+            torch.zeros(5, 4, dtype=torch.long),
+            r"fits y of shape \(5,\), got \(5, 4\)",
+        ),
         (likelihoods.Categorical(), torch.zeros(4, dtype=torch.long), "gave 5 rows, y has 4"),
         (likelihoods.Bernoulli(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5, 1\)"),
         (likelihoods.Normal(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),

@@ -28,7 +28,9 @@ def fitted(data: Any, net: nn.Module, likelihood: likelihoods.Likelihood) -> Pos
 
 
 @pytest.mark.parametrize("x", [X, X.tolist(), TABLE, torch.tensor(X), torch.tensor(X).float()])
-@pytest.mark.parametrize("y", [Y, Y.tolist(), pd.Series(Y), torch.tensor(Y), torch.tensor(Y).float()[:, None]])
+@pytest.mark.parametrize(
+    "y", [Y, Y.tolist(), pd.Series(Y), torch.tensor(Y), torch.tensor(Y).float()[:, None]]
+)
 def test_predict_takes_what_from_arrays_takes(x: Any, y: Any) -> None:
     posterior = fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal())
     expected = posterior.predict(torch.tensor(X).float(), torch.tensor(Y).float()[:, None], draws=3)
@@ -50,12 +52,16 @@ def test_booleans_beside_numbers_are_numbers() -> None:
     data = from_arrays(TABLE.assign(flag=Y > 0, count=range(12)), Y, task="regression")
     assert data.train.x.dtype == torch.float32
     assert data.train.x[:, 3].tolist() == (Y > 0).astype(float).tolist()
-    whole = from_arrays(pd.DataFrame({"a": [1, 2], "b": [True, False]}), [0.0, 1.0], task="regression", dtype=None)
+    whole = from_arrays(
+        pd.DataFrame({"a": [1, 2], "b": [True, False]}), [0.0, 1.0], task="regression", dtype=None
+    )
     assert whole.train.x.dtype == torch.int64
 
 
 def test_a_column_that_holds_no_numbers_is_named() -> None:
-    with pytest.raises(ValueError, match=r"x must hold real numbers, and its column 'kind' is \w+: encode it"):
+    with pytest.raises(
+        ValueError, match=r"x must hold real numbers, and its column 'kind' is \w+: encode it"
+    ):
         from_arrays(TABLE.assign(kind="red"), Y, task="regression")
 
 
@@ -76,7 +82,9 @@ def test_a_masked_array_keeps_its_mask_or_is_refused() -> None:
 
 def test_labels_from_one_are_not_one_class_more() -> None:
     labels = np.arange(12) % 3 + 1
-    with pytest.raises(ValueError, match="y holds labels from 1 to 3, and classes are numbered from 0: subtract 1"):
+    with pytest.raises(
+        ValueError, match="y holds labels from 1 to 3, and classes are numbered from 0: subtract 1"
+    ):
         from_arrays(X, labels, task="classification")
     assert from_arrays(X, labels, task="classification", classes=4).spec.outputs == 4
 
@@ -108,7 +116,9 @@ def test_the_padding_row_is_not_drawn() -> None:
     assert torch.equal(posterior.draw(3)["table.weight"][:, 0], torch.zeros(3, 4))
     assert float(posterior.draw(3)["table.weight"][:, 1].std()) > 0
     short, padded = torch.tensor([[1, 2]]), torch.tensor([[1, 2, 0, 0]])
-    torch.testing.assert_close(posterior.predict(short, draws=3).probs, posterior.predict(padded, draws=3).probs)
+    torch.testing.assert_close(
+        posterior.predict(short, draws=3).probs, posterior.predict(padded, draws=3).probs
+    )
     function, model = posterior.function(1), posterior.model
     torch.testing.assert_close(function(short), function(padded))
     moved = {name: value.double() + 1.0 for name, value in model.initial().items()}
@@ -168,5 +178,7 @@ def test_n_is_read_from_the_data_or_asked_for() -> None:
     x, y = torch.tensor(X).float(), torch.tensor(Y).float()[:, None]
     assert model() is None
     assert model(x).shape == (12, 1)
-    with pytest.raises(ValueError, match="the number of training data is not known: give BayesianNetwork N, or"):
+    with pytest.raises(
+        ValueError, match="the number of training data is not known: give BayesianNetwork N, or"
+    ):
         model(x, y)

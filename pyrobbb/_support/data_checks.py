@@ -16,8 +16,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
+from pyrobbb._support.network_checks import check_rows_stay_apart
 from pyrobbb._support.random_state import isolated
-from pyrobbb.bnn import BayesianNetwork, check_rows_stay_apart, evaluating
+from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
 from pyrobbb.distributions import univariate
@@ -147,8 +148,8 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
         largest = int(sizes.argmax())
         if not 1 / LARGE <= float(sizes[largest]) <= LARGE:
             logger.warning(
-                "x is not scaled: feature %d has a root mean square of %.3g, and the largest of any; "
-                "priors and initial values expect about 1: subtract the mean and divide by the standard deviation",
+                "x is not scaled: feature %d has a root mean square of %.3g, the largest of any; priors and "
+                "initial values expect about 1: subtract the mean, divide by the standard deviation",
                 largest,
                 float(sizes[largest]),
             )
@@ -164,8 +165,8 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
             return
     if ratio > FAR:
         logger.warning(
-            "y is %.3g standard deviations of the likelihood's noise away from the untrained network: standardise "
-            "y, or start from a larger noise scale",
+            "y is %.3g standard deviations of the likelihood's noise away from the untrained network: "
+            "standardise y, or start from a larger noise scale",
             ratio,
         )
 

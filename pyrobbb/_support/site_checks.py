@@ -37,8 +37,8 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     hidden = [name for name in wanted if name not in getattr(model, "latents", wanted)]
     if hidden:
         raise ValueError(
-            f"the likelihood samples {hidden[0]!r} in forward, where predictions cannot give it its posterior "
-            f"value; make it an attribute instead, self.NAME = PyroSample(prior)"
+            f"the likelihood samples {hidden[0]!r} in forward, where predictions cannot give it its "
+            f"posterior value; make it an attribute instead, self.NAME = PyroSample(prior)"
         )
     auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
     given = {
@@ -75,8 +75,8 @@ def _check_parameters(guide: nn.Module, trace: Any) -> None:
     loose = [name for name, site in sites.items() if id(_leaf(site["value"])) not in own]
     if loose:
         raise ValueError(
-            f"the guide's parameter {loose[0]!r} is not one of its module's and would not be trained; make it "
-            f"an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
+            f"the guide's parameter {loose[0]!r} is not one of its module's and would not be trained; make "
+            f"it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
         )
     known = bool(sites)
     hidden = [name for name, parameter in guide.named_parameters() if parameter.requires_grad]

@@ -53,6 +53,7 @@ class PyroLearner(Learner):
 
     def train(self, x: Tensor, y: Tensor, share: float) -> None:
         for r, (model, _) in enumerate(self.chains):
+            assert model.N is not None
             with isolated():
                 set_random_state(self.noise[r], "cpu")
                 self.steps[r](x[r], y[r], share, len(x[r]) / model.N)

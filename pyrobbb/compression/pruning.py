@@ -102,7 +102,8 @@ class PrunedGuide(nn.Module):
         values = {name: nodes[name]["value"] for name in self._model[0].latents}
         values |= {name: values[name] * mask for name, mask in self.masks.items()}
         return {
-            name: pyro.sample(name, dist.Delta(value, event_dim=value.dim())) for name, value in values.items()
+            name: pyro.sample(name, dist.Delta(value, event_dim=value.dim()))
+            for name, value in values.items()
         }
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:

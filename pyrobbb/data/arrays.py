@@ -80,8 +80,8 @@ def _split(
     targets = as_targets(f"{part}y", y, task, dtype)
     if task == "classification" and targets.ndim != 1 and not grid:
         raise ValueError(
-            f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}; where each row "
-            f"has several labels, pass classes="
+            f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}; where each "
+            f"row has several labels, pass classes="
         )
     if len(targets) != len(inputs):
         raise ValueError(
@@ -152,9 +152,15 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
     if np.ma.isMaskedArray(values) and bool(np.ma.getmaskarray(values).any()):
         raise ValueError(f"{name} is a masked array with masked values; fill them, or leave their rows out")
     try:
-        array = _of_columns(name, values) if hasattr(values, "iloc") and hasattr(values, "columns") else np.asarray(values)
+        array = (
+            _of_columns(name, values)
+            if hasattr(values, "iloc") and hasattr(values, "columns")
+            else np.asarray(values)
+        )
     except ValueError as error:  # rows of different lengths
-        raise ValueError(str(error) if name in str(error) else f"{name} is not an array of numbers: {error}") from error
+        raise ValueError(
+            str(error) if name in str(error) else f"{name} is not an array of numbers: {error}"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got an array of {array.dtype}")
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:

@@ -101,7 +101,9 @@ def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights],
     model = _double(model)
     if set(model.latents) != set(model.sites):
         more = ", ".join(name for name in model.latents if name not in model.sites)
-        raise ValueError(f"the model has latent sites besides its weights ({more}): use pyro.infer.NUTS(model)")
+        raise ValueError(
+            f"the model has latent sites besides its weights ({more}): use pyro.infer.NUTS(model)"
+        )
     x, y = _in_double(data.x), _in_double(data.y)
     priors = {name: model.prior_of(name) for name in model.sites}
 

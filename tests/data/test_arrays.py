@@ -195,7 +195,10 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: regress(classes=3), "^classes is for classification only"),
     (lambda: regress(dtype=torch.int32), "^dtype must be a floating point type, .* got torch.int32"),
     (lambda: regress(dtype=torch.long), "^x must hold whole numbers for dtype=torch.long, got torch.float64"),
-    (lambda: classify(y=LABELS + 1), "^y holds labels from 1 to 3, and classes are numbered from 0: subtract"),
+    (
+        lambda: classify(y=LABELS + 1),
+        "^y holds labels from 1 to 3, and classes are numbered from 0: subtract",
+    ),
     (lambda: regress(y=np.ma.masked_array(REAL, mask=True)), "^y is a masked array with masked values"),
 ]
 
