@@ -88,6 +88,7 @@ class BayesianNetwork(PyroModule):
         self.batched = True  # until torch.vmap cannot take the network
         self._padding = padding_rows(self.network)
         self.sites, hyper = self._make_room(self.network)
+        self._first = self.sites[0], self._buffer(self.sites[0]).dim()
         own = tuple(self._own_latents())
         for _, module, attribute in own:
             check_event(module, attribute)
@@ -263,8 +264,8 @@ class BayesianNetwork(PyroModule):
 
     def draws_of(self, weights: Mapping[str, Tensor]) -> torch.Size:
         """The dimensions of `weights` in front of the parameters' own."""
-        first = weights[self.sites[0]]
-        return first.shape[: first.dim() - self._buffer(self.sites[0]).dim()]
+        name, dims = self._first
+        return weights[name].shape[: weights[name].dim() - dims]
 
     def with_padding(self, weights: Weights) -> Weights:
         """`weights` with the padding rows of embeddings at their initial values: they are not Bayesian."""
@@ -288,9 +289,9 @@ class BayesianNetwork(PyroModule):
         Raises:
             ValueError: If the likelihood's distribution has another batch shape.
         """
-        name = type(self.likelihood).__name__
+        likelihood = self.likelihood
         if output.dim() < draws + 2:
-            shape = tuple(output.shape[draws:])
+            name, shape = type(likelihood).__name__, tuple(output.shape[draws:])
             raise ValueError(f"{name} needs a network output of shape (B, width), got {shape}")
         with self._pyro_context:
             for site, module, attribute in self._own_latents() if self._has_own else ():
@@ -300,11 +301,11 @@ class BayesianNetwork(PyroModule):
                         room = (1,) * (output.dim() - value.dim())
                         value = value.reshape(value.shape[:draws] + room + value.shape[draws:])
                     self._pyro_context.set(module._pyro_get_fullname(attribute), value)
-            law = self.likelihood(output)
+            law = likelihood(output)
         given, rows = law.batch_shape, output.shape[: draws + 1]
         if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
             raise ValueError(
-                f"{name} gave a distribution of batch shape {tuple(given)} for a network output of shape "
+                f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for a network output of shape "
                 f"{tuple(output.shape)}; it must have the batch shape {tuple(output.shape[:-1])}, one "
                 f"observation per row: end forward with .to_event(1) if outputs are independent"
             )
