@@ -306,8 +306,8 @@ class BayesianNetwork(PyroModule):
         if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
             raise ValueError(
                 f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for a network "
-                f"output of shape {tuple(output.shape)}; it must have the batch shape {tuple(output.shape[:-1])}, one "
-                f"observation per row: end forward with .to_event(1) if outputs are independent"
+                f"output of shape {tuple(output.shape)}; it must be {tuple(output.shape[:-1])}, one observation "
+                f"per row: end forward with .to_event(1) if outputs are independent"
             )
         grid = len(given) - len(rows)
         return law.to_event(grid) if grid else law
