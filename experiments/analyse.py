@@ -6,7 +6,7 @@ Train on the cluster, look at home: nothing but the files of the folder is read.
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from experiments._runner.folder import read_config, read_metrics
 from experiments._runner.trust import check_trusted
 from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.predictive import ClassPrediction, ErrorMetric, ValuePrediction
 from pyrobbb.priors import Prior
 from pyrobbb.training import history
 
@@ -79,12 +80,13 @@ def _groups(data: Any) -> list[str]:
 def _learning_curves(folder: Path) -> Figure:
     rows = history.read(folder / "history.csv")
     metrics = read_metrics(folder)
-    classes = "error" in metrics.get("validation", metrics.get("test", {}))
+    error = _error(metrics.get("validation", metrics.get("test", {})))
+    unit = f" ({error.unit})" if error.unit else f" ({error.name}, units of y)"
     columns = ("epoch", "free_energy", "kl", "nll", "validation_error")
     return draw.learning_curves(
         *([getattr(row, name) for row in rows] for name in columns),
         chain=[row.chain for row in rows],
-        error_label="validation error (%)" if classes else "validation error (rmse, units of y)",
+        error_label=f"validation error{unit}",
     )
 
 
@@ -105,7 +107,7 @@ def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
 
 
 def _of_classes(test: Any) -> dict[str, Figure]:
-    probs, y = test["probs"].values, test["y"].values[:, 0]
+    probs, y = test["probs"].values, _first_target(test["y"].values, 1)
     drawn = {"reliability": draw.reliability(probs, y)}
     pixels, rows = test["x"].values, test["shown_row"].values
     side = round(pixels.shape[1] ** 0.5)
@@ -116,13 +118,18 @@ def _of_classes(test: Any) -> dict[str, Figure]:
     return drawn
 
 
+def _first_target(values: np.ndarray, axes: int) -> np.ndarray:
+    """Of an array with `axes` axes and perhaps one for several targets, the first target."""
+    return values[..., 0] if values.ndim > axes else values
+
+
 def _of_values(data: Any, test: Any) -> Figure:
     x = test["x"].values[:, 0]
     order = np.argsort(x)
-    means = data["predictions"]["mean"].values[..., 0]
+    means = _first_target(data["predictions"]["mean"].values, 3)
     draws = means.reshape(-1, means.shape[-1])
     title = "Predictions of the posterior at the test inputs, and the test data"
-    y = test["y"].values[:, 0]
+    y = _first_target(test["y"].values, 1)
     return draw.regression_band(x[order], draws[:, order], x, y, title=title, data_label="test data")
 
 
@@ -132,18 +139,8 @@ def report(folder: Path | str) -> str:
     metrics, published = read_metrics(folder), read_config(folder / "config.yaml").get("published")
     lines = []
     for part in ("test", "validation"):
-        if "error" in metrics.get(part, {}):
-            m = metrics[part]
-            lines.append(
-                f"{part} error {m['error']:.2f} % (mean weights {m['error_mean_weights']:.2f} %), "
-                f"NLL {m['nll']:.4f} nats, Brier {m['brier']:.4f}, ECE {m['ece']:.4f}"
-            )
-        elif "rmse" in metrics.get(part, {}):
-            m = metrics[part]
-            lines.append(
-                f"{part} rmse {m['rmse']:.4g} (mean weights {m['rmse_mean_weights']:.4g}), "
-                f"NLL {m['nll']:.4g} nats"
-            )
+        if part in metrics:
+            lines.append(f"{part} {_scores(metrics[part])}")
     lines.append(
         f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s "
         f"on {metrics['device']}, free energy {metrics['free_energy']:.4g} nats per datum"
@@ -156,6 +153,21 @@ def report(folder: Path | str) -> str:
     there.append(f"figures/ ({', '.join(names)})")
     lines.append(f"{folder}: {', '.join(there)}")
     return "\n".join(lines)
+
+
+def _error(scores: Mapping[str, float]) -> ErrorMetric:
+    """Which of the scores is the error."""
+    kinds = (ClassPrediction.error, ValuePrediction.error)
+    return next((error for error in kinds if error.name in scores), kinds[1])
+
+
+def _scores(scores: Mapping[str, float]) -> str:
+    """The error, beside that of the mean weights, and the other scores."""
+    error = _error(scores)
+    averaged, mean = (error.text(scores[name]) for name in (error.name, f"{error.name}_mean_weights"))
+    shown = {"nll": "NLL {:.4f} nats", "brier": "Brier {:.4f}", "ece": "ECE {:.4f}"}
+    others = [form.format(scores[name]) for name, form in shown.items() if name in scores]
+    return f"{error.name} {averaged} (mean weights {mean}), {', '.join(others)}"
 
 
 def analyse(folder: Path, trust: bool = False) -> str:

@@ -37,9 +37,9 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
         finished = all((folder / name).exists() for name in ("metrics.json", "posterior.nc"))
         if not ranks.from_main(finished):
-            classes = run.likelihood.task == "classification"
-            error = ", validation error {:.2f} %" if classes else ", validation rmse {:.4g}"
-            run.execute(folder, Silent() if quiet else Printed(error=error), ranks)
+            error = run.likelihood.prediction.error
+            shown = Printed(error=f", validation {error.name} {error.format}")
+            run.execute(folder, Silent() if quiet else shown, ranks)
     if not ranks.is_main:
         return {}
     metrics = read_metrics(folder)

@@ -10,13 +10,23 @@ from typing import Any
 
 import pyro
 import torch
+from pyro import poutine
+from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
-from pyrobbb._support.random_state import unique_name
+from pyrobbb._support.network_checks import (
+    check_event,
+    check_law,
+    check_rows_stay_apart,
+    check_values,
+    padding_rows,
+)
+from pyrobbb._support.random_state import isolated, unique_name
+from pyrobbb.distributions import univariate
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Prior
 
@@ -28,20 +38,27 @@ class BayesianNetwork(PyroModule):
 
     One sample site per named parameter of `network`, under the parameter's own name; one
     `pyro.plate("data", N, subsample=x)`, so that a minibatch of B rows counts N/B times; the
-    observation is site `"y"`. `network` itself is copied and left as it was. Its initial values travel
-    in `infer["init"]` of each site, where a guide may start from them. Frozen parameters
-    (`requires_grad=False`) stay as they are: no sites, and not trained. Dropout acts in training alone.
+    observation is site `"y"`. `model()` without data samples the weights alone. `network` itself is copied
+    and left as it was. Its initial values travel in `infer["init"]` of each site, where a guide may start
+    from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
+    the padding row of an embedding. Dropout acts in training alone.
+
+    Prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
+    `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
+    `pyro.sample` in `distribution`.
 
     Args:
-        network: Any `nn.Module` that maps `(B, *features)` to `(B, width)`; tied weights are one site,
+        network: Any `nn.Module` that maps `(B, *features)` to `(B, *grid, width)`; tied weights are one site,
             under the first of their names.
         prior: Which distribution each parameter has; those for which it has none are point estimates.
-        likelihood: What `y` is, given the network's output.
-        N: Number of training data; None is filled in by `fit`.
+        likelihood: What `y` is, given the network's output; what lies on a grid is independent given the
+            output.
+        N: Number of training data; None until `fit` reads it from the data.
 
     Raises:
         ValueError: If an argument is of another kind, the network has no parameter, a parameter has no
-            floating-point values, a layer mixes the rows of a batch, or the prior names absent parameters.
+            floating-point values, a layer mixes the rows of a batch, or the prior names absent parameters,
+            does not fit their shapes or would not be trained.
     """
 
     def __init__(
@@ -60,16 +77,31 @@ class BayesianNetwork(PyroModule):
                 "network is a scripted module, whose parameters cannot be drawn; give its original"
             )
         self.N: Any = None if N is None else checks.count("N", N)
-        self.prior = prior
+        self.prior = deepcopy(prior)
+        self._priors = ["prior"] if isinstance(prior, nn.Module) else []
+        for i, part in enumerate(self.prior.parts()):
+            if part is not self.prior and isinstance(part, nn.Module):  # within another prior, a plain one
+                self._priors.append(f"prior_{i}")
+                setattr(self, self._priors[-1], part)
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
         self.batched = True  # until torch.vmap cannot take the network
-        self.sites = self._make_room(self.network)
+        self._padding = padding_rows(self.network)
+        self.sites, hyper = self._make_room(self.network)
+        self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
+        own = tuple(self._own_latents())
+        for _, module, attribute in own:
+            check_event(module, attribute)
+        self._has_own = bool(own)
+        self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
-    def _make_room(self, network: nn.Module) -> tuple[str, ...]:
-        """Turn each Bayesian parameter of `network` into a buffer that holds its initial value."""
+    def _make_room(self, network: nn.Module) -> tuple[tuple[str, ...], list[str]]:
+        """Turn each Bayesian parameter of `network` into a buffer that holds its initial value.
+
+        Returns their names, and those of the sites that the prior samples in `distribution`.
+        """
         for name, parameter in network.named_parameters():
-            _check_values(name, parameter)
+            check_values(name, parameter)
         names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         taken = {"y", "data"} & set(names)
         if taken:
@@ -82,8 +114,7 @@ class BayesianNetwork(PyroModule):
             raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
         check_rows_stay_apart(network)
         self._check_prior(network, names)
-        trained = {name: network.get_parameter(name).detach() for name in names}
-        sites = [name for name, value in trained.items() if self.prior.distribution(name, value) is not None]
+        sites, hyper = self._bayesian(network, names)
         shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
         bayesian = {id(network.get_parameter(name)) for name in sites}
         for path, parameter in list(network.named_parameters(remove_duplicate=False)):
@@ -95,7 +126,30 @@ class BayesianNetwork(PyroModule):
                     not parameter.requires_grad
                 )  # these belong to the model's state, initial values do not
                 module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
-        return tuple(sites)
+        return tuple(sites), hyper
+
+    def _bayesian(self, network: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
+        """Which parameters have a prior, and the sites that it samples itself."""
+        sites = []
+        with isolated(), poutine.block(), poutine.trace() as seen:
+            for name in names:
+                parameter = network.get_parameter(name).detach()
+                law = self.prior.for_module(name, parameter, network.get_submodule(name.rpartition(".")[0]))
+                if law is None:
+                    continue
+                check_law(name, law, parameter)
+                learned = any(
+                    v.requires_grad for v in vars(univariate(law)).values() if isinstance(v, Tensor)
+                )
+                if learned and not any(
+                    True for part in self._priors for _ in getattr(self, part).parameters()
+                ):
+                    raise ValueError(
+                        f"the prior of {name!r} has a parameter that would not be trained; derive the prior "
+                        f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
+                    )
+                sites.append(name)
+        return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
         """Move or cast everything; torch keeps tied parameters together, and tied buffers we must."""
@@ -144,15 +198,43 @@ class BayesianNetwork(PyroModule):
         assert isinstance(value, Tensor)
         return value
 
+    def prior_of(self, name: str) -> TorchDistribution:
+        """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
+        module = self._modules["network"].get_submodule(name.rpartition(".")[0])
+        law = self.prior.for_module(name, self._buffer(name), module)
+        assert law is not None
+        return law
+
+    def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
+        """Each `PyroSample` of prior and likelihood: its site, its module and its attribute there.
+
+        The sites are named here, for Pyro's names begin with the model's, which is another in each process.
+        """
+        for part in (*self._priors, "likelihood"):
+            for path, module in self._modules[part].named_modules(prefix=part):
+                for attribute in getattr(module, "_pyro_samples", ()):
+                    yield f"{path}.{attribute}", module, attribute
+
     def sample_weights(self) -> Weights:
-        """Sample every weight site; each value has shape `(*draws, *parameter.shape)`."""
-        weights = {}
+        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and what else is latent."""
+        sampled = {}
+        for part in self._priors:
+            getattr(self, part)  # so that Pyro registers its parameters
+        for name, module, attribute in self._own_latents():
+            law = module._pyro_samples[attribute]
+            sampled[name] = pyro.sample(name, law if hasattr(law, "sample") else law(module))
+            self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
-            law = self.prior.distribution(name, initial)
-            weights[name] = pyro.sample(name, law, infer={"init": initial})
-            assert weights[name].shape[weights[name].dim() - initial.dim() :] == initial.shape
-        return weights
+            sampled[name] = pyro.sample(name, self.prior_of(name), infer={"init": initial})
+            assert sampled[name].shape[sampled[name].dim() - initial.dim() :] == initial.shape
+        return sampled
+
+    def prior_draw(self) -> Weights:
+        """A draw of every weight and of what else is latent from the prior, leaving no trace."""
+        device = self._buffer(self.sites[0]).device
+        with isolated(device=device), poutine.block(), torch.no_grad(), self._pyro_context:
+            return self.sample_weights()
 
     def apply_network(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """The network's output for given weights.
@@ -165,10 +247,8 @@ class BayesianNetwork(PyroModule):
             ValueError: If the network does not return one row per row of `x`.
         """
         network = self.network  # here and not within vmap, for Pyro registers its parameters on the way
-        if not self.sites:
-            return _call(network, {}, x)
-        first = self.sites[0]
-        draws = weights[first].shape[: weights[first].dim() - self._buffer(first).dim()]
+        weights = self.with_padding({name: weights[name] for name in self.sites})
+        draws = self.draws_of(weights)
         if not draws:
             return _call(network, weights, x)
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
@@ -181,63 +261,110 @@ class BayesianNetwork(PyroModule):
                     raise
         each = zip(*(w.unbind() for w in flat.values()), strict=True)
         output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
-        self.batched = False  # one by one it went
+        self.batched = False  # vmap unsupported: loop over draws from now on
         return output.reshape(*draws, *output.shape[1:])
 
-    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        """Log p(y_i | x_i, w) of each row, shape `(*draws, B)`; weights as `apply_network` takes them."""
-        output = self.apply_network(weights, x)
-        self.likelihood.check(output, y)
-        return self.likelihood(output).log_prob(y)
+    def draws_of(self, weights: Mapping[str, Tensor]) -> torch.Size:
+        """The dimensions of `weights` in front of the parameters' own."""
+        if not self.sites:
+            return torch.Size()
+        name, dims = self._first
+        return weights[name].shape[: weights[name].dim() - dims]
 
-    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+    def with_padding(self, weights: Weights) -> Weights:
+        """`weights` with the padding rows of embeddings at their initial values: they are not Bayesian."""
+        for name, row in self._padding.items():
+            if name in weights:
+                initial = self._buffer(name)
+                kept = torch.arange(len(initial), device=initial.device) == row
+                weights = {**weights, name: torch.where(kept[:, None], initial, weights[name])}
+        return weights
+
+    def observation(
+        self, output: Tensor, latents: Mapping[str, Tensor] | None = None, *, draws: int = 0
+    ) -> TorchDistribution:
+        """p(y | f) for network outputs `(*draws, B, *grid, width)`, with batch shape `(*draws, B)`.
+
+        Args:
+            output: The network's output.
+            latents: A value `(*draws, *event)` of each latent site of the likelihood.
+            draws: How many dimensions lie in front of the rows.
+
+        Raises:
+            ValueError: If the likelihood's distribution has another batch shape.
+        """
+        likelihood = self.likelihood
+        if output.dim() < draws + 2:
+            name, shape = type(likelihood).__name__, tuple(output.shape[draws:])
+            raise ValueError(f"{name} needs a network output of shape (B, width), got {shape}")
+        with self._pyro_context:
+            for site, module, attribute in self._own_latents() if self._has_own else ():
+                if site.startswith("likelihood"):
+                    value = (latents or {})[site]
+                    if draws:  # room for the rows, so that it broadcasts with the output
+                        room = (1,) * (output.dim() - value.dim())
+                        value = value.reshape(value.shape[:draws] + room + value.shape[draws:])
+                    self._pyro_context.set(module._pyro_get_fullname(attribute), value)
+            law = likelihood(output)
+        given, rows = law.batch_shape, output.shape[: draws + 1]
+        if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
+            raise ValueError(
+                f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for an output of "
+                f"shape {tuple(output.shape)}; it must be {tuple(output.shape[:-1])}, one observation per row: "
+                f"end forward with .to_event(1) if outputs are independent"
+            )
+        grid = len(given) - len(rows)
+        return law.to_event(grid) if grid else law
+
+    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
+
+        Raises:
+            ValueError: If x, y and the likelihood do not fit one another.
+        """
+        draws = len(self.draws_of(weights))
+        law = self.observation(self.apply_network(weights, x), weights, draws=draws)
+        return law.log_prob(self.encoded(law, y, draws))
+
+    def encoded(self, law: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
+        """`y` as `law` takes it; ValueError if its shape is another."""
+        y = self.likelihood.encode(y)
+        rows, event = law.batch_shape[draws], tuple(law.event_shape)
+        if len(y) != rows:
+            raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
+        if y.shape[1:] != event:
+            raise ValueError(
+                f"{type(self.likelihood).__name__}: the network's output fits y of shape "
+                f"{(rows, *event)}, got {tuple(y.shape)}"
+            )
+        return y
+
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
         """One draw of p(y, w | x); with `y`, y is observed and its log-likelihood counts N/B times.
 
         Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
-        that sees this trace must never take the prediction for a latent variable.
+        that sees this trace must never take the prediction for a latent variable. Without `x` only the
+        weights are sampled, which is all that a guide needs to set itself up.
         """
-        B = x.shape[0]
-        if y is not None and self.N is not None and B > self.N:
-            raise ValueError(f"a batch of {B} rows is larger than the data set, N={self.N}")
-        weights = self.sample_weights()
-        lead = weights[self.sites[0]].dim() - self._buffer(self.sites[0]).dim() if self.sites else 0
+        if x is not None and y is not None and len(x) > self._size():
+            raise ValueError(f"a batch of {len(x)} rows is larger than the data set, N={self.N}")
+        sampled = self.sample_weights()
+        if x is None:
+            return None
+        lead = len(self.draws_of(sampled))
         if lead:  # particles: Pyro left room for the data plate, one dimension of size 1
-            weights = {name: w.squeeze(lead - 1) for name, w in weights.items()}
-        output = self.apply_network(weights, x)
-        self.likelihood.check(output, y)
-        with pyro.plate("data", (self.N or B) if y is not None else B, subsample=x):
-            law = self.likelihood(output)
+            sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
+            lead -= 1
+        law = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
+        with pyro.plate("data", len(x) if y is None else self._size(), subsample=x):
             with torch.no_grad():
-                value = law.sample() if y is None else y
+                value = law.sample() if y is None else self.encoded(law, y, lead)
             return pyro.sample("y", law, obs=value)
 
-
-def _check_values(name: str, parameter: Tensor) -> None:
-    if nn.parameter.is_lazy(parameter):
-        raise ValueError(f"parameter {name!r} has no shape yet; call the network once on a batch")
-    if not parameter.is_floating_point():
-        raise ValueError(f"parameter {name!r} is {parameter.dtype}; weights must be floating point")
-    if parameter.is_meta:
-        raise ValueError(f"parameter {name!r} is on the device meta, where it has no values")
-    if not bool(parameter.isfinite().all()):
-        raise ValueError(f"parameter {name!r} holds values that are not finite")
-
-
-def check_rows_stay_apart(network: nn.Module) -> None:
-    """Raise ValueError if a layer is batch normalisation that looks at the other rows of the batch."""
-    for name, module in network.named_modules():
-        tracks = getattr(module, "track_running_stats", False)
-        batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
-        if (tracks and module.training) or (batch_norm and not tracks):
-            advice = (
-                "call network.eval() or use LayerNorm or GroupNorm"
-                if tracks
-                else "use LayerNorm or GroupNorm"
-            )
-            raise ValueError(
-                f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
-                f"so it has no likelihood per datum; {advice}"
-            )
+    def _size(self) -> int:
+        if self.N is None:
+            raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
+        return self.N
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Distributions that Pyro lacks: the paper's scale mixture of two zero-mean normals."""
+"""Distributions that Pyro lacks: the paper's scale mixture of two normals, and a change of units."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pyro.distributions import TorchDistribution
+from pyro.distributions import TorchDistribution, TransformedDistribution
 from pyro.distributions import constraints as C
 from torch import Tensor
+from torch.distributions import AffineTransform
 from torch.distributions.utils import broadcast_all
 
 
@@ -119,3 +120,43 @@ class ScaleMixtureNormal(TorchDistribution):
     def variance(self) -> Tensor:
         r""":math:`\pi\sigma_1^2 + (1-\pi)\sigma_2^2`."""
         return self.pi * self.sigma1**2 + (1 - self.pi) * self.sigma2**2
+
+
+class Affine(TransformedDistribution):
+    r"""The distribution of :math:`a + b z` for z from a univariate `base`: the same quantity in other units.
+
+    .. math::
+        \log p(y) = \log p_z\left(\frac{y - a}{b}\right) - \log b
+
+    Unlike a `TransformedDistribution` it knows its mean and variance.
+
+    Args:
+        base: The distribution of z, events being scalars.
+        loc: a, broadcast against the batch shape.
+        scale: b > 0, broadcast against the batch shape.
+    """
+
+    def __init__(self, base: TorchDistribution, loc: Tensor, scale: Tensor) -> None:
+        self.loc, self.scale = loc, scale
+        super().__init__(base, [AffineTransform(loc, scale)])
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Affine:
+        """The same distribution over a larger batch shape."""
+        return Affine(self.base_dist.expand(batch_shape), self.loc, self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        """A + b E[z]."""
+        return self.loc + self.scale * self.base_dist.mean
+
+    @property
+    def variance(self) -> Tensor:
+        """b^2 Var[z]."""
+        return self.scale**2 * self.base_dist.variance
+
+
+def univariate(distribution: Any) -> Any:
+    """What lies within `Independent` and expanded distributions: one law for each value."""
+    while type(distribution).__name__ in ("Independent", "ExpandedDistribution"):
+        distribution = distribution.base_dist
+    return distribution

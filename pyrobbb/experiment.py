@@ -23,10 +23,8 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.evaluation.metrics import classification_metrics, regression_metrics
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.posterior import Posterior
-from pyrobbb.predictive import ClassPrediction
 from pyrobbb.priors import Prior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.options import Options
@@ -228,16 +226,8 @@ def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) ->
     """Metrics of the draw-averaged prediction, and the error of the mean weights beside it."""
     averaged = posterior.predict(part.x, part.y, draws=draws, seed=seed)
     mean = posterior.predict(part.x, part.y, mean_weights=True)
-    if isinstance(averaged, ClassPrediction) and isinstance(mean, ClassPrediction):
-        metrics = classification_metrics(averaged.probs, part.y)
-        metrics["error_mean_weights"] = classification_metrics(mean.probs, part.y)["error"]
-        metrics["mutual_information"] = float(averaged.mutual_information.mean())
-        return metrics
-    assert not isinstance(averaged, ClassPrediction)
-    assert not isinstance(mean, ClassPrediction)
-    metrics = regression_metrics(averaged.mean, averaged.log_predictive, part.y)
-    metrics["rmse_mean_weights"] = regression_metrics(mean.mean, mean.log_predictive, part.y)["rmse"]
-    return metrics
+    name = averaged.error.name
+    return {**averaged.metrics(part.y), f"{name}_mean_weights": mean.metrics(part.y)[name]}
 
 
 def _check_callable(name: str, make: Any, arguments: int) -> None:

@@ -1,7 +1,7 @@
 """Where a guide starts: functions from a sample site to the initial value of its location.
 
 They have the form of Pyro's own `init_to_*` functions, so the same name serves our guides and
-Pyro's (`init_loc_fn`). Sites that are not weights (auxiliary sites) are not expected here.
+Pyro's (`init_loc_fn`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 import torch
+from pyro.infer.autoguide.initialization import init_to_median
 from torch import Tensor
 
 from pyrobbb._support import checks
@@ -26,9 +27,9 @@ def _like(site: Site) -> Tensor:
 
 
 def network(site: Site) -> Tensor:
-    """The network's own initial value of the parameter."""
+    """The network's own initial value of a weight; of other sites the median of draws from their prior."""
     if "init" not in site["infer"]:
-        raise ValueError(f"site {site['name']!r} carries no initial value; choose another initialiser")
+        return torch.as_tensor(init_to_median(site)).detach().clone()
     return site["infer"]["init"].detach().clone()
 
 

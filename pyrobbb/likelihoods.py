@@ -1,26 +1,43 @@
 """Network output -> distribution of y. A likelihood never knows N: the model's plate does the scaling.
 
-Each likelihood says how wide the network's last layer must be (`width`) and turns the output, of shape
-`(*draws, B, width)`, into a distribution of batch shape `(*draws, B)`. To add one, imitate `Bernoulli`.
+Each likelihood says how wide the network's last layer must be (`width`), turns the output, of shape
+`(*draws, B, *grid, width)`, into a distribution of batch shape `(*draws, B, *grid)`, and names the kind of
+prediction that averages such distributions over draws and scores them. To add one, imitate `Poisson`.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, constraints
-from pyro.nn import PyroModule, PyroParam
+from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Task
+from pyrobbb.distributions import Affine, univariate
+from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
 
 class Likelihood(PyroModule):
-    """p(y | f) for a network output f."""
+    """p(y | f) for a network output f.
 
-    task: Task
+    A likelihood of your own needs `forward`, and `width` if the distribution has several parameters:
+
+    >>> class Exponential(Likelihood):
+    ...     def forward(self, output):
+    ...         return dist.Exponential(output.exp()).to_event(1)
+
+    A latent parameter, such as a noise scale with a prior of its own, is a `PyroSample` attribute; it is
+    one more site, `likelihood.NAME`, sampled once for all data.
+    """
+
+    task: Task = "regression"
+    prediction: ClassVar[type[Prediction]] = ValuePrediction
 
     def width(self, outputs: int) -> int:
         """Width of the network's last layer for `outputs` classes or regression targets."""
@@ -30,27 +47,29 @@ class Likelihood(PyroModule):
         """The distribution of y given the network's output, batch shape `output.shape[:-1]`."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(self, output)")
 
-    def check(self, output: Tensor, y: Tensor | None) -> None:
-        """Raise ValueError if the network's output or `y` does not fit this likelihood."""
-        if output.dim() < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs a network output of shape (B, width), got {tuple(output.shape)}"
-            )
-        if y is not None and y.shape[0] != output.shape[-2]:
-            raise ValueError(
-                f"x and y differ in length: the network gave {output.shape[-2]} rows, y has {y.shape[0]}"
-            )
+    def encode(self, y: Tensor) -> Tensor:
+        """Targets as they come in data, in the shape and type that the distribution takes."""
+        return y
 
-    def check_domain(self, width: int, y: Tensor) -> None:
-        """Raise ValueError if a value of `y` has no likelihood; looked at once, before training."""
+    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
+        """Raise ValueError if a value of `y` has no likelihood; looked at once, before training.
+
+        Args:
+            law: p(y | f) for some row.
+            y: Targets, as `encode` gives them.
+        """
         if not bool(y.isfinite().all()):
             raise ValueError(f"y has {int((~y.isfinite()).sum())} values that are not finite")
-
-    def _check_targets(self, output: Tensor, y: Tensor | None, targets: int) -> None:
-        if y is not None and y.shape[1:] != (targets,):
+        base = univariate(law)
+        support = type(base).support
+        if constraints.is_dependent(support):  # on the parameters, and so on the row
+            return
+        wrong = ~support.check(y)
+        if bool(wrong.any()):
+            first = wrong.nonzero()[0].tolist()
             raise ValueError(
-                f"{type(self).__name__}: the network's output of width {output.shape[-1]} fits y of shape "
-                f"({output.shape[-2]}, {targets}), got {tuple(y.shape)}"
+                f"{float(y[tuple(first)]):g} in row {first[0]} is outside the support of "
+                f"{type(base).__name__}: {support}"
             )
 
 
@@ -58,22 +77,22 @@ class Categorical(Likelihood):
     """p(y = c | f) = softmax(f)_c; `y` holds class numbers, shape `(B,)`. f are logits: no softmax layer."""
 
     task: Task = "classification"
+    prediction = ClassPrediction
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        return dist.Categorical(logits=output)
-
-    def check(self, output: Tensor, y: Tensor | None) -> None:
-        super().check(output, y)
         if output.shape[-1] < 2:
             raise ValueError("Categorical needs at least 2 classes, got an output of width 1; see Bernoulli")
-        if y is None:
-            return
-        if y.dim() != 1 or y.is_floating_point():
+        return dist.Categorical(logits=output)
+
+    def encode(self, y: Tensor) -> Tensor:
+        if y.is_floating_point():
             raise ValueError(
                 f"Categorical needs integer labels of shape (B,), got {y.dtype} {tuple(y.shape)}"
             )
+        return y.long()
 
-    def check_domain(self, width: int, y: Tensor) -> None:
+    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
+        width = univariate(law).logits.shape[-1]
         if int(y.min()) < 0 or int(y.max()) >= width:
             raise ValueError(
                 f"labels must lie in 0..{width - 1} for a network output of width {width}, "
@@ -82,46 +101,89 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """p(y = 1 | f) = sigmoid(f), independently for each output; `y` is 0 or 1, shape `(B, outputs)`."""
+    """p(y = 1 | f) = sigmoid(f): two classes from one output, or several labels that do not exclude another.
 
-    task: Task = "regression"
+    `y` is 0 or 1, of shape `(B,)` or `(B, labels)`.
+
+    Args:
+        multilabel: Each output is a label of its own, and data are of task regression, with one column for
+            each label; else there are two classes, and the network's width is 1.
+    """
+
+    task: Task = "classification"
+    prediction = LabelPrediction
+
+    def __init__(self, multilabel: bool = False) -> None:
+        super().__init__()
+        self.multilabel = multilabel
+        if multilabel:
+            self.task = "regression"
+
+    def width(self, outputs: int) -> int:
+        if not self.multilabel and outputs > 2:
+            raise ValueError(
+                f"Bernoulli is for two classes, got {outputs}; see Categorical, or multilabel=True"
+            )
+        return outputs if self.multilabel else 1
 
     def forward(self, output: Tensor) -> TorchDistribution:
         return dist.Bernoulli(logits=output).to_event(1)
 
-    def check_domain(self, width: int, y: Tensor) -> None:
+    def encode(self, y: Tensor) -> Tensor:
+        y = y if y.is_floating_point() else y.to(torch.get_default_dtype())
+        return y[:, None] if y.dim() == 1 else y
+
+    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
         if not bool(((y == 0) | (y == 1)).all()):
             raise ValueError("Bernoulli needs targets that are 0 or 1")
-
-    def check(self, output: Tensor, y: Tensor | None) -> None:
-        super().check(output, y)
-        self._check_targets(output, y, output.shape[-1])
 
 
 class Normal(Likelihood):
     r"""p(y | f) = N(y | f, scale^2), independently for each output; `y` has shape `(B, outputs)`.
 
     Args:
-        scale: Standard deviation of the noise, in units of y.
-        learn_scale: Train the standard deviation to a point, starting from `scale`.
+        scale: Standard deviation of the noise, in units of y; or its prior, a Pyro distribution on positive
+            numbers such as `dist.HalfNormal(1.0)`, for a latent noise scale.
+        learn_scale: Train the standard deviation to a point estimate, starting from `scale`.
     """
 
-    task: Task = "regression"
-
-    def __init__(self, scale: float = 0.1, learn_scale: bool = False) -> None:
+    def __init__(self, scale: float | Distribution = 0.1, learn_scale: bool = False) -> None:
         super().__init__()
-        checks.positive("scale", scale)
-        if learn_scale:
-            self.scale = PyroParam(torch.tensor(float(scale)), constraint=constraints.softplus_positive)
-        else:
-            self.register_buffer("scale", torch.tensor(float(scale)))
+        _set_scale(self, scale, learn_scale)
 
     def forward(self, output: Tensor) -> TorchDistribution:
         return dist.Normal(output, self.scale.to(output.dtype)).to_event(1)
 
-    def check(self, output: Tensor, y: Tensor | None) -> None:
-        super().check(output, y)
-        self._check_targets(output, y, output.shape[-1])
+
+class StudentT(Likelihood):
+    r"""Noise with heavy tails, for targets with outliers: :math:`y = f + s\,t_\nu`; `y` is `(B, outputs)`.
+
+    Args:
+        df: Degrees of freedom :math:`\nu`; the mean exists above 1, the variance above 2.
+        scale: s, in units of y; or its prior, as for `Normal`.
+        learn_scale: Train s to a point estimate, starting from `scale`.
+    """
+
+    def __init__(self, df: float = 4.0, scale: float | Distribution = 0.1, learn_scale: bool = False) -> None:
+        super().__init__()
+        self.df = checks.positive("df", df)
+        _set_scale(self, scale, learn_scale)
+
+    def forward(self, output: Tensor) -> TorchDistribution:
+        return dist.StudentT(output.new_full((), self.df), output, self.scale.to(output.dtype)).to_event(1)
+
+
+def _set_scale(likelihood: Likelihood, scale: float | Distribution, learn: bool) -> None:
+    """The attribute `scale` as a constant, a parameter or a latent site."""
+    if isinstance(scale, Distribution):
+        if learn:
+            raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")
+        likelihood.scale = PyroSample(scale)
+    elif learn:
+        start = torch.tensor(checks.positive("scale", scale))
+        likelihood.scale = PyroParam(start, constraint=constraints.softplus_positive)
+    else:  # in double precision, so that it is exact in networks of any
+        likelihood.register_buffer("scale", torch.tensor(checks.positive("scale", scale), dtype=torch.double))
 
 
 class HeteroscedasticNormal(Likelihood):
@@ -131,8 +193,6 @@ class HeteroscedasticNormal(Likelihood):
         least_scale: Added to the standard deviation, in units of y, so that no datum is fitted exactly.
     """
 
-    task: Task = "regression"
-
     def __init__(self, least_scale: float = 1e-3) -> None:
         super().__init__()
         self.least_scale = checks.positive("least_scale", least_scale)
@@ -141,14 +201,79 @@ class HeteroscedasticNormal(Likelihood):
         return 2 * outputs
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        loc, raw = output.chunk(2, dim=-1)
-        return dist.Normal(loc, F.softplus(raw) + self.least_scale).to_event(1)
-
-    def check(self, output: Tensor, y: Tensor | None) -> None:
-        super().check(output, y)
         if output.shape[-1] % 2:
             raise ValueError(
                 f"HeteroscedasticNormal needs a network output of even width (mean and noise), "
                 f"got {output.shape[-1]}"
             )
-        self._check_targets(output, y, output.shape[-1] // 2)
+        loc, raw = output.chunk(2, dim=-1)
+        return dist.Normal(loc, F.softplus(raw) + self.least_scale).to_event(1)
+
+
+class Poisson(Likelihood):
+    r"""Counts with mean :math:`\lambda = e^f`; `y` has shape `(B, outputs)`.
+
+    .. math::
+        p(y \mid f) = \lambda^y e^{-\lambda} / y!
+    """
+
+    def forward(self, output: Tensor) -> TorchDistribution:
+        return dist.Poisson(output.exp()).to_event(1)
+
+
+class NegativeBinomial(Likelihood):
+    r"""Counts that vary more than a Poisson's, with mean :math:`m = e^f` and variance :math:`m + m^2 / r`.
+
+    .. math::
+        p(y \mid f) = \frac{\Gamma(y + r)}{\Gamma(r)\,y!} \frac{r^r m^y}{(r + m)^{r + y}}
+
+    `y` has shape `(B, outputs)`.
+
+    Args:
+        concentration: r at the start of training; it is trained to a point estimate.
+    """
+
+    def __init__(self, concentration: float = 1.0) -> None:
+        super().__init__()
+        start = torch.tensor(checks.positive("concentration", concentration))
+        self.concentration = PyroParam(start, constraint=constraints.softplus_positive)
+
+    def forward(self, output: Tensor) -> TorchDistribution:
+        r = self.concentration.to(output.dtype)
+        return dist.NegativeBinomial(r, logits=output - r.log()).to_event(1)
+
+
+class Rescaled(Likelihood):
+    r"""A likelihood for standardised targets, :math:`(y - a) / b`, as a likelihood of y in its own units.
+
+    The network then gives standardised values, while log-likelihoods (with their :math:`-\log b`),
+    predictions, intervals and scores are those of y itself, everywhere.
+
+    Args:
+        likelihood: Of the standardised targets, which must be real numbers.
+        loc: a of each output, such as the training targets' mean, shape `(outputs,)`.
+        scale: b > 0 of each output, such as their standard deviation, shape `(outputs,)`.
+    """
+
+    def __init__(self, likelihood: Likelihood, loc: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.likelihood = likelihood
+        loc, scale = (torch.as_tensor(value, dtype=torch.double).clone() for value in (loc, scale))
+        if loc.shape != scale.shape or not bool(
+            (scale > 0).all() & loc.isfinite().all() & scale.isfinite().all()
+        ):
+            raise ValueError(f"loc and scale must be finite, scale > 0, of one shape; got {loc} and {scale}")
+        self.register_buffer("loc", loc)
+        self.register_buffer("unit", scale)
+        self.task = likelihood.task
+        self.prediction = likelihood.prediction  # type: ignore[misc]
+
+    def width(self, outputs: int) -> int:
+        return self.likelihood.width(outputs)
+
+    def forward(self, output: Tensor) -> TorchDistribution:
+        law = self.likelihood(output)
+        base, events = univariate(law), len(law.event_shape)
+        if base.event_shape or getattr(base.support, "is_discrete", False):
+            raise ValueError(f"targets under {type(self.likelihood).__name__} cannot be standardised")
+        return Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype)).to_event(events)

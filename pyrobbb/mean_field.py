@@ -30,7 +30,8 @@ class MeanFieldNormal(PyroModule):
     :math:`\mu`) and `rho`, each of shape `(D,)` for D weights: an optimiser sees two tensors.
 
     Args:
-        model: A Pyro model; the guide sees it only through its trace, at the first call.
+        model: A Pyro model; the guide sees it only through its trace, at the first call. `guide()` without
+            data is enough for a `BayesianNetwork`.
         init_loc: Where each :math:`\mu` starts (`pyrobbb.initializers`); by default the network's own values.
         init_rho: Where each :math:`\rho` starts: a number or an initialiser. -5 is sigma = 0.0067.
 
@@ -100,7 +101,7 @@ class MeanFieldNormal(PyroModule):
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         r""":math:`\mu` and :math:`\sigma` of each site, without gradients."""
         if not self.shapes:
-            raise ValueError("the guide has no parameters yet: fit it, or call it once with x and y")
+            raise ValueError("the guide has no parameters yet: fit it, or call it once")
         return self.split(self.loc.detach()), self.split(F.softplus(self.rho.detach()))
 
 

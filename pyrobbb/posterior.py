@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from copy import deepcopy
+from dataclasses import asdict
+from functools import partial
 from math import sqrt
-from types import NoneType
+from pathlib import Path
 from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.infer.autoguide import AutoDelta
+from pyro.distributions import TorchDistribution
+from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
 from torch import Tensor, nn
 
-from pyrobbb._support import checks
-from pyrobbb._support.chunking import Block, is_large
-from pyrobbb._support.data_checks import check_finite, check_kinds, first_output
+from pyrobbb._support import checkpoint, checks
+from pyrobbb._support.chunking import Block, is_large, outputs
+from pyrobbb._support.data_checks import check_finite, check_targets, first_output
+from pyrobbb._support.network_checks import EMBEDDINGS
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.site_checks import on_real_line
 from pyrobbb.bnn import BayesianNetwork, Weights, evaluating
 from pyrobbb.compression.sparse import network_with
-from pyrobbb.predictive import Batches, ClassPrediction, ValuePrediction, predict_classes, predict_values
+from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 
 
 class Posterior:
@@ -28,16 +33,17 @@ class Posterior:
 
     Args:
         chains: Pairs of the Pyro model p(y, w | x) and the fitted guide q(w).
+        history: How the fit went; kept as it is, and saved with the posterior.
     """
 
-    def __init__(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]]) -> None:
+    def __init__(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]], history: Any = None) -> None:
         if not chains:
             raise ValueError("a posterior needs at least one chain (a fitted model and guide)")
         for pair in chains:
             if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], BayesianNetwork):
                 raise ValueError(f"each chain must be a pair (model, guide), got {type(pair).__name__}")
         self.chains = tuple(chains)
-        self.history: Any = None  # how it was fitted, from `fit`: a `History`, or one per chain
+        self.history = history
 
     @property
     def model(self) -> BayesianNetwork:
@@ -47,7 +53,8 @@ class Posterior:
     def each_draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Iterator[Weights]:
         """One weight draw after another; draw s is the same however many are asked for.
 
-        Each draw maps a site's name to a value of the parameter's own shape.
+        Each draw maps a site's name to a value of the site's own shape; latent sites of prior and likelihood
+        are among them.
         """
         for s in range(checks.count("draws", draws)):
             yield self._draw(s, chain, seed)
@@ -57,7 +64,7 @@ class Posterior:
         device = model.device
         with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
             trace = poutine.trace(guide).get_trace()
-        return {name: trace.nodes[name]["value"] for name in model.sites}
+        return model.with_padding({name: trace.nodes[name]["value"] for name in model.latents})
 
     def draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Weights:
         """Weight draws stacked: `(draws, *shape)` for each site."""
@@ -73,8 +80,8 @@ class Posterior:
         return network_with(self.chains[chain][0], weights)  # _draw has checked the chain
 
     def mean_weights(self, chain: int = 0) -> Weights:
-        """The posterior mean of every weight, as `moments` finds it (the median of a normal is its mean)."""
-        return moments(self._fitted(chain))[0]
+        """The posterior mean of every latent site, as `moments` finds it (a normal's median is its mean)."""
+        return _moments(self._fitted(chain), self.chains[chain][0].latents)[0]
 
     def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
         if checks.count("chain", chain, minimum=0) >= len(self.chains):
@@ -83,8 +90,8 @@ class Posterior:
 
     def predict(
         self,
-        x: Tensor,
-        y: Tensor | None = None,
+        x: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         draws: int = 100,
         mean_weights: bool = False,
@@ -93,14 +100,14 @@ class Posterior:
         seed: int = 0,
         rows: int = 1000,
         megabytes: float = 128.0,
-    ) -> ClassPrediction | ValuePrediction:
+    ) -> Any:
         """The posterior predictive of y at `x`, averaging probabilities over weight draws.
 
         Draws are made and used a few at a time, and `x` in blocks of `rows`. What is returned for each
-        draw does grow with their number: `log_likelihood`, `samples`, and the `means` of a regression.
+        draw does grow with their number: `log_likelihood`, `samples`, and the `components` of a regression.
 
         Args:
-            x: Inputs `(M, *features)`.
+            x: Inputs `(M, *features)`: a tensor, or what `from_arrays` takes.
             y: Targets, to have their log-likelihood too.
             draws: Weight draws of each chain.
             mean_weights: Use the posterior mean of the weights as the one draw instead.
@@ -122,7 +129,7 @@ class Posterior:
         if not isinstance(chains, Sequence) or not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
         draws = draws if self.model.sites else 1  # a point estimate has nothing to average over
-        groups: list[Batches] = []
+        groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
         for chain in chains:
             model, _ = self._fitted(chain)
             if mean_weights:
@@ -137,27 +144,97 @@ class Posterior:
             for model, _ in self.chains:
                 stack.enter_context(evaluating(model))
             block = Block(rows, megabytes)
-            if self.model.likelihood.task == "classification":
-                return predict_classes(batches, x, y, block, sample)
-            return predict_values(batches, x, y, block, sample)
+
+            def laws() -> Iterator[TorchDistribution]:
+                for model, weights in batches:
+                    yield model.observation(outputs(model, weights, x, block), weights, draws=1)
+
+            encode = partial(self.model.encoded, draws=1)
+            return self.model.likelihood.prediction.of(laws(), y, encode, sample=sample)
+
+    def save(self, folder: Path | str) -> Path:
+        """Write `posterior.pt` to `folder`: tensors and plain values, without any data.
+
+        Raises:
+            OSError: If it cannot be written; what was there stays.
+        """
+        chains = [
+            {"model": model.state_dict(), "guide": guide.state_dict(), "N": model.N, "of": _structure(*pair)}
+            for pair in self.chains
+            for model, guide in [_fitted(pair)]
+        ]
+        path = Path(folder) / "posterior.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.save(path, {"chains": chains, "history": _plain_history(self.history)})
+        return path
+
+    @classmethod
+    def load(cls, folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> Posterior:
+        """The posterior that `save` wrote, for a model and a guide built as they were before the fit.
+
+        No code comes from the file: it holds numbers, your program says what they are the numbers of.
+
+        >>> model = BayesianNetwork(network, Normal(), likelihoods.Normal())
+        >>> posterior = Posterior.load("fitted", model, MeanFieldNormal(model))
+        >>> posterior.predict(x).interval(0.95)
+
+        Raises:
+            CheckpointError: If the file is missing, damaged, or of another network, likelihood or guide.
+        """
+        path = Path(folder) / "posterior.pt"
+        content = checkpoint.load(path)
+        if "chains" not in content:
+            raise checkpoint.CheckpointError(f"{path} is not a saved posterior")
+        mine = _structure(model, guide)
+        with isolated(), torch.no_grad():
+            guide()  # makes its parameters
+        chains = []
+        for stored in content["chains"]:
+            for what, theirs in stored["of"].items():
+                if theirs != mine[what]:
+                    raise checkpoint.CheckpointError(
+                        f"{path} was made with another {what}: {theirs}\nhere it is: {mine[what]}"
+                    )
+            one, other = deepcopy((model, guide))
+            one.N = stored["N"]
+            checkpoint.load_module(one, stored["model"], "model", path)
+            checkpoint.load_module(other, stored["guide"], "guide", path)
+            chains.append((one, other))
+        return cls(chains, content["history"])
 
     def _checked(
-        self, x: Tensor, y: Tensor | None, device: torch.device
+        self, x: ArrayLike, y: ArrayLike | None, device: torch.device
     ) -> tuple[Tensor, Tensor | None, int]:
-        """Both on `device`, if the network takes `x` and the likelihood `y`; and the width of its output."""
-        check_kinds(x=(x, Tensor), y=(y, (Tensor, NoneType)))
+        """Both as tensors on `device`, if the model takes them; and the values of an output's row."""
+        x, y = self._as_tensors(x, y)
         for name, value in (("x", x), ("y", y)):
             if value is not None:
                 checks.dense(name, value)
         x, y = x.to(device), None if y is None else y.to(device)
         check_finite("x", x)
         output = first_output(self.model, "x", x)
+        if y is not None and len(x) != len(y):
+            raise ValueError(f"x and y differ in length: the network gave {len(x)} rows, y has {len(y)}")
         if y is not None and len(x):
-            self.model.likelihood.check(output.expand(len(x), -1), y)
-            self.model.likelihood.check_domain(output.shape[-1], y)
-        return x, y, output.shape[-1]
+            check_targets(self.model, "y", output, y)
+        return x, y, output[0].numel()
 
-    def _batches(self, draws: int, chain: int, seed: int, size: int) -> Batches:
+    def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
+        """Arrays, lists and tables as `from_arrays` takes them, in the precision of the weights."""
+        dtype = self.model.initial()[self.model.sites[0]].dtype
+        if isinstance(x, Tensor):
+            x = x.to(dtype) if x.is_floating_point() else x
+        else:
+            tokens = any(isinstance(module, EMBEDDINGS) for module in self.model.network.modules())
+            x = as_inputs("x", x, None if tokens else dtype)
+        task = self.model.likelihood.task
+        if y is not None and not (isinstance(y, Tensor) and task == "classification"):
+            y = as_targets("y", y, task, dtype)
+        return x, y
+
+    def _batches(
+        self, draws: int, chain: int, seed: int, size: int
+    ) -> Iterator[tuple[BayesianNetwork, Weights]]:
         waiting: list[Weights] = []
         for weights in self.each_draw(draws, chain=chain, seed=seed):
             waiting.append(weights)
@@ -175,32 +252,41 @@ def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]
     a point (Pyro's AutoDelta) has scale 0; of other guides, and under priors that are not on the whole real
     line, mean and standard deviation of 200 draws.
     """
+    return _moments(chain, chain[0].sites)
+
+
+def _moments(chain: tuple[BayesianNetwork, nn.Module], names: Sequence[str]) -> tuple[Weights, Weights]:
+    """The same of any latent sites."""
     model, guide = _fitted(chain)
     with torch.no_grad(), isolated():
         if hasattr(guide, "loc_and_scale"):  # a normal's; under other priors its sites would not fit
-            return guide.loc_and_scale()  # type: ignore[operator]
+            locs, scales = guide.loc_and_scale()  # type: ignore[operator]
+            if set(names) <= set(locs):
+                return {name: locs[name] for name in names}, {name: scales[name] for name in names}
         if isinstance(guide, AutoDelta):
-            locs = {name: value for name, value in guide.median().items() if name in model.sites}
+            locs = {name: value for name, value in guide.median().items() if name in names}
             return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
-        initial = model.initial().items()
-        if not all(on_real_line(model.prior.distribution(name, value)) for name, value in initial):
-            return _moments_of_draws(chain)  # a median is no mean there
+        if set(names) - set(model.sites) or not all(on_real_line(model.prior_of(name)) for name in names):
+            return _moments_of_draws(chain, names)  # a median is not a mean there
         one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
         try:
             quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]
             both = quantiles([0.5, one_sd])
         except (AttributeError, NotImplementedError):  # a guide without quantiles, alone or in a list of them
-            return _moments_of_draws(chain)
-        locs = {name: both[name][0] for name in model.sites}
-        return locs, {name: both[name][1] - both[name][0] for name in model.sites}
+            return _moments_of_draws(chain, names)
+        locs = {name: both[name][0] for name in names}
+        return locs, {name: both[name][1] - both[name][0] for name in names}
 
 
-def _moments_of_draws(chain: tuple[BayesianNetwork, nn.Module], draws: int = 200) -> tuple[Weights, Weights]:
+def _moments_of_draws(
+    chain: tuple[BayesianNetwork, nn.Module], names: Sequence[str], draws: int = 200
+) -> tuple[Weights, Weights]:
     """Mean and standard deviation of some draws, one after another (Welford)."""
     means: Weights = {}
     squares: Weights = {}
     for s, weights in enumerate(Posterior([chain]).each_draw(draws), 1):
-        for name, w in weights.items():
+        for name in names:
+            w = weights[name]
             before = means.setdefault(name, torch.zeros_like(w))
             means[name] = before + (w - before) / s
             squares[name] = squares.get(name, 0) + (w - before) * (w - means[name])
@@ -208,9 +294,15 @@ def _moments_of_draws(chain: tuple[BayesianNetwork, nn.Module], draws: int = 200
 
 
 def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, nn.Module]:
-    """The chain, if its guide has parameters: guides make them when they first see data."""
-    if chain[0].sites and not any(True for _ in chain[1].parameters()):
-        raise ValueError(f"the guide {type(chain[1]).__name__} has no parameters yet; fit it first")
+    """The chain, if its guide has parameters: guides make them when they are first called."""
+    guide = chain[1]
+    if isinstance(guide, AutoLaplaceApproximation):
+        raise ValueError(
+            "AutoLaplaceApproximation is only the mode until its curvature is asked for: predict with "
+            "Posterior([(model, guide.laplace_approximation(x, y))]), x and y being all training data"
+        )
+    if chain[0].sites and not any(True for _ in (*guide.parameters(), *guide.buffers())):
+        raise ValueError(f"the guide {type(guide).__name__} has no parameters yet; fit it first")
     return chain
 
 
@@ -223,3 +315,19 @@ def _stack(draws: Sequence[Weights]) -> Weights:
 def _mix(seed: int, chain: int, draw: int) -> int:
     """A seed for one draw of one chain."""
     return (seed * 1_000_003 + chain) * 1_000_003 + draw & 0x7FFF_FFFF_FFFF_FFFF
+
+
+def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
+    """What must be the same for a saved posterior to be loaded, besides names and shapes."""
+    return {
+        "network": str(model.network),
+        "likelihood": str(model.likelihood),
+        "guide": type(guide).__name__,
+        "latent sites": ", ".join(model.latents),
+    }
+
+
+def _plain_history(history: Any) -> Any:
+    """A history's rows as plain values, one dictionary each."""
+    rows = getattr(history, "rows", history)
+    return None if rows is None else [row if isinstance(row, dict) else asdict(row) for row in rows]

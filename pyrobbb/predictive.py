@@ -1,20 +1,36 @@
-"""What a posterior predicts: probabilities averaged over weight draws, entropies, means and quantiles."""
+"""What a posterior predicts: averages over weight draws of the likelihood's distribution of y."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.chunking import Block, outputs
-from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
+from pyrobbb.distributions import univariate
+from pyrobbb.evaluation.metrics import classification_metrics, regression_metrics
 
-Batches = Iterator[tuple[BayesianNetwork, Weights]]
+Encode = Callable[[Any, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class ErrorMetric:
+    """The one number by which predictions are compared: its key in `metrics`, and how it is written."""
+
+    name: str
+    unit: str
+    format: str
+
+    def text(self, value: float) -> str:
+        """`value` with its unit, such as `1.32 %`."""
+        return self.format.format(value)
 
 
 @dataclass(frozen=True)
@@ -22,11 +38,13 @@ class Prediction:
     """What the posterior says of M inputs, from S weight draws.
 
     `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given; `samples` are draws from
-    p(y | x, w_s), shape `(S, M)` or `(S, M, K)`, if they were asked for.
+    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if they were asked for.
     """
 
     log_likelihood: Tensor | None
     samples: Tensor | None
+
+    error: ClassVar[ErrorMetric]
 
     @property
     def log_predictive(self) -> Tensor:
@@ -35,107 +53,244 @@ class Prediction:
             raise ValueError("give y to predict() to have its log-likelihood")
         return self.log_likelihood.logsumexp(0) - log(self.log_likelihood.shape[0])
 
+    @classmethod
+    def of(cls, batches: Iterable[Any], y: Tensor | None, encode: Encode, *, sample: bool = False) -> Self:
+        """The average over draws.
+
+        Args:
+            batches: Distributions of y of batch shape `(S_i, M)`, for some of the draws each.
+            y: Targets, to have their log-likelihood too.
+            encode: `y` as such a distribution takes it.
+            sample: Draw a y for each weight draw, too.
+        """
+        log_likelihood, samples = [], []
+
+        def seen() -> Iterable[Any]:
+            for law in batches:
+                if y is not None:
+                    log_likelihood.append(law.log_prob(encode(law, y)))
+                if sample:
+                    samples.append(law.sample())
+                yield law
+
+        parts = cls._average(seen())
+        return cls(_cat(log_likelihood), _cat(samples), **parts)
+
+    @classmethod
+    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
+        """The fields of this kind of prediction."""
+        raise NotImplementedError
+
+    def losses(self, y: Tensor) -> Tensor:
+        """What each row adds to the error, shape `(M,)`; `error_of` their mean is the error."""
+        raise NotImplementedError
+
+    @staticmethod
+    def error_of(mean: float) -> float:
+        """The error, from the mean of `losses`."""
+        return mean
+
+    def metrics(self, y: Tensor) -> dict[str, float]:
+        """All scores against the targets; the one called `error.name` is the error."""
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, Tensor]:
+        """What else is kept of the prediction beside its samples, by name, the rows first."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    """p(c | x) = mean_s p(c | x, w_s), shape `(M, C)`, and its entropies, in nats.
+    """p(c | x) = mean_s p(c | x, w_s), shape `(M, *grid, C)`, and its entropies, in nats.
 
-    `predictive_entropy` is H(mean_s p_s), `expected_entropy` mean_s H(p_s), both of shape `(M,)`.
+    `predictive_entropy` is H(mean_s p_s), `expected_entropy` mean_s H(p_s), both of shape `(M, *grid)`.
     """
 
     probs: Tensor
     predictive_entropy: Tensor
     expected_entropy: Tensor
 
+    error: ClassVar[ErrorMetric] = ErrorMetric("error", "%", "{:.2f} %")
+
     @property
     def mutual_information(self) -> Tensor:
         """I(y; w | x) = predictive minus expected entropy: what the draws disagree about, in nats."""
         return (self.predictive_entropy - self.expected_entropy).clamp_min(0)
 
+    @staticmethod
+    def log_probs(law: Any) -> Tensor:
+        """Log p(c | x, w_s) of each class, the classes last."""
+        logits: Tensor = law.logits
+        return logits.log_softmax(-1)
+
+    @classmethod
+    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
+        probs: Any = 0.0
+        entropy: Any = 0.0
+        total = 0
+        for law in laws:
+            log_probs = cls.log_probs(univariate(law))
+            p = log_probs.exp()
+            probs = probs + p.sum(0)
+            entropy = entropy - (p * log_probs).sum((0, -1))
+            total += len(p)
+        probs, entropy = probs / total, entropy / total
+        predictive = -torch.special.xlogy(probs, probs).sum(-1)
+        return {"probs": probs, "predictive_entropy": predictive, "expected_entropy": entropy}
+
+    def losses(self, y: Tensor) -> Tensor:
+        """The share of labels that are wrong, in percent."""
+        wrong = self.probs.argmax(-1) != y.reshape(self.probs.shape[:-1])
+        return 100 * wrong.double().reshape(len(y), -1).mean(1)
+
+    def metrics(self, y: Tensor) -> dict[str, float]:
+        """Error in percent, NLL, Brier score, calibration error and mutual information."""
+        scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), y.long().flatten())
+        return {**scores, "mutual_information": float(self.mutual_information.mean())}
+
+    def facts(self) -> dict[str, Tensor]:
+        """Probabilities and entropies."""
+        names = ("probs", "predictive_entropy", "expected_entropy")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class LabelPrediction(ClassPrediction):
+    """p(0 | x) and p(1 | x), shape `(M, 2)`, or for each of K labels, `(M, K, 2)`."""
+
+    @staticmethod
+    def log_probs(law: Any) -> Tensor:
+        """Log p(0) and log p(1)."""
+        both = torch.stack([F.logsigmoid(-law.logits), F.logsigmoid(law.logits)], -1)
+        return both[..., 0, :] if both.shape[-2] == 1 else both
+
 
 @dataclass(frozen=True)
 class ValuePrediction(Prediction):
-    """Mean and variance of y for real-valued targets.
+    """The distribution of y for numbers: a mixture of one distribution for each weight draw.
 
-    `means` are E[y | x, w_s], shape `(S, M, K)`; `noise` is mean_s Var[y | x, w_s], shape `(M, K)`.
+    `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`.
     """
 
-    means: Tensor
-    noise: Tensor
+    components: tuple[Any, ...]
+
+    error: ClassVar[ErrorMetric] = ErrorMetric("rmse", "", "{:.4g}")
+
+    @classmethod
+    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
+        return {"components": tuple(univariate(law) for law in laws)}
+
+    @cached_property
+    def means(self) -> Tensor:
+        """E[y | x, w_s] for each draw, shape `(S, M, *K)`; the median where y has no mean (Cauchy)."""
+        return torch.cat([_centre(law) for law in self.components])
 
     @property
     def mean(self) -> Tensor:
-        """E[y | x], shape `(M, K)`."""
-        return self.means.mean(0)
+        """E[y | x], shape `(M, *K)`.
+
+        Raises:
+            ValueError: If y has no mean, as under a Cauchy distribution.
+        """
+        means = torch.cat([law.mean for law in self.components])
+        if bool(means.isnan().any()):
+            raise ValueError(f"{self._name} has no mean: use median, or interval(0.95)")
+        return means.mean(0)
+
+    @property
+    def noise(self) -> Tensor:
+        """mean_s Var[y | x, w_s], shape `(M, *K)`.
+
+        Raises:
+            ValueError: If y has no variance.
+        """
+        total = torch.stack([law.variance.sum(0) for law in self.components]).sum(0)
+        if bool(total.isnan().any()):
+            raise ValueError(f"{self._name} has no variance: use interval(0.95)")
+        return total / len(self.means)
 
     @property
     def variance(self) -> Tensor:
-        """Var[y | x]: spread of the means over draws, plus the mean noise variance."""
+        """Var[y | x]: the spread of the means over draws, plus the mean noise variance."""
         return self.means.var(0, unbiased=False) + self.noise
 
-    def quantiles(self, levels: Sequence[float]) -> Tensor:
-        """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, K)`."""
-        levels = [checks.between("levels", level, 0, 1) for level in levels]
-        if not levels:
-            raise ValueError("levels must name at least one quantile")
-        return self.means.quantile(
-            torch.tensor(levels, dtype=self.means.dtype, device=self.means.device), dim=0
-        )
+    @property
+    def median(self) -> Tensor:
+        """The value that y is below and above with equal probability, shape `(M, *K)`."""
+        return self.predictive_quantiles([0.5])[0]
+
+    def interval(self, level: float = 0.95) -> Tensor:
+        """Low and high of the central interval that holds y with probability `level`, shape `(2, M, *K)`."""
+        return self.predictive_quantiles(_tails(level))
+
+    def function_interval(self, level: float = 0.95) -> Tensor:
+        """Low and high of the central band that holds E[y | x, w] with probability `level`, `(2, M, *K)`.
+
+        It says how sure the model is of the function. Observations have noise besides: see `interval`.
+        """
+        return self.function_quantiles(_tails(level))
+
+    def predictive_quantiles(self, levels: Sequence[float]) -> Tensor:
+        """Quantiles of y under the mixture over weight draws, shape `(len(levels), M, *K)`."""
+        levels = _checked(levels)
+        try:
+            return torch.stack([mixture_quantile(self.components, level) for level in levels])
+        except NotImplementedError:  # no cdf
+            return sample_quantiles(self.components, levels)
+
+    def function_quantiles(self, levels: Sequence[float]) -> Tensor:
+        """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, *K)`."""
+        levels = _checked(levels)
+        return self.means.quantile(self.means.new_tensor(levels), dim=0)
+
+    def losses(self, y: Tensor) -> Tensor:
+        """Squared error of the mean (the median where there is no mean), averaged over outputs."""
+        return (self._point - y).square().double().reshape(len(y), -1).mean(1)
+
+    @staticmethod
+    def error_of(mean: float) -> float:
+        """The root of the mean squared error."""
+        return mean**0.5
+
+    def metrics(self, y: Tensor) -> dict[str, float]:
+        """Root mean squared error, in units of y, and NLL in nats per row."""
+        return regression_metrics(self._point.flatten(1), self.log_predictive, y.flatten(1))
+
+    def facts(self) -> dict[str, Tensor]:
+        """Nothing: samples and functions say it all."""
+        return {}
+
+    @property
+    def _point(self) -> Tensor:
+        has_mean = not any(bool(law.mean.isnan().any()) for law in self.components)
+        return self.mean if has_mean else self.median
+
+    @property
+    def _name(self) -> str:
+        return type(self.components[0]).__name__
 
 
-def predict_classes(
-    batches: Batches,
-    x: Tensor,
-    y: Tensor | None,
-    block: Block,
-    sample: bool,
-) -> ClassPrediction:
-    """Class probabilities of `x` under the likelihood, averaged over the draws of `batches`."""
-    probs: Any = 0.0
-    entropy: Any = 0.0
-    log_likelihood, samples, total = [], [], 0
-    for model, weights in batches:
-        logits = outputs(model, weights, x, block)
-        law: Any = model.likelihood(logits)
-        log_probs = law.logits.log_softmax(-1)
-        if y is not None:
-            model.likelihood.check(logits, y)
-            index = y.long().expand(log_probs.shape[0], -1)[..., None]
-            log_likelihood.append(log_probs.gather(-1, index)[..., 0])
-        if sample:
-            samples.append(law.sample())
-        p = log_probs.exp()
-        probs = probs + p.sum(0)
-        entropy = entropy - (p * log_probs).sum((0, -1))
-        total += logits.shape[0]
-    probs, entropy = probs / total, entropy / total
-    predictive = -torch.special.xlogy(probs, probs).sum(-1)
-    return ClassPrediction(_cat(log_likelihood), _cat(samples), probs, predictive, entropy)
+def _tails(level: float) -> list[float]:
+    tail = (1 - checks.between("level", level, 0, 1)) / 2
+    return [tail, 1 - tail]
 
 
-def predict_values(
-    batches: Batches,
-    x: Tensor,
-    y: Tensor | None,
-    block: Block,
-    sample: bool,
-) -> ValuePrediction:
-    """Mean and variance of y at `x` over the draws of `batches`."""
-    log_likelihood, samples, means, noise, total = [], [], [], 0.0, 0
-    for model, weights in batches:
-        output = outputs(model, weights, x, block)
-        law = model.likelihood(output)
-        if y is not None:
-            model.likelihood.check(output, y)
-            log_likelihood.append(law.log_prob(y))
-        if sample:
-            samples.append(law.sample())
-        means.append(law.mean)
-        noise = noise + law.variance.sum(0)
-        total += law.mean.shape[0]
-    return ValuePrediction(
-        _cat(log_likelihood), _cat(samples), torch.cat(means), torch.as_tensor(noise) / total
-    )
+def _checked(levels: Sequence[float]) -> list[float]:
+    levels = [checks.between("levels", level, 0, 1) for level in levels]
+    if not levels:
+        raise ValueError("levels must name at least one quantile")
+    return levels
+
+
+def _centre(law: Any) -> Tensor:
+    mean: Tensor = law.mean
+    if not bool(mean.isnan().any()):
+        return mean
+    try:
+        middle: Tensor = law.icdf(torch.full_like(mean, 0.5))
+    except NotImplementedError:  # a symmetric one, such as Student's t
+        middle = law.loc.expand(mean.shape)
+    return middle
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor | None:

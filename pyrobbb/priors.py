@@ -1,13 +1,12 @@
 """What a weight is believed to be before data: a parameter's name and value -> distribution, or None.
 
-A prior is a small frozen object whose constructor checks its domain. `distribution` returns the law of a
+A prior is a small frozen object whose constructor checks its domain. `distribution` returns that of a
 whole parameter tensor, as one event, on that tensor's device and in its precision; None says that the
 parameter is not Bayesian and stays an ordinary trained parameter. To add one, imitate `Laplace`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,32 +15,63 @@ from math import prod
 import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from pyrobbb._support import checks
 from pyrobbb.distributions import ScaleMixtureNormal
 
 
-class Prior(ABC):
-    """The law of each parameter before data."""
+class Prior:
+    """The distribution of each parameter before data.
 
-    @abstractmethod
+    A prior with parameters to train derives from `nn.Module` as well; one with hyperparameters that have
+    priors of their own has `PyroSample` attributes (and derives from `PyroModule`) or calls `pyro.sample`:
+
+    >>> class Hierarchical(Prior, PyroModule):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.scale = PyroSample(dist.HalfCauchy(1.0))
+    ...     def distribution(self, name, parameter):
+    ...         return elementwise(dist.Normal(0.0, beside(self.scale, parameter)), parameter)
+    """
+
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
         """Prior of the parameter called `name`, with event shape `parameter.shape`; None: deterministic."""
+        raise NotImplementedError(f"{type(self).__name__} must define distribution(self, name, parameter)")
 
-    def check(self, names: Sequence[str]) -> None:  # noqa: B027 (most priors treat all names alike)
+    def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
+        """`distribution` for a prior that asks which module the parameter belongs to."""
+        return self.distribution(name, parameter)
+
+    def parts(self) -> Sequence[Prior]:
+        """The priors that this one is made of."""
+        return (self,)
+
+    def check(self, names: Sequence[str]) -> None:
         """Raise ValueError if this prior does not fit a network with these parameter names."""
 
 
-class _Elementwise(Prior):
-    """A prior under which the weights are independent draws from one univariate law."""
+def elementwise(law: TorchDistribution, parameter: Tensor) -> TorchDistribution:
+    """Independent weights from one univariate `law`, of batch shape `(*draws, 1, ..., 1)` or smaller."""
+    draws = law.batch_shape[: max(0, len(law.batch_shape) - parameter.dim())]
+    return law.expand(draws + parameter.shape).to_event(parameter.dim())
 
-    @abstractmethod
+
+def beside(hyperparameter: Tensor, parameter: Tensor) -> Tensor:
+    """A hyperparameter `(*draws,)` with dimensions of size 1 for those of the parameter."""
+    return hyperparameter.reshape(hyperparameter.shape + (1,) * parameter.dim())
+
+
+class _Elementwise(Prior):
+    """A prior under which the weights are independent draws from one univariate distribution."""
+
     def law(self, parameter: Tensor) -> TorchDistribution:
-        """The law of a single weight of `parameter`, with empty or full batch shape."""
+        """The distribution of a single weight of `parameter`, with empty or full batch shape."""
+        raise NotImplementedError
 
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution:
-        return self.law(parameter).expand(parameter.shape).to_event(parameter.dim())
+        return elementwise(self.law(parameter), parameter)
 
 
 def _scalar(value: float, like: Tensor) -> Tensor:
@@ -123,12 +153,37 @@ class StudentT(_Elementwise):
         )
 
 
+@dataclass(frozen=True)
+class IID(_Elementwise):
+    """Independent weights from any univariate distribution of Pyro or torch: `IID(dist.Cauchy(0.0, 1.0))`."""
+
+    univariate: Distribution
+
+    def __post_init__(self) -> None:
+        law = self.univariate
+        shape = (*getattr(law, "batch_shape", (1,)), *getattr(law, "event_shape", ()))
+        if not isinstance(law, Distribution) or shape or not law.arg_constraints:
+            raise ValueError(
+                f"IID needs a univariate distribution of Pyro, such as dist.Laplace(0.0, 1.0), got {law!r}"
+            )
+        if getattr(law.support, "is_discrete", False):
+            raise ValueError(f"a weight is continuous, and {law!r} is not")
+
+    def law(self, parameter: Tensor) -> TorchDistribution:
+        given = {name: getattr(self.univariate, name) for name in self.univariate.arg_constraints}
+        family = getattr(dist, type(self.univariate).__name__, type(self.univariate))  # Pyro's, for torch's
+        made: TorchDistribution = family(**{k: v.to(parameter) for k, v in given.items()})
+        return made
+
+
 @dataclass(frozen=True, kw_only=True)
 class FanInNormal(_Elementwise):
     r""":math:`N(0, g^2 / \text{fan-in})` for weights and :math:`N(0, \sigma_b^2)` for biases.
 
-    Fan-in is the number of inputs that one unit sums over: the product of all dimensions but the first.
-    One-dimensional parameters (biases, normalisation gains) have none and take `bias_sigma`.
+    Fan-in is the number of inputs that one unit sums over: the product of all dimensions but the first for
+    linear, recurrent and convolutional layers (of a group, its own channels); 1 for an embedding, which
+    looks a row up; for a transposed convolution (channels / groups) kernel / stride, the mean number of
+    inputs that meet at an output. One-dimensional parameters (biases, normalisation gains) take `bias_sigma`.
     """
 
     gain: float = 2**0.5
@@ -139,14 +194,28 @@ class FanInNormal(_Elementwise):
         checks.positive("bias_sigma", self.bias_sigma)
 
     def law(self, parameter: Tensor) -> TorchDistribution:
-        fan_in = prod(parameter.shape[1:])
+        return self._normal(parameter, prod(parameter.shape[1:]))
+
+    def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution:
+        return elementwise(self._normal(parameter, _fan_in(parameter, module)), parameter)
+
+    def _normal(self, parameter: Tensor, fan_in: float) -> TorchDistribution:
         sigma = self.gain / fan_in**0.5 if parameter.dim() > 1 else self.bias_sigma
         return dist.Normal(_scalar(0.0, parameter), _scale("sigma", sigma, parameter))
 
 
+def _fan_in(parameter: Tensor, module: nn.Module) -> float:
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return 1.0
+    if isinstance(module, nn.modules.conv._ConvTransposeNd) and parameter.dim() > 1:
+        per_group = parameter.shape[0] / module.groups
+        return per_group * prod(parameter.shape[2:]) / prod(module.stride)
+    return float(prod(parameter.shape[1:]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Deterministic(Prior):
-    """No prior: the parameter is trained to a point by maximum likelihood, as in an ordinary network."""
+    """No prior: the parameter is a point estimate by maximum likelihood, as in an ordinary network."""
 
     def distribution(self, name: str, parameter: Tensor) -> None:
         return None
@@ -178,6 +247,12 @@ class PerParameter(Prior):
 
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
         return self._chosen(name).distribution(name, parameter)
+
+    def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
+        return self._chosen(name).for_module(name, parameter, module)
+
+    def parts(self) -> Sequence[Prior]:
+        return [part for prior in (self.default, *self.where.values()) for part in prior.parts()]
 
     def check(self, names: Sequence[str]) -> None:
         for pattern in self.where:

@@ -98,7 +98,9 @@ class PriorContract:
         run = _trained(model, AutoNormal(model), _draw(N, OUTPUTS, seed=1), "regression")
         posterior = Posterior([(model, run.guide)])
         assert set(posterior.draw(1)) == set(model.sites)
-        assert posterior.predict(_draw(5, FEATURES), draws=2).mean.shape == (5, OUTPUTS)  # type: ignore[attr-defined]
+        prediction = posterior.predict(_draw(5, FEATURES), draws=2)
+        assert isinstance(prediction, ValuePrediction)
+        assert prediction.mean.shape == (5, OUTPUTS)
 
 
 class GuideContract:
@@ -183,20 +185,20 @@ class LikelihoodContract:
             torch.testing.assert_close(likelihood(self.output(5)[s]).log_prob(y), each[s])
 
     def test_its_own_draws_are_targets_that_it_takes(self) -> None:
-        """`check` and `check_domain` refuse nothing that the likelihood gives itself."""
+        """`check_domain` refuses nothing that the likelihood gives itself."""
         likelihood, output, y = self.make(), self.output(), self.targets()
         assert len(y) == N
-        likelihood.check(output, y)
-        likelihood.check(output, None)
-        likelihood.check_domain(output.shape[-1], y)
+        likelihood.check_domain(likelihood(output), y)
 
     def test_too_few_targets_are_refused(self) -> None:
         """In a ValueError, before training."""
+        network = _network(self.make().width(OUTPUTS))
+        model = BayesianNetwork(network, priors.Normal(), self.make(), N)
         try:
-            self.make().check(self.output(), self.targets()[:-1])
+            model.log_likelihood(model.initial(), _draw(N, FEATURES), self.targets()[:-1])
         except ValueError:
             return
-        raise AssertionError("check took fewer targets than the network gave rows")
+        raise AssertionError("fewer targets were taken than the network gave rows")
 
     def test_targets_that_are_not_finite_are_refused(self) -> None:
         """Also where the density would be NaN without a word."""
@@ -205,7 +207,7 @@ class LikelihoodContract:
             return
         y.flatten()[0] = math.nan
         try:
-            self.make().check_domain(self.output().shape[-1], y)
+            self.make().check_domain(self.make()(self.output()), y)
         except ValueError:
             return
         raise AssertionError("check_domain took a target that is not a number")

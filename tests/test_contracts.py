@@ -52,7 +52,7 @@ GUIDES: dict[str, Callable[[Any], nn.Module]] = {
 }
 LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
     "categorical": likelihoods.Categorical(),
-    "bernoulli": likelihoods.Bernoulli(),
+    "bernoulli": likelihoods.Bernoulli(multilabel=True),
     "normal": likelihoods.Normal(),
     "learnt_normal": likelihoods.Normal(learn_scale=True),
     "heteroscedastic": likelihoods.HeteroscedasticNormal(),
@@ -121,9 +121,8 @@ def test_it_trains_draws_and_predicts(
     assert prediction.log_predictive.isfinite().all()
     assert prediction.samples is not None
     assert prediction.samples.shape == (3, *data.train.y.shape)
-    if law.task == "classification":
-        assert isinstance(prediction, ClassPrediction)
-        assert prediction.probs.shape == (12, K)
+    if isinstance(prediction, ClassPrediction):
+        assert prediction.probs.shape == ((12, K, 2) if likelihood == "bernoulli" else (12, K))
     else:
         assert isinstance(prediction, ValuePrediction)
         assert prediction.mean.shape == prediction.variance.shape == (12, K)

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 from scipy import stats
 from torch import Tensor
 
-from engine_fakes import normal
-from pyrobbb import likelihoods
+from engine_fakes import network, normal, values
+from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
+from pyrobbb.mean_field import MeanFieldNormal
 
 LABELS = torch.tensor([0, 2, 1, 2, 0])
+
+
+def judged(likelihood: likelihoods.Likelihood, output: Tensor, y: Tensor | None = None) -> Any:
+    """The distribution as the model takes it, and `y` if it fits; any network would do."""
+    model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihood, 5)
+    law = model.observation(output, draws=output.dim() - 2)
+    if y is not None:
+        model.encoded(law, y)
+        model.likelihood.check_domain(law, model.likelihood.encode(y))
+    return law
 
 
 def softplus(x: Any) -> Any:
@@ -39,7 +55,10 @@ def test_bernoulli() -> None:
     assert (law.batch_shape, law.event_shape) == ((5,), (2,))
     expected = -torch.nn.functional.binary_cross_entropy_with_logits(f, y, reduction="none").sum(-1)
     torch.testing.assert_close(law.log_prob(y), expected)
-    assert likelihood.width(2) == 2
+    assert (likelihood.width(2), likelihood.task) == (1, "classification")
+    assert likelihoods.Bernoulli(multilabel=True).width(2) == 2
+    with pytest.raises(ValueError, match="for two classes, got 3"):
+        likelihood.width(3)
 
 
 @pytest.mark.parametrize("learn", [True, False])
@@ -80,13 +99,12 @@ def test_heteroscedastic_normal() -> None:
 )
 def test_draws_of_the_weights_stay_in_front(likelihood: likelihoods.Likelihood) -> None:
     output = normal(7, 5, 4)
-    law = likelihood(output)
-    likelihood.check(output, None)
+    law = judged(likelihood, output)
     assert law.batch_shape == (7, 5)
     assert law.sample().shape[:2] == (7, 5)
     one = likelihood(output[3])
     y = one.sample()
-    likelihood.check(output, y)
+    judged(likelihood, output[3], y)
     torch.testing.assert_close(law.log_prob(y)[3], one.log_prob(y))
 
 
@@ -116,9 +134,13 @@ def test_the_scale_follows_the_outputs_precision() -> None:
             torch.zeros(5),
             r"integer labels of shape \(B,\), got torch.float32 \(5,\)",
         ),
-        (likelihoods.Categorical(), torch.zeros(5, 4, dtype=torch.long), r"got torch.int64 \(5, 4\)"),
+        (
+            likelihoods.Categorical(),
+            torch.zeros(5, 4, dtype=torch.long),
+            r"fits y of shape \(5,\), got \(5, 4\)",
+        ),
         (likelihoods.Categorical(), torch.zeros(4, dtype=torch.long), "gave 5 rows, y has 4"),
-        (likelihoods.Bernoulli(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),
+        (likelihoods.Bernoulli(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5, 1\)"),
         (likelihoods.Normal(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),
         (likelihoods.Normal(), torch.zeros(5, 2), r"fits y of shape \(5, 4\), got \(5, 2\)"),
         (likelihoods.Normal(), torch.zeros(3, 4), "gave 5 rows, y has 3"),
@@ -127,14 +149,17 @@ def test_the_scale_follows_the_outputs_precision() -> None:
 )
 def test_targets_that_do_not_fit(likelihood: likelihoods.Likelihood, y: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        likelihood.check(normal(5, 4), y)
+        judged(likelihood, normal(5, 4), y)
 
 
 def test_outputs_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"Normal needs a network output of shape \(B, width\), got \(5,\)"):
-        likelihoods.Normal().check(normal(5), None)
     with pytest.raises(ValueError, match="even width"):
-        likelihoods.HeteroscedasticNormal().check(normal(5, 3), None)
+        judged(likelihoods.HeteroscedasticNormal(), normal(5, 3))
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        judged(likelihoods.Categorical(), normal(5, 1))
+    model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(), 5)
+    with pytest.raises(ValueError, match=r"Normal needs a network output of shape \(B, width\), got \(5,\)"):
+        model.observation(normal(5))
 
 
 def test_domains() -> None:
@@ -150,3 +175,138 @@ def test_a_fixed_scale_is_no_site_and_no_parameter_of_pyro() -> None:
             likelihoods.Normal()(normal(5, 2))
         assert list(pyro.get_param_store()) == []
     assert not tracer.trace.stochastic_nodes
+
+
+COUNTS = torch.tensor([[0.0, 3.0], [7.0, 1.0], [2.0, 2.0], [0.0, 11.0], [5.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "exact", "y"),
+    [
+        (likelihoods.Poisson(), lambda f: stats.poisson(math.exp(f)).logpmf, COUNTS),
+        (
+            likelihoods.NegativeBinomial(concentration=1.7),
+            lambda f: stats.nbinom(1.7, 1.7 / (1.7 + math.exp(f))).logpmf,
+            COUNTS,
+        ),
+        (likelihoods.StudentT(df=3.0, scale=0.4), lambda f: stats.t(3, f, 0.4).logpdf, normal(5, 2, seed=1)),
+    ],
+    ids=["poisson", "negative_binomial", "student_t"],
+)
+def test_densities_are_scipys(likelihood: likelihoods.Likelihood, exact: Any, y: Tensor) -> None:
+    f = normal(5, 2)
+    law = judged(likelihood, f, y)
+    expected = [sum(exact(float(f[i, k]))(float(y[i, k])) for k in range(2)) for i in range(5)]
+    assert law.log_prob(y).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_fixed_scale_is_exact_in_any_precision() -> None:
+    net = torch.nn.Linear(2, 1).double()
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(scale=0.7), 5)
+    for each in (model, model.double()):
+        law: Any = each.likelihood(normal(5, 1, dtype=torch.float64))
+        assert float(law.base_dist.scale[0, 0]) == 0.7
+
+
+class WithoutEvent(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, 1.0)
+
+
+class Exponential(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Exponential(output.exp()).to_event(1)
+
+
+def test_a_likelihood_that_forgets_its_event_is_refused() -> None:
+    """One output would broadcast (B, 1) with (B,) and count each target B times."""
+    message = r"WithoutEvent gave a distribution of batch shape \(5, 1\).*\.to_event\(1\)"
+    with pytest.raises(ValueError, match=message):
+        judged(WithoutEvent(), normal(5, 1))
+    data = values(outputs=1)
+    model = BayesianNetwork(network(width=1), priors.Normal(), WithoutEvent(), 12)
+    with pytest.raises(ValueError, match="WithoutEvent gave a distribution"):
+        fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "message"),
+    [
+        (likelihoods.Poisson(), "y: -1 in row 3 is outside the support of Poisson"),
+        (likelihoods.NegativeBinomial(), "y: -1 in row 3 is outside the support of NegativeBinomial"),
+        (Exponential(), "y: -1 in row 3 is outside the support of Exponential"),
+    ],
+)
+def test_targets_outside_the_support_are_refused(likelihood: likelihoods.Likelihood, message: str) -> None:
+    y = torch.ones(12, 1)
+    y[3] = -1.0
+    data = from_arrays(normal(12, 3), y, task="regression")
+    model = BayesianNetwork(network(width=1), priors.Normal(), likelihood)
+    model.N = 12
+    with pytest.raises(ValueError, match=message):
+        fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
+
+
+def test_outputs_on_a_grid_are_independent_observations() -> None:
+    """A network of (B, T, K) outputs: the log-likelihood of a row is the sum over its grid."""
+    f, y = normal(7, 5, 4, 2), normal(5, 4, 2, seed=1)
+    model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(scale=0.5), 5)
+    law = model.observation(f, draws=1)
+    assert (law.batch_shape, law.event_shape) == ((7, 5), (4, 2))
+    expected = torch.distributions.Normal(f, 0.5).log_prob(model.encoded(law, y, 1)).sum((-1, -2))
+    torch.testing.assert_close(law.log_prob(y), expected)
+    words = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Categorical(), 5)
+    law = words.observation(f, draws=1)
+    labels = torch.randint(2, (5, 4), generator=torch.Generator().manual_seed(0))
+    expected = f.log_softmax(-1).gather(-1, labels.expand(7, 5, 4)[..., None])[..., 0].sum(-1)
+    torch.testing.assert_close(law.log_prob(words.encoded(law, labels, 1)), expected)
+
+
+@pytest.mark.parametrize("y", [torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[0.0], [1], [1], [0], [1]])])
+def test_bernoulli_is_classification(y: Tensor) -> None:
+    model = BayesianNetwork(network(width=1), priors.Normal(), likelihoods.Bernoulli(), 5)
+    x = normal(5, 3)
+    posterior = Posterior([(model, MeanFieldNormal(model, init_rho=-30.0))])
+    posterior.chains[0][1]()
+    found = posterior.predict(x, y, draws=2)
+    p = torch.sigmoid(model.apply_network(model.initial(), x)).detach()
+    torch.testing.assert_close(found.probs, torch.cat([1 - p, p], 1))
+    scores = found.metrics(y)
+    wrong = ((p > 0.5) != (y.reshape(5, 1) > 0)).double().mean()
+    assert scores["error"] == pytest.approx(100 * float(wrong))
+    assert scores["nll"] == pytest.approx(-float(found.log_predictive.mean()), rel=1e-4)
+    assert float(found.losses(y).mean()) == pytest.approx(scores["error"])
+
+
+def test_a_latent_noise_scale_has_the_posterior_of_quadrature() -> None:
+    """y ~ N(0, s^2), s ~ HalfNormal(2), the network all but silent: mean of s within 5 % of quadrature."""
+    y = 1.5 * normal(60, 1)
+    net = torch.nn.Linear(1, 1, bias=False)
+    data = from_arrays(torch.ones(60, 1) * 1e-6, y, task="regression")
+    with isolated(0):
+        model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(scale=dist.HalfNormal(2.0)), 60)
+        assert model.latents == ("weight", "likelihood.scale")
+        guide = AutoNormal(model, init_scale=0.1)
+        posterior = fit(
+            model, guide, data, epochs=300, batch_size=60, samples=8, vectorize=True, fast="off",
+            optim=partial(torch.optim.Adam, lr=0.02), device="cpu",
+        )  # fmt: skip
+    s = torch.linspace(0.5, 4.0, 4000)
+    log = dist.HalfNormal(2.0).log_prob(s) + dist.Normal(0.0, s[:, None]).log_prob(y[:, 0]).sum(1)
+    density = (log - log.max()).exp()
+    exact = float((s * density).sum() / density.sum())
+    scales = posterior.draw(400)["likelihood.scale"]
+    assert float(scales.mean()) == pytest.approx(exact, rel=0.05)
+    found = posterior.predict(data.train.x, data.train.y, draws=50)
+    torch.testing.assert_close(found.noise[0, 0], posterior.draw(50)["likelihood.scale"].square().mean())
+
+
+class SamplesInForward(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, pyro.sample("noise", dist.HalfNormal(1.0))).to_event(1)
+
+
+def test_a_site_within_forward_is_refused_with_advice() -> None:
+    model = BayesianNetwork(network(width=2), priors.Normal(), SamplesInForward(), 12)
+    with pytest.raises(ValueError, match=r"samples 'noise' in forward.*PyroSample"):
+        fit(model, AutoNormal(model), values(), epochs=1, batch_size=6, device="cpu")

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
@@ -143,7 +144,7 @@ def test_split_keeps_leading_dimensions() -> None:
 
 def test_moments_before_the_first_call() -> None:
     _, guide = classifier(classes())
-    with pytest.raises(ValueError, match="no parameters yet: fit it, or call it once with x and y"):
+    with pytest.raises(ValueError, match="no parameters yet: fit it, or call it once"):
         guide.loc_and_scale()
 
 
@@ -214,9 +215,24 @@ def test_initialisers_serve_pyros_guides_too() -> None:
         assert torch.equal(guide.median()["0.bias"], torch.zeros(4))
 
 
-def test_no_initial_value_at_the_site() -> None:
-    with pytest.raises(ValueError, match="site 'w' carries no initial value"):
-        initial.network(site(3) | {"infer": {}})
+def test_a_site_without_an_initial_value_starts_at_its_priors_median() -> None:
+    with isolated(0):
+        law = dist.Normal(torch.full((3,), 2.0), 1e-6).to_event(1)
+        start = initial.network(
+            {"name": "w", "infer": {}, "value": law.sample(), "fn": law, "is_observed": False}
+        )
+    assert start.tolist() == pytest.approx([2.0, 2.0, 2.0], abs=1e-4)
+
+
+@pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal])
+def test_a_guide_sets_itself_up_without_data(make: Callable[..., nn.Module]) -> None:
+    model, _ = classifier(classes())
+    guide = make(model)
+    with isolated(0):
+        guide()
+        sites = poutine.trace(model).get_trace().stochastic_nodes
+    assert sites == list(model.sites)
+    assert sum(p.numel() for p in guide.parameters()) == 2 * model.num_weights
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_value_moments_of_a_linear_model() -> None:
     assert ((prediction.mean - mean).abs() < 5 * (spread / S).sqrt()).all()
     assert ((prediction.variance - noise**2 - spread).abs() < 5 * spread * (2 / S) ** 0.5).all()
     torch.testing.assert_close(prediction.noise, torch.full((6, 1), noise**2))
-    low, median, high = prediction.quantiles([0.025, 0.5, 0.975])
+    low, median, high = prediction.function_quantiles([0.025, 0.5, 0.975])
     assert ((median - mean).abs() < 5 * (math.pi / 2 * spread / S).sqrt()).all()
     torch.testing.assert_close(high - low, 2 * 1.96 * spread.sqrt(), rtol=0.2, atol=0)
 
@@ -263,11 +263,11 @@ def test_predictions_do_not_depend_on_chunks(
 ) -> None:
     posterior, x = kind(), normal(9, 3)
     y = torch.arange(9) % 3 if kind is class_posterior else normal(9, 1, seed=1)
-    whole = vars(posterior.predict(x, y, draws=7, seed=3))
-    parts = vars(posterior.predict(x, y, draws=7, seed=3, rows=rows, megabytes=megabytes))
-    for name, value in whole.items():
-        if value is not None:
-            torch.testing.assert_close(parts[name], value, rtol=1e-5, atol=1e-6)
+    whole = posterior.predict(x, y, draws=7, seed=3)
+    parts = posterior.predict(x, y, draws=7, seed=3, rows=rows, megabytes=megabytes)
+    classes = ("log_likelihood", "probs", "predictive_entropy", "expected_entropy")
+    for name in classes if kind is class_posterior else ("log_likelihood", "means", "noise"):
+        torch.testing.assert_close(getattr(parts, name), getattr(whole, name), rtol=1e-5, atol=1e-6)
 
 
 def test_chains_are_averaged_in_equal_parts() -> None:
@@ -336,7 +336,7 @@ def test_draws_are_counted(draws: Any) -> None:
 
 def test_quantile_levels() -> None:
     with pytest.raises(ValueError, match=r"levels must lie in \[0, 1\], got 1.5"):
-        valued(linear_posterior(), normal(2, 3), draws=2).quantiles([1.5])
+        valued(linear_posterior(), normal(2, 3), draws=2).function_quantiles([1.5])
 
 
 @pytest.mark.parametrize(

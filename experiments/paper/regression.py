@@ -71,7 +71,7 @@ def quartiles(posterior: Posterior, x: Tensor, draws: int = 1000, seed: int = 1)
     """
     prediction = posterior.predict(x, draws=draws, seed=seed)
     assert isinstance(prediction, ValuePrediction)
-    first, median, third = prediction.quantiles([0.25, 0.5, 0.75])[..., 0]
+    first, median, third = prediction.function_quantiles([0.25, 0.5, 0.75])[..., 0]
     return median, third - first
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,12 +16,20 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
+from pyrobbb._support.network_checks import check_rows_stay_apart
 from pyrobbb._support.random_state import isolated
-from pyrobbb.bnn import BayesianNetwork, check_rows_stay_apart, evaluating
+from pyrobbb.bnn import BayesianNetwork, evaluating
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
+from pyrobbb.distributions import univariate
+from pyrobbb.predictive import ValuePrediction
 
 VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
+SEEN = 1000  # rows at most whose scale is looked at
+LARGE = 30.0  # a root mean square of a feature above which, or below whose inverse, it is surely not scaled
+FAR = 50.0  # standard deviations of the noise between targets and an untrained network
+
+logger = logging.getLogger(__name__)
 
 
 def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
@@ -126,13 +135,51 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
             raise ValueError(f"{part}x and y differ in length: {len(split.x)} rows and {len(split.y)}")
         check_finite(f"{part}x", split.x)
         output = first_output(model, f"{part}x", split.x)
-        model.likelihood.check(output, split.y[:1])
-        try:
-            for begin, end in blocks(split.y):
-                model.likelihood.check_domain(output.shape[-1], split.y[begin:end])
-        except ValueError as error:
-            raise ValueError(f"{part}y: {error}") from error
+        check_targets(model, f"{part}y", output, split.y)
     _check_rows_alone(model, train.x[:4])
+    _warn_of_scales(model, train.head(SEEN))
+
+
+def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
+    """Log what is likely a mistake: inputs, or targets beside their noise, on a scale far from 1."""
+    x, y = first.x, first.y
+    if x.is_floating_point() and x.dim() == 2:
+        sizes = x.double().square().mean(0).sqrt()
+        largest = int(sizes.argmax())
+        if not 1 / LARGE <= float(sizes[largest]) <= LARGE:
+            logger.warning(
+                "x is not scaled: feature %d has a root mean square of %.3g, the largest of any; priors and "
+                "initial values expect about 1: subtract the mean, divide by the standard deviation",
+                largest,
+                float(sizes[largest]),
+            )
+    if model.likelihood.prediction is not ValuePrediction:
+        return
+    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+        latents = model.prior_draw() if model.latents != model.sites else None
+        law = model.observation(model.apply_network(model.initial(), x), latents)
+        try:
+            off = (model.encoded(law, y) - univariate(law).mean).square().mean().sqrt()
+            ratio = float(off / univariate(law).variance.mean().sqrt())
+        except NotImplementedError:  # a distribution without these moments
+            return
+    if ratio > FAR:
+        logger.warning(
+            "y is %.3g standard deviations of the likelihood's noise away from the untrained network: "
+            "standardise y, or start from a larger noise scale",
+            ratio,
+        )
+
+
+def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
+    """ValueError unless every target has a likelihood; `output` is the network's for one row."""
+    law = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
+    model.encoded(law, y[:1])
+    try:
+        for begin, end in blocks(y):
+            model.likelihood.check_domain(law, model.likelihood.encode(y[begin:end]))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Do model and guide speak of the same weights?"""
+"""Check that the sites of guide and model match."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
         guide_trace = poutine.trace(guide).get_trace(first.x, first.y)
         model_trace = poutine.trace(model).get_trace(first.x, first.y)
     wanted = {k: model_trace.nodes[k]["value"].shape for k in model_trace.stochastic_nodes if k != "data"}
+    hidden = [name for name in wanted if name not in getattr(model, "latents", wanted)]
+    if hidden:
+        raise ValueError(
+            f"the likelihood samples {hidden[0]!r} in forward, where predictions cannot give it its "
+            f"posterior value; make it an attribute instead, self.NAME = PyroSample(prior)"
+        )
     auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
     given = {
         k: guide_trace.nodes[k]["value"].shape for k in guide_trace.stochastic_nodes if k not in auxiliary
@@ -69,8 +75,8 @@ def _check_parameters(guide: nn.Module, trace: Any) -> None:
     loose = [name for name, site in sites.items() if id(_leaf(site["value"])) not in own]
     if loose:
         raise ValueError(
-            f"the guide's parameter {loose[0]!r} is none of its module's and would not be trained; make it "
-            f"an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
+            f"the guide's parameter {loose[0]!r} is not one of its module's and would not be trained; make "
+            f"it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
         )
     known = bool(sites)
     hidden = [name for name, parameter in guide.named_parameters() if parameter.requires_grad]

@@ -197,6 +197,8 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError(
             f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
         )
+    if set(model.latents) != set(model.sites):
+        raise NotFastError("prior or likelihood have latent sites of their own")
     if guide.loc.dtype not in (torch.float32, torch.float64):
         raise NotFastError(f"the weights are {guide.loc.dtype}")
     with torch.no_grad():

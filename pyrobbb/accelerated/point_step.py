@@ -40,9 +40,7 @@ class PointStep:
 
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
         """`evaluate`: tensor operations only, fit for a CUDA graph."""
-        output = self.model.apply_network({}, x)
-        self.model.likelihood.check(output, y)
-        loss = -self.model.likelihood(output).log_prob(y).sum()
+        loss = -self.model.log_likelihood({}, x, y).sum()
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient

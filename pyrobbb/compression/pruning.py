@@ -96,12 +96,14 @@ class PrunedGuide(nn.Module):
         return {name: self.get_buffer(f"mask_{i}") for i, name in enumerate(self.sites)}
 
     def forward(self, *args: object, **kwargs: object) -> Weights:
-        """Sample every weight site."""
+        """Sample every latent site."""
         with poutine.block():
             nodes = poutine.trace(self.guide).get_trace(*args, **kwargs).nodes
+        values = {name: nodes[name]["value"] for name in self._model[0].latents}
+        values |= {name: values[name] * mask for name, mask in self.masks.items()}
         return {
-            name: pyro.sample(name, dist.Delta(nodes[name]["value"] * mask, event_dim=mask.dim()))
-            for name, mask in self.masks.items()
+            name: pyro.sample(name, dist.Delta(value, event_dim=value.dim()))
+            for name, value in values.items()
         }
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 
-ArrayLike = Tensor | npt.NDArray[Any] | Sequence[Any]
+ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
 Pair = tuple[ArrayLike, ArrayLike]
 
 
@@ -25,40 +23,42 @@ def from_arrays(
     validation: Pair | None = None,
     test: Pair | None = None,
     classes: int | None = None,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = torch.float32,
     name: str = "arrays",
 ) -> Dataset:
-    """A data set from numpy arrays, tensors or nested lists; the values are copied.
+    """A data set from numpy arrays, DataFrames, tensors or nested lists; the values are copied.
 
     Args:
         x: inputs of shape `(N, *features)`, any real number type; they become `dtype`.
-        y: for `task="classification"` integer labels 0, 1, ..., classes - 1 of shape `(N,)`, which
-            become int64; for `task="regression"` real targets of shape `(N, outputs)` or `(N,)`, which
-            become `dtype` and `(N, outputs)`.
+        y: for `task="classification"` integer labels 0, 1, ..., classes - 1 of shape `(N,)`, or `(N, *grid)`
+            where classes= is given, which become int64; for `task="regression"` real targets of shape
+            `(N, *grid, outputs)` or `(N,)`, which become `dtype` and, for the latter, `(N, 1)`.
         task: "classification" or "regression".
         validation: a pair `(x, y)` of the same kind, or nothing.
         test: a pair `(x, y)` of the same kind, or nothing.
         classes: the number of classes; the largest training label plus one when not given.
-        dtype: the floating point type of inputs and regression targets, that of your network.
+        dtype: the floating point type of inputs and regression targets, that of your network; torch.long for
+            inputs that are tokens; None keeps whole numbers as they are.
         name: what the data set is called in what is printed and stored.
 
     Raises:
         ValueError: what is wrong, in which array, and what would be right.
     """
     checks.one_of("task", task, get_args(Task))
-    if not dtype.is_floating_point:
-        raise ValueError(f"dtype must be a floating point type, got {dtype}")
+    if dtype not in (None, torch.long) and not dtype.is_floating_point:
+        raise ValueError(f"dtype must be a floating point type, or torch.long for tokens, got {dtype}")
     if classes is not None:
         if task != "classification":
             raise ValueError(f"classes is for classification only, got {classes!r} for {task}")
         checks.count("classes", classes)
 
-    train = _split("", x, y, task, dtype)
+    train = _split("", x, y, task, dtype, grid=classes is not None)
     features = tuple(train.x.shape[1:])
     if task == "classification":
-        outputs = inferred_classes("y", int(train.y.max()), len(train)) if classes is None else classes
+        low, high = int(train.y.min()), int(train.y.max())
+        outputs = inferred_classes("y", low, high, len(train)) if classes is None else classes
     else:
-        outputs = train.y.shape[1]
+        outputs = train.y.shape[-1]
     spec = Spec(N=len(train), features=features, outputs=outputs, task=task)
 
     _check_against(spec, "", train, inferred=classes is None)
@@ -67,32 +67,63 @@ def from_arrays(
         if pair is not None:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise ValueError(f"{part} must be a pair (x, y), got {type(pair).__name__}")
-            split = _split(f"{part} ", pair[0], pair[1], task, dtype)
+            split = _split(f"{part} ", pair[0], pair[1], task, dtype, grid=classes is not None)
             _check_against(spec, f"{part} ", split, inferred=classes is None)
             parts[part] = split
     return Dataset(name, train, spec, parts["validation"], parts["test"])
 
 
-def _split(part: str, x: ArrayLike, y: ArrayLike, task: Task, dtype: torch.dtype) -> Split:
-    inputs = _real(f"{part}x", x, dtype)
-    if inputs.ndim < 2:
-        advice = "; for one feature per row use x[:, None]" if inputs.ndim == 1 else ""
-        raise ValueError(f"{part}x must have the shape (N, features...), got {tuple(inputs.shape)}{advice}")
-    if inputs.numel() == 0:
-        raise ValueError(f"{part}x is empty: its shape is {tuple(inputs.shape)}")
-    targets = _labels(f"{part}y", y) if task == "classification" else _real(f"{part}y", y, dtype)
-    if task == "classification" and targets.ndim != 1:
-        raise ValueError(f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}")
-    if task == "regression":
-        targets = targets[:, None] if targets.ndim == 1 else targets
-        if targets.ndim != 2 or targets.shape[1] == 0:
-            shape = tuple(targets.shape)
-            raise ValueError(f"{part}y must have the shape (N,) or (N, outputs) for regression, got {shape}")
+def _split(
+    part: str, x: ArrayLike, y: ArrayLike, task: Task, dtype: torch.dtype | None, *, grid: bool
+) -> Split:
+    inputs = as_inputs(f"{part}x", x, dtype)
+    targets = as_targets(f"{part}y", y, task, dtype)
+    if task == "classification" and targets.ndim != 1 and not grid:
+        raise ValueError(
+            f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}; where each "
+            f"row has several labels, pass classes="
+        )
     if len(targets) != len(inputs):
         raise ValueError(
             f"{part}x has {len(inputs):,} rows and {part}y has {len(targets):,}; they must agree"
         )
     return Split(inputs, targets.to(inputs.device))
+
+
+def as_inputs(name: str, x: ArrayLike, dtype: torch.dtype | None) -> Tensor:
+    """Inputs `(N, *features)` as a tensor of `dtype`; None keeps whole numbers, and makes the rest float32.
+
+    Raises:
+        ValueError: What is wrong, where, and what would be right.
+    """
+    tensor = _tensor(name, x)
+    if dtype == torch.long and tensor.is_floating_point():
+        raise ValueError(f"{name} must hold whole numbers for dtype=torch.long, got {tensor.dtype}")
+    whole = dtype is None and not tensor.is_floating_point()
+    tensor = tensor.long() if whole else _finite(name, tensor, x, dtype or torch.float32)
+    if tensor.ndim < 2:
+        advice = "; for one feature per row use x[:, None]" if tensor.ndim == 1 else ""
+        raise ValueError(f"{name} must have the shape (N, features...), got {tuple(tensor.shape)}{advice}")
+    if tensor.numel() == 0:
+        raise ValueError(f"{name} is empty: its shape is {tuple(tensor.shape)}")
+    return tensor
+
+
+def as_targets(name: str, y: ArrayLike, task: Task, dtype: torch.dtype | None) -> Tensor:
+    """Labels as int64, or numbers `(N, *grid, outputs)` in the floating point type `dtype`.
+
+    Raises:
+        ValueError: What is wrong, where, and what would be right.
+    """
+    if task == "classification":
+        return _labels(name, y)
+    kept = dtype if dtype is not None and dtype.is_floating_point else torch.float32
+    targets = _finite(name, _tensor(name, y), y, kept)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim < 2 or 0 in targets.shape[1:]:
+        shape = tuple(targets.shape)
+        raise ValueError(f"{name} must have the shape (N,) or (N, outputs) for regression, got {shape}")
+    return targets
 
 
 def _check_against(spec: Spec, part: str, split: Split, *, inferred: bool) -> None:
@@ -101,13 +132,13 @@ def _check_against(spec: Spec, part: str, split: Split, *, inferred: bool) -> No
         raise ValueError(
             f"{part}x has rows of shape {features}; those of the training x have {spec.features}"
         )
-    if spec.task == "regression" and split.y.shape[1] != spec.outputs:
-        raise ValueError(f"{part}y has {split.y.shape[1]} outputs; the training y has {spec.outputs}")
+    if spec.task == "regression" and split.y.shape[-1] != spec.outputs:
+        raise ValueError(f"{part}y has {split.y.shape[-1]} outputs; the training y has {spec.outputs}")
     if spec.task == "classification" and int(split.y.max()) >= spec.outputs:
-        row = int(split.y.argmax())
+        row = int(split.y.flatten(1).amax(1).argmax()) if split.y.dim() > 1 else int(split.y.argmax())
         source = "the training labels; pass classes= if there are more" if inferred else "classes="
         raise ValueError(
-            f"{part}y holds the label {int(split.y[row])} in row {row}; "
+            f"{part}y holds the label {int(split.y[row].max())} in row {row}; "
             f"labels run from 0 to {spec.outputs - 1} according to {source}"
         )
 
@@ -118,10 +149,18 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
         if values.is_complex():
             raise ValueError(f"{name} must hold real numbers, got {values.dtype}")
         return checks.dense(name, values).detach().clone(memory_format=torch.contiguous_format)
+    if np.ma.isMaskedArray(values) and bool(np.ma.getmaskarray(values).any()):
+        raise ValueError(f"{name} is a masked array with masked values; fill them, or leave their rows out")
     try:
-        array = np.asarray(values)
+        array = (
+            _of_columns(name, values)
+            if hasattr(values, "iloc") and hasattr(values, "columns")
+            else np.asarray(values)
+        )
     except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} is no array of numbers: {error}") from error
+        raise ValueError(
+            str(error) if name in str(error) else f"{name} is not an array of numbers: {error}"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got an array of {array.dtype}")
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
@@ -131,13 +170,29 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
     return torch.from_numpy(array.astype(wide, order="C"))
 
 
-def _real(name: str, values: ArrayLike, dtype: torch.dtype) -> Tensor:
-    tensor = _tensor(name, values).to(dtype)
+def _of_columns(name: str, table: Any) -> np.ndarray:
+    """A pandas DataFrame whose columns are numbers or booleans, with NaN for what is missing."""
+    for column, kind in zip(table.columns, table.dtypes, strict=True):
+        if getattr(kind, "kind", "O") not in "biuf":
+            raise ValueError(
+                f"{name} must hold real numbers, and its column {column!r} is {kind}: encode it as numbers"
+            )
+    if all(kind.kind in "biu" for kind in table.dtypes) and not bool(table.isna().any(axis=None)):
+        return np.asarray(table.to_numpy(np.int64))
+    return np.asarray(table.to_numpy(np.float64, na_value=np.nan))
+
+
+def _finite(name: str, tensor: Tensor, values: ArrayLike, dtype: torch.dtype) -> Tensor:
+    """`tensor` as `dtype`, if all of it is finite; `values` may name its columns."""
+    tensor = tensor.to(dtype)
     finite = torch.isfinite(tensor)
     if not bool(finite.all()):
         first = (~finite).nonzero()[0].tolist()
         count, value = int((~finite).sum()), float(tensor[tuple(first)])
         place = f"in row {first[0]}" if first else "as its only value"
+        if len(first) == 2:
+            columns = getattr(values, "columns", range(tensor.shape[1]))
+            place += f", column {columns[first[1]]!r}"
         raise ValueError(f"{name} holds {count:,} values that are not finite, the first ({value}) {place}")
     return tensor
 

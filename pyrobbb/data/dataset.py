@@ -17,8 +17,8 @@ Task = Literal["classification", "regression"]
 class Split:
     """Inputs and targets of one part of the data, row by row.
 
-    Shapes: `x` is `(N, *features)`, floating point; `y` is `(N,)` integer class labels for
-    classification, `(N, outputs)` floating point for regression.
+    Shapes: `x` is `(N, *features)`, floating point or tokens; `y` is `(N, *grid)` integer class labels for
+    classification, `(N, *grid, outputs)` floating point for regression, mostly without a grid.
     """
 
     x: Tensor
@@ -94,12 +94,18 @@ class Dataset:
         return self
 
 
-def inferred_classes(name: str, largest: int, N: int) -> int:
-    """The number of classes of N rows with labels up to `largest`.
+def inferred_classes(name: str, smallest: int, largest: int, N: int) -> int:
+    """The number of classes of N rows with labels from `smallest` to `largest`.
 
     Raises:
-        ValueError: More classes than rows: the labels are numbers of something else.
+        ValueError: No label 0, so that labels may begin at 1; or more classes than rows, so that they are
+            numbers of something else.
     """
+    if smallest > 0:
+        raise ValueError(
+            f"{name} holds labels from {smallest} to {largest}, and classes are numbered from 0: subtract "
+            f"{smallest}, or pass classes= if class 0 is only absent from these rows"
+        )
     if largest >= N:
         raise ValueError(
             f"{name} holds the label {largest:,}, but there are {N:,} rows: number the classes 0, 1, 2, ..., "

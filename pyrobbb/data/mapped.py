@@ -124,7 +124,7 @@ class OnDisk:
         if self.task == "regression":
             outputs = y.shape[1]
         else:
-            outputs = self.classes or inferred_classes(self.y, largest, N)
+            outputs = self.classes or inferred_classes(self.y, int(y.min()), largest, N)
         spec = Spec(N=N, features=tuple(x.shape[1:]), outputs=outputs, task=self.task)
         _check_labels(self.y, largest, spec)
         for array in (x, y):

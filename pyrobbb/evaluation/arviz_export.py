@@ -1,40 +1,49 @@
 """What of a posterior goes into `posterior.nc`: not 2.4 million weights, but what an analysis needs.
 
-Draws of a chosen or random subset of weights, their prior, the variational parameters' summary by
-layer, the log-likelihood and predictive draws of a random subset of the training data (that is what
-`az.loo` is defined on), and the predictions for the test set.
+Draws of a chosen or random subset of weights and of every other latent site, from posterior and prior, with
+their log prior; the variational parameters' summary by layer; the log-likelihood and the predictive draws of
+a random subset of the training data (that is what `az.loo` is defined on), from posterior and prior; and the
+predictions for the test set. Several targets have an axis of their own, a single one has none.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import torch
+from pyro import poutine
 from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
-from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.distributions import univariate
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
+logger = logging.getLogger(__name__)
 Groups = dict[str, dict[str, np.ndarray]]
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+FEATURES = 100  # of an input, at most, for the inputs to be kept
 SHOWN = 24  # the most uncertain test inputs, kept for their picture
 
 DIMS: dict[str, Sequence[str]] = {
     "weight": ("parameter",),
-    "posterior_predictive/y": ("row", "target"),
+    "posterior_predictive/y": ("row",),
+    "prior_predictive/y": ("row",),
     "log_likelihood/y": ("row",),
-    "observed_data/y": ("row", "target"),
-    "predictions/y": ("test_row", "target"),
-    "predictions/mean": ("test_row", "target"),
-    "predictions_constant_data/y": ("test_row", "target"),
+    "observed_data/y": ("row",),
+    "constant_data/x": ("row", "feature"),
+    "constant_data/training_row": ("row",),
+    "predictions/y": ("test_row",),
+    "predictions/mean": ("test_row",),
+    "predictions_constant_data/y": ("test_row",),
     "probs": ("test_row", "class"),
     "predictive_entropy": ("test_row",),
     "expected_entropy": ("test_row",),
@@ -116,13 +125,25 @@ def to_groups(
     """Arrays by ArviZ group and variable, and the labels of their dimensions."""
     chosen = WeightSelection(posterior.model, weights, seed)
     chains = range(len(posterior.chains))
-    rows = _some(data.train, checks.count("observations", observations), seed)
+    places = _some(len(data.train), checks.count("observations", observations), seed)
+    rows = data.train.take(places.to(data.train.x.device))
+    prior = Posterior([(posterior.model, posterior.model)])  # the model without data draws from the prior
+    values, log_prior = _latents(posterior, draws, seed, chosen)
     groups: Groups = {
-        "posterior": {"weight": np.stack([_weight_draws(posterior, c, draws, seed, chosen) for c in chains])},
-        "prior": {"weight": _prior_draws(posterior.model, draws, seed, chosen)[None]},
+        "posterior": values,
+        "log_prior": log_prior,
+        "prior": _latents(prior, draws, seed, chosen)[0],
         "variational": _variational(posterior, seed),
         "observed_data": {"y": _column(rows.y)},
+        "constant_data": {"training_row": places.numpy().astype(np.int32)},
     }
+    if rows.x[0].numel() <= FEATURES:
+        groups["constant_data"]["x"] = _numpy(rows.x.flatten(1))
+    try:
+        predictive = prior.predict(rows.x, draws=draws, seed=seed, sample=True)
+        groups["prior_predictive"] = {"y": _columns(predictive.samples)[None]}
+    except (RuntimeError, ValueError) as error:  # a prior so wide that the network's output overflows
+        logger.warning("posterior.nc has no prior_predictive: %s", error)
     seen = [
         posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
     ]
@@ -137,33 +158,53 @@ def to_groups(
 def to_arviz(posterior: Posterior, data: Dataset, **options: Any) -> Any:
     """The posterior as ArviZ's container; options are those of `to_groups`."""
     groups, coords = to_groups(posterior, data, **options)
-    return arviz_io.to_arviz(groups, dims=DIMS, coords=coords, attrs={"data": data.name})
+    return arviz_io.to_arviz(groups, dims=_dims(groups), coords=coords, attrs={"data": data.name})
 
 
-def _some(split: Split, count: int, seed: int) -> Split:
-    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:count].sort().values
-    order = order.to(split.x.device)
-    return Split(split.x[order], split.y[order])
+def _dims(groups: Groups) -> dict[str, Sequence[str]]:
+    """`DIMS`, and names for the further axes of several targets and of latent sites."""
+    dims = dict(DIMS)
+    for group, variables in groups.items():
+        for name, array in variables.items():
+            key = f"{group}/{name}"
+            axes = array.ndim - 2 * (group in arviz_io.SAMPLE_GROUPS)
+            named = tuple(DIMS.get(key, DIMS.get(name, ())))
+            more = ("target",) if key in DIMS else (f"{name}_dim_{i}" for i in range(axes - len(named)))
+            if axes > len(named):
+                dims[key] = (*named, *more)
+    return dims
 
 
-def _weight_draws(
-    posterior: Posterior, chain: int, draws: int, seed: int, chosen: WeightSelection
-) -> np.ndarray:
-    each = posterior.each_draw(draws, chain=chain, seed=seed)
-    return np.stack([_numpy(chosen.pick(weights)) for weights in each])
+def _some(N: int, count: int, seed: int) -> Tensor:
+    return torch.randperm(N, generator=torch.Generator().manual_seed(seed))[:count].sort().values
 
 
-def _prior_draws(model: BayesianNetwork, draws: int, seed: int, chosen: WeightSelection) -> np.ndarray:
-    initial = model.initial()
-    device = next(iter(initial.values())).device
-    with isolated(seed, device=device), torch.no_grad():
-        laws = {name: model.prior.distribution(name, value) for name, value in initial.items()}
-        return np.stack(
-            [
-                _numpy(chosen.pick({name: law.sample() for name, law in laws.items() if law is not None}))
-                for _ in range(draws)
-            ]
-        )
+def _latents(
+    posterior: Posterior, draws: int, seed: int, chosen: WeightSelection
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Draws `(chains, draws, ...)` of the chosen weights and all other latent sites, and their log priors."""
+    values: list[list[dict[str, np.ndarray]]] = []
+    densities: list[list[dict[str, np.ndarray]]] = []
+    for chain, (model, _) in enumerate(posterior.chains):
+        rest = [name for name in model.latents if name not in model.sites]
+        values.append([])
+        densities.append([])
+        for draw in posterior.each_draw(draws, chain=chain, seed=seed):
+            for kept, every in ((values, draw), (densities, _log_prior(model, draw))):
+                some = {"weight": chosen.pick(every), **{name: every[name] for name in rest}}
+                kept[-1].append({name: _numpy(value) for name, value in some.items()})
+    return _stacked(values), _stacked(densities)
+
+
+def _stacked(chains: list[list[dict[str, np.ndarray]]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([np.stack([d[name] for d in draws]) for draws in chains]) for name in chains[0][0]}
+
+
+def _log_prior(model: BayesianNetwork, draw: Weights) -> Weights:
+    """Log p of each value of a draw, given the others where the prior is hierarchical."""
+    with isolated(), torch.no_grad(), poutine.block(), poutine.condition(data=draw):
+        trace = poutine.trace(model).get_trace()
+    return {name: univariate(trace.nodes[name]["fn"]).log_prob(draw[name]) for name in model.latents}
 
 
 def _variational(posterior: Posterior, seed: int, count: int = 20_000) -> dict[str, np.ndarray]:
@@ -196,8 +237,8 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
     groups["predictions"] = {"y": np.stack([_columns(p.samples) for p in each])}
     constant = {"y": _column(test.y)}
-    if all(isinstance(p, ClassPrediction) for p in each):
-        classes = [p for p in each if isinstance(p, ClassPrediction)]
+    if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
+        classes = each
         probs = torch.stack([p.probs for p in classes]).mean(0)
         entropy = -torch.special.xlogy(probs, probs).sum(-1)
         shown = entropy.argsort(descending=True)[:SHOWN]
@@ -207,8 +248,8 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
         constant["x"] = _numpy(test.x[shown].flatten(1))
         constant["shown_row"] = _numpy(shown)
     else:
-        values = [p for p in each if isinstance(p, ValuePrediction)]
-        groups["predictions"]["mean"] = np.stack([_numpy(p.means) for p in values])
+        if isinstance(each[0], ValuePrediction):
+            groups["predictions"]["mean"] = np.stack([_one_target(_numpy(p.means), 2) for p in each])
         constant["x"] = _numpy(test.x.flatten(1))
         constant["shown_row"] = np.arange(len(test))
     groups["predictions_constant_data"] = constant
@@ -229,14 +270,17 @@ def _numpy(value: Tensor | None) -> np.ndarray:
 
 
 def _column(y: Tensor) -> np.ndarray:
-    """Targets as `(rows, targets)`; class numbers are one target."""
-    array = _small(_numpy(y))
-    return array.reshape(len(array), -1)
+    """Targets as `(rows,)`, or `(rows, targets)`."""
+    return _one_target(_small(_numpy(y)), 1)
 
 
 def _columns(samples: Tensor | None) -> np.ndarray:
-    array = _small(_numpy(samples))
-    return array.reshape(*array.shape[:2], -1)
+    return _one_target(_small(_numpy(samples)), 2)
+
+
+def _one_target(array: np.ndarray, axes: int) -> np.ndarray:
+    """`array` with what follows the first `axes` axes as one axis, or as none if it is one value."""
+    return array.reshape(*array.shape[:axes], *([] if array[(0,) * axes].size == 1 else [-1]))
 
 
 def _small(array: np.ndarray) -> np.ndarray:

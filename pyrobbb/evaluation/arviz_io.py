@@ -30,6 +30,7 @@ SAMPLE_GROUPS = (
     "log_likelihood",
     "prior",
     "prior_predictive",
+    "log_prior",
     "predictions",
 )
 """Groups whose every variable begins with the axes (chain, draw)."""

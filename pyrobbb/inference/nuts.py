@@ -64,11 +64,11 @@ def sample_nuts(
         log: Told of each chain that is done.
 
     Raises:
-        ValueError: If a parameter is trained to a point, or an option lies outside its domain.
+        ValueError: If a parameter is a point estimate, or an option lies outside its domain.
     """
     if any(True for _ in model.parameters()):
         names = ", ".join(name for name, _ in model.named_parameters())
-        raise ValueError(f"NUTS needs every parameter to be Bayesian; trained to a point are {names}")
+        raise ValueError(f"NUTS needs every parameter to be Bayesian; {names} are point estimates")
     counts = [checks.count(name, value) for name, value in (("warmup", warmup), ("draws", draws))]
     with isolated(seed):  # without validation of arguments, which costs more than the network here
         potential = potential_energy(model, data)
@@ -99,15 +99,18 @@ def sample_nuts(
 def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights], Tensor]:
     """U(w) = -log P(w) - sum_i log p(y_i | x_i, w), in nats: minus the model's log-density, in double."""
     model = _double(model)
+    if set(model.latents) != set(model.sites):
+        more = ", ".join(name for name in model.latents if name not in model.sites)
+        raise ValueError(
+            f"the model has latent sites besides its weights ({more}): use pyro.infer.NUTS(model)"
+        )
     x, y = _in_double(data.x), _in_double(data.y)
-    initial = model.initial()
-    laws = {name: model.prior.distribution(name, value) for name, value in initial.items()}
+    priors = {name: model.prior_of(name) for name in model.sites}
 
     def potential(weights: Weights) -> Tensor:
-        energy = -model.likelihood(model.apply_network(weights, x)).log_prob(y).sum()
-        for name, law in laws.items():
-            assert law is not None
-            energy = energy - law.log_prob(weights[name]).sum()
+        energy = -model.log_likelihood(weights, x, y).sum()
+        for name, prior in priors.items():
+            energy = energy - prior.log_prob(weights[name]).sum()
         return energy
 
     return potential

@@ -29,7 +29,7 @@ def component(thing: Any) -> str:
 def likelihood(module: nn.Module) -> dict[str, Any]:
     """A likelihood's kind, its numbers and its fixed buffers; what is trained moves, and does not count."""
     plain = {k: v for k, v in vars(module).items() if not k.startswith("_") and _is_plain(v)}
-    fixed = {k: v.tolist() for k, v in module.named_buffers()}
+    fixed = {k: v.float().tolist() for k, v in module.named_buffers()}  # so version 0.1.0 had them
     return {"kind": type(module).__name__, **{k: v for k, v in plain.items() if k != "training"}, **fixed}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +9,6 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.posterior import Posterior
-from pyrobbb.predictive import ClassPrediction
 
 
 def validate(
@@ -39,17 +36,12 @@ def validate(
         totals += len(y) / len(part) * _means(model, guide, x, y, draws, seed)
     ranks.sum_(totals)
     error, nll = totals.tolist()
-    if model.likelihood.task == "classification":
-        return error, nll
-    return math.sqrt(error), nll
+    return model.likelihood.prediction.error_of(error), nll
 
 
 def _means(model: BayesianNetwork, guide: nn.Module, x: Tensor, y: Tensor, draws: int, seed: int) -> Tensor:
-    """Error (percent, or mean squared) and NLL of some rows."""
+    """What the error is made of (`Prediction.losses`) and NLL, averaged over some rows."""
     posterior = Posterior([(model, guide)])
     prediction = posterior.predict(x, y, draws=max(draws, 1), mean_weights=draws == 0, seed=seed)
-    if isinstance(prediction, ClassPrediction):
-        error = 100 * float((prediction.probs.argmax(-1) != y).double().mean())
-    else:
-        error = float((prediction.mean - y).square().mean())
-    return torch.tensor([error, -float(prediction.log_predictive.mean())], dtype=torch.float64)
+    means = (prediction.losses(y).mean(), -prediction.log_predictive.mean())
+    return torch.tensor([float(mean) for mean in means], dtype=torch.float64)

@@ -98,7 +98,7 @@ class Loose(Handmade):
     ("kind", "message"),
     [
         (NeedsData, r"called without data, .* write NeedsData.forward\(self, x=None, y=None\)"),
-        (Loose, "the guide's parameter 'free_scale' is none of its module's"),
+        (Loose, "the guide's parameter 'free_scale' is not one of its module's"),
     ],
 )
 def test_guides_that_would_fail_later(kind: type[Handmade], message: str) -> None:

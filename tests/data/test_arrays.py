@@ -130,11 +130,11 @@ PAIR = (X, LABELS)
 FAULTS: list[tuple[Any, str]] = [
     (
         lambda: classify(holed(X, math.nan)),
-        r"^x holds 4 values that are not finite, the first \(nan\) in row 3$",
+        r"^x holds 4 values that are not finite, the first \(nan\) in row 3, column 0$",
     ),
     (
         lambda: classify(holed(X, -math.inf)),
-        r"^x holds 4 values that are not finite, the first \(-inf\) in row 3$",
+        r"^x holds 4 values that are not finite, the first \(-inf\) in row 3, column 0$",
     ),
     (
         lambda: regress(y=holed(REAL, math.nan)),
@@ -152,7 +152,7 @@ FAULTS: list[tuple[Any, str]] = [
     ),
     (lambda: classify(X.astype(str)), "^x must hold real numbers, got an array of <U"),
     (lambda: classify(X.astype(object)), "^x must hold real numbers, got an array of object"),
-    (lambda: classify([[1, 2], [3]]), "^x is no array of numbers: "),
+    (lambda: classify([[1, 2], [3]]), "^x is not an array of numbers: "),
     (lambda: classify(None), "^x must hold real numbers, got an array of object"),
     (lambda: classify(X[:5]), "^x has 5 rows and y has 6; they must agree"),
     (lambda: regress(y=REAL[:5]), "^x has 6 rows and y has 5; they must agree"),
@@ -167,7 +167,7 @@ FAULTS: list[tuple[Any, str]] = [
         lambda: classify(y=np.eye(6, dtype=int)),
         r"^y must have the shape \(N,\) for classification, got \(6, 6\)",
     ),
-    (lambda: regress(y=np.zeros((6, 1, 1))), r"^y must have the shape \(N,\) or .* got \(6, 1, 1\)"),
+    (lambda: regress(y=np.zeros((6, 1, 0))), r"^y must have the shape \(N,\) or .* got \(6, 1, 0\)"),
     (lambda: regress(y=np.zeros((6, 0))), r"^y must have the shape \(N,\) or .* got \(6, 0\)"),
     (lambda: classify(y=LABELS * 1000), "^y holds the label 2,000, but there are 6 rows: number the classes"),
     (lambda: classify(torch.ones(6, 2).to_sparse()), r"^x is sparse \(torch.sparse_coo\)"),
@@ -193,7 +193,13 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: classify(classes=0), "^classes must be a whole number of at least 1, got 0"),
     (lambda: classify(classes=3.0), "^classes must be a whole number of at least 1, got 3.0"),
     (lambda: regress(classes=3), "^classes is for classification only"),
-    (lambda: regress(dtype=torch.int64), "^dtype must be a floating point type, got torch.int64"),
+    (lambda: regress(dtype=torch.int32), "^dtype must be a floating point type, .* got torch.int32"),
+    (lambda: regress(dtype=torch.long), "^x must hold whole numbers for dtype=torch.long, got torch.float64"),
+    (
+        lambda: classify(y=LABELS + 1),
+        "^y holds labels from 1 to 3, and classes are numbered from 0: subtract",
+    ),
+    (lambda: regress(y=np.ma.masked_array(REAL, mask=True)), "^y is a masked array with masked values"),
 ]
 
 

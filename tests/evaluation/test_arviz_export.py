@@ -77,4 +77,4 @@ def test_a_name_that_fits_no_weight_is_refused(name):
 def test_class_numbers_are_kept_whatever_their_size(largest, kind):
     column = export._column(torch.tensor([0, largest]))
     assert column.dtype == kind
-    assert column.tolist() == [[0], [largest]]
+    assert column.tolist() == [0, largest]

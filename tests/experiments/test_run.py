@@ -83,9 +83,9 @@ def fitting(group, name):
         pytest.skip("needs the real data; run by `make mnist`")
     if name == "on_disk":
         pytest.skip("needs files; run in test_mapped")
-    if name == "bernoulli":
-        pytest.skip("needs 0/1 targets; run in test_contracts")
-    regression = name in ("normal", "heteroscedastic_normal") and group == "likelihood"
+    if name in ("bernoulli", "poisson", "negative_binomial"):
+        pytest.skip("needs other targets; run in test_contracts and test_likelihoods")
+    regression = name in ("normal", "heteroscedastic_normal", "student_t") and group == "likelihood"
     if name == "one_point":
         return ["likelihood=normal", "batch_size=1", "observations=1"]
     if name in ("noisy_sine", "toy_points", "paper_curve"):

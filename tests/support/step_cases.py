@@ -44,7 +44,7 @@ PRIORS = {
 }
 LIKELIHOODS: dict[str, Callable[[], likelihoods.Likelihood]] = {
     "categorical": likelihoods.Categorical,
-    "bernoulli": likelihoods.Bernoulli,
+    "bernoulli": partial(likelihoods.Bernoulli, multilabel=True),
     "normal": partial(likelihoods.Normal, scale=0.5),
     "normal_learnt": partial(likelihoods.Normal, scale=0.5, learn_scale=True),
     "heteroscedastic": likelihoods.HeteroscedasticNormal,

@@ -134,9 +134,9 @@ DATA_CASES: list[Case] = [
     (
         "labels in a column",
         lambda: train(y=Y[:, None]),
-        "integer labels of shape (B,), got torch.int64 (1, 1)",
+        "Categorical: the network's output fits y of shape (1,), got (1, 1)",
     ),
-    ("one-hot labels", lambda: train(y=torch.eye(3).long()[Y]), "got torch.int64 (1, 3)"),
+    ("one-hot labels", lambda: train(y=torch.eye(3).long()[Y]), "fits y of shape (1,), got (1, 3)"),
     ("flat targets", lambda: regress(X[:, 0]), "fits y of shape (1, 3), got (1,)"),
     ("too few targets", lambda: regress(X[:, :2]), "fits y of shape (1, 3), got (1, 2)"),
     (
@@ -499,10 +499,9 @@ PREDICTION_CASES: list[Case] = [
         "the network cannot take a row of x, torch.float32 of shape (2,)",
     ),
     ("one row without its axis", lambda: predict(X[0]), "the network cannot take a row of x"),
-    ("an array", lambda: predict(X.numpy()), "x must be a Tensor, got array"),
+    ("an array of words", lambda: predict(X.numpy().astype(str)), "x must hold real numbers"),
     ("sparse x", lambda: predict(X.to_sparse()), "x is sparse (torch.sparse_coo)"),
-    ("a list", lambda: predict([[1.0, 2, 3]]), "x must be a Tensor, got [[1.0, 2, 3]]"),
-    ("double precision", lambda: predict(X.double()), "must have the same dtype"),
+    ("a ragged list", lambda: predict([[1.0, 2, 3], [1.0]]), "x is not an array of numbers"),
     (
         "y of another length",
         lambda: predict(X, Y[:5]),
@@ -526,8 +525,16 @@ PREDICTION_CASES: list[Case] = [
     ("no rows", lambda: predict(rows=0), "rows must be a whole number of at least 1, got 0"),
     ("no memory", lambda: predict(megabytes=0), "megabytes must be greater than 0, got 0"),
     ("a seed of text", lambda: predict(seed="a"), "seed must be a whole number of at least 0, got 'a'"),
-    ("a quantile above 1", lambda: real_prediction().quantiles([1.5]), "levels must lie in [0, 1], got 1.5"),
-    ("no quantile", lambda: real_prediction().quantiles([]), "levels must name at least one quantile"),
+    (
+        "a quantile above 1",
+        lambda: real_prediction().function_quantiles([1.5]),
+        "levels must lie in [0, 1], got 1.5",
+    ),
+    (
+        "no quantile",
+        lambda: real_prediction().function_quantiles([]),
+        "levels must name at least one quantile",
+    ),
     (
         "log p(y) without y",
         lambda: predict().log_predictive,

@@ -1,0 +1,73 @@
+"""What networks and priors must be like for a model to be made of them."""
+
+from __future__ import annotations
+
+from pyro import poutine
+from pyro.distributions import TorchDistribution
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from pyrobbb._support.random_state import isolated
+
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+
+
+def check_values(name: str, parameter: Tensor) -> None:
+    """Raise ValueError unless a parameter has finite floating-point values."""
+    if nn.parameter.is_lazy(parameter):
+        raise ValueError(f"parameter {name!r} has no shape yet; call the network once on a batch")
+    if not parameter.is_floating_point():
+        raise ValueError(f"parameter {name!r} is {parameter.dtype}; weights must be floating point")
+    if parameter.is_meta:
+        raise ValueError(f"parameter {name!r} is on the device meta, where it has no values")
+    if not bool(parameter.isfinite().all()):
+        raise ValueError(f"parameter {name!r} holds values that are not finite")
+
+
+def check_rows_stay_apart(network: nn.Module) -> None:
+    """Raise ValueError if a layer is batch normalisation that looks at the other rows of the batch."""
+    for name, module in network.named_modules():
+        tracks = getattr(module, "track_running_stats", False)
+        batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if (tracks and module.training) or (batch_norm and not tracks):
+            advice = (
+                "call network.eval() or use LayerNorm or GroupNorm"
+                if tracks
+                else "use LayerNorm or GroupNorm"
+            )
+            raise ValueError(
+                f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
+                f"so it has no likelihood per datum; {advice}"
+            )
+
+
+def padding_rows(network: nn.Module) -> dict[str, int]:
+    """The padding row of each embedding, by the name of its weights."""
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    return {
+        names[id(module.weight)]: module.padding_idx
+        for module in network.modules()
+        if isinstance(module, EMBEDDINGS) and module.padding_idx is not None and id(module.weight) in names
+    }
+
+
+def check_event(module: PyroModule, attribute: str) -> None:
+    """Raise ValueError unless the law of a `PyroSample` is one event."""
+    with isolated(), poutine.block():
+        law = module._pyro_samples[attribute]
+        law = law if hasattr(law, "sample") else law(module)
+    if law.batch_shape:
+        raise ValueError(
+            f"the prior of {type(module).__name__}.{attribute} has batch shape {tuple(law.batch_shape)}; "
+            f"end it with .to_event({len(law.batch_shape)})"
+        )
+
+
+def check_law(name: str, law: TorchDistribution, parameter: Tensor) -> None:
+    """Raise ValueError unless a prior is one event of the parameter's shape."""
+    if law.batch_shape or law.event_shape != parameter.shape:
+        raise ValueError(
+            f"the prior of {name!r} has batch shape {tuple(law.batch_shape)} and event shape "
+            f"{tuple(law.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
+            f".expand(parameter.shape).to_event(parameter.dim())"
+        )

@@ -1,0 +1,256 @@
+"""Priors of one's own: any distribution, fan-in by module, learned and hierarchical ones, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.distributions import constraints
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroParam, PyroSample
+from scipy import stats
+from torch import Tensor, nn
+
+from engine_fakes import network, normal, values
+from pyrobbb import Posterior, fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
+from pyrobbb.evaluation import arviz_export
+from pyrobbb.mean_field import MeanFieldNormal
+
+GAUSS = likelihoods.Normal(scale=0.5)
+
+
+class Hierarchical(PyroModule, priors.Prior):
+    """One scale for all weights, with a prior of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroSample(dist.HalfCauchy(1.0))
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
+
+
+class ScaleOfEach(priors.Prior):
+    """A scale for each parameter, sampled by the prior itself, on the real line."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        scale = pyro.sample(f"{name}_log_scale", dist.Normal(0.0, 1.0)).exp()
+        return priors.elementwise(dist.Normal(0.0, priors.beside(scale, parameter)), parameter)
+
+
+class Learned(PyroModule, priors.Prior):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroParam(torch.tensor(1.0), constraint=constraints.positive)
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
+
+
+class LearnedPlainly(nn.Module, priors.Prior):
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.tensor(0.0))
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.log_scale.exp()), parameter)
+
+
+class LooseParam(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
+        return priors.elementwise(dist.Normal(0.0, scale), parameter)
+
+
+class LooseParameter(priors.Prior):
+    def __init__(self) -> None:
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
+
+
+class WrongShape(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return dist.Normal(torch.zeros_like(parameter), 1.0)
+
+
+def among(prior: priors.Prior) -> priors.Prior:
+    return priors.PerParameter(default=prior, where={"*.bias": priors.Normal()})
+
+
+@pytest.mark.parametrize(
+    ("family", "exact"),
+    [
+        (dist.Cauchy(0.0, 0.5), stats.cauchy(0, 0.5)),
+        (torch.distributions.Laplace(1.0, 2.0), stats.laplace(1, 2)),
+        (dist.Gumbel(0.0, 1.0), stats.gumbel_r()),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_iid_of_any_univariate_distribution(family: Any, exact: Any, dtype: torch.dtype) -> None:
+    w = normal(4, 3, dtype=dtype)
+    law: Any = priors.IID(family).distribution("w", w)
+    assert (law.batch_shape, law.event_shape) == ((), (4, 3))
+    assert law.log_prob(w).dtype == dtype
+    assert float(law.log_prob(w)) == pytest.approx(exact.logpdf(w.numpy()).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", ["normal", dist.Normal(torch.zeros(2), 1.0), dist.Poisson(1.0)])
+def test_iid_refuses_what_is_not_one(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"IID needs|is continuous"):
+        priors.IID(wrong)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fan_in"),
+    [
+        (nn.Linear(6, 4), "weight", 6),
+        (nn.Bilinear(3, 5, 2), "weight", 15),
+        (nn.Embedding(50, 8), "weight", 1),
+        (nn.EmbeddingBag(50, 8), "weight", 1),
+        (nn.Conv2d(6, 4, 3), "weight", 54),
+        (nn.Conv2d(6, 4, 3, groups=2), "weight", 27),
+        (nn.ConvTranspose2d(6, 4, 3), "weight", 54),
+        (nn.ConvTranspose2d(6, 4, 4, stride=2), "weight", 24),
+        (nn.ConvTranspose1d(6, 3, 3, groups=3), "weight", 6),
+        (nn.LSTM(5, 7), "weight_ih_l0", 5),
+        (nn.LSTM(5, 7), "weight_hh_l0", 7),
+    ],
+)
+def test_fan_in_is_that_of_the_module(module: nn.Module, name: str, fan_in: float) -> None:
+    prior = priors.PerParameter(default=priors.FanInNormal(gain=3.0))
+    law: Any = prior.for_module(name, module.get_parameter(name), module)
+    assert float(law.base_dist.scale.flatten()[0]) == pytest.approx(3.0 / fan_in**0.5)
+
+
+def test_under_the_fan_in_prior_a_transposed_convolution_keeps_the_scale() -> None:
+    """Inner outputs of unit inputs have variance gain^2, within 5 standard errors over 4,000 channels."""
+    with isolated(0), torch.no_grad():
+        layer = nn.ConvTranspose1d(16, 4000, 4, stride=2, bias=False)
+        law: Any = priors.FanInNormal(gain=1.0).for_module("weight", layer.weight, layer)
+        layer.weight.data = law.sample()
+        output = layer(torch.ones(1, 16, 12))[0, :, 6:14]
+    assert float(output.var(0).mean()) == pytest.approx(1.0, abs=5 * (2 / 4000) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("prior", "make", "latents"),
+    [
+        (Hierarchical(), AutoNormal, {"prior.scale"}),
+        (among(Hierarchical()), AutoNormal, {"prior_0.scale"}),
+        (ScaleOfEach(), AutoNormal, {f"{i}.{w}_log_scale" for i in (0, 2) for w in ("weight", "bias")}),
+        (ScaleOfEach(), MeanFieldNormal, {f"{i}.{w}_log_scale" for i in (0, 2) for w in ("weight", "bias")}),
+    ],
+    ids=["scale", "among_others", "of_each", "mean_field"],
+)
+@pytest.mark.parametrize("options", [{"fast": "off"}, {"samples": 2, "vectorize": True, "fast": "off"}])
+def test_hyperparameters_are_sites_of_their_own(
+    prior: priors.Prior, make: Callable[..., nn.Module], latents: set[str], options: dict[str, Any]
+) -> None:
+    data = from_arrays(normal(12, 3), normal(12, 2, seed=1), task="regression")
+    model = BayesianNetwork(network(width=2), prior, GAUSS, 12)
+    assert set(model.latents) - set(model.sites) == latents
+    posterior = fit(model, make(model), data, epochs=2, batch_size=6, device="cpu", **options)
+    draws = posterior.draw(3)
+    assert set(draws) == set(model.latents)
+    assert posterior.predict(data.train.x, data.train.y, draws=3).log_predictive.isfinite().all()
+    groups, _ = arviz_export.to_groups(posterior, data, draws=4, weights=5)
+    for group in ("posterior", "prior", "log_prior"):
+        assert set(groups[group]) == {"weight", *latents}
+        assert all(array.shape[:2] == (1, 4) for array in groups[group].values())
+
+
+def test_a_hierarchical_prior_finds_the_scale_of_its_weights() -> None:
+    """Weights observed all but exactly: the posterior of their scale is that of quadrature, within 5 %."""
+    y = 2.0 * normal(40, 1)
+    net = nn.Embedding(40, 1)
+    data = from_arrays(torch.arange(40)[:, None], y, task="regression", dtype=torch.long)
+
+    class Row(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = net
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table(x[:, 0])
+
+    with isolated(0):
+        model = BayesianNetwork(Row(), Hierarchical(), likelihoods.Normal(scale=0.05), 40)
+        guide = AutoNormal(model, init_scale=0.05)
+        posterior = fit(
+            model, guide, data, epochs=600, batch_size=40, samples=8, vectorize=True, fast="off",
+            optim=partial(torch.optim.Adam, lr=0.03), device="cpu",
+        )  # fmt: skip
+    s = torch.linspace(0.5, 6.0, 4000)
+    log = dist.HalfCauchy(1.0).log_prob(s) + dist.Normal(0.0, s[:, None]).log_prob(y[:, 0]).sum(1)
+    density = (log - log.max()).exp()
+    exact = float((s * density).sum() / density.sum())
+    assert float(posterior.draw(400)["prior.scale"].mean()) == pytest.approx(exact, rel=0.05)
+
+
+@pytest.mark.parametrize("prior", [Learned(), LearnedPlainly(), among(Learned()), among(LearnedPlainly())])
+@pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal])
+def test_a_priors_parameters_are_trained(prior: priors.Prior, make: Callable[..., nn.Module]) -> None:
+    model = BayesianNetwork(network(width=2), prior, GAUSS, 12)
+    ((name, parameter),) = model.named_parameters()
+    before = parameter.detach().clone()
+    fit(model, make(model), values(), epochs=2, batch_size=6, device="cpu")
+    assert name.startswith("prior")
+    assert not torch.equal(parameter, before)
+    own = next(p for part in prior.parts() if isinstance(part, nn.Module) for p in part.parameters())
+    assert torch.equal(own, before)  # the prior given is copied, as the network is
+
+
+@pytest.mark.parametrize("prior", [LooseParam(), LooseParameter(), among(LooseParameter())])
+def test_a_parameter_that_nobody_would_train_is_refused(prior: priors.Prior) -> None:
+    with pytest.raises(ValueError, match="has a parameter that would not be trained; derive the prior from"):
+        BayesianNetwork(network(), prior, GAUSS, 12)
+
+
+def test_a_prior_of_another_shape_is_refused() -> None:
+    message = (
+        r"the prior of '0.weight' has batch shape \(4, 3\) and event shape \(\), .* shape \(4, 3\); end it"
+    )
+    with pytest.raises(ValueError, match=message):
+        BayesianNetwork(network(), WrongShape(), GAUSS, 12)
+
+
+def test_the_model_as_its_own_guide_is_the_prior() -> None:
+    model = BayesianNetwork(nn.Linear(1, 1, bias=False), priors.Normal(sigma=2.0), GAUSS, 12)
+    prior = Posterior([(model, model)])
+    found = prior.predict(torch.ones(1, 1), draws=4000)
+    assert float(found.mean) == pytest.approx(0.0, abs=5 * 2 / 4000**0.5)
+    assert float(found.variance) == pytest.approx(4.25, abs=5 * 4 * (2 / 4000) ** 0.5)
+
+
+def test_a_site_without_dimensions_under_the_mean_field() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.gain = nn.Linear(3, 2), nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.gain * self.inner(x)
+
+    for fast in ("off", "eager"):
+        model = BayesianNetwork(Scaled(), priors.Normal(), GAUSS, 12)
+        posterior = fit(
+            model,
+            MeanFieldNormal(model),
+            values(),
+            epochs=1,
+            batch_size=6,
+            samples=2,
+            fast=fast,
+            device="cpu",
+        )
+        assert posterior.draw(3)["gain"].shape == (3,)

@@ -1,0 +1,109 @@
+"""Intervals of y and of the function: against closed forms, and for distributions without them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import optimize, stats
+from torch import Tensor
+
+from pyrobbb import likelihoods
+from pyrobbb.predictive import ValuePrediction
+
+DRAWS = torch.linspace(-1.0, 1.0, 5)  # the function at one input, in five draws
+
+
+def prediction(likelihood: likelihoods.Likelihood, functions: Tensor = DRAWS) -> ValuePrediction:
+    """What is predicted at one input where the draws of the function are these."""
+    with torch.no_grad():
+        law: Any = likelihood(functions[:, None, None])
+    return ValuePrediction.of([law], None, lambda law, y: y)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_the_interval_of_y_is_that_of_the_mixture(level: float) -> None:
+    """Not mean +- 2 sd: SciPy finds the root of the mixture's distribution function."""
+    found = prediction(likelihoods.Normal(scale=0.2)).interval(level)
+    assert found.shape == (2, 1, 1)
+    for end, tail in zip(found.flatten().tolist(), ((1 - level) / 2, (1 + level) / 2), strict=True):
+        exact = optimize.brentq(lambda v, t=tail: stats.norm(DRAWS.numpy(), 0.2).cdf(v).mean() - t, -9, 9)
+        assert end == pytest.approx(exact, abs=1e-4)
+
+
+def test_one_draw_has_its_own_quantiles() -> None:
+    one = prediction(likelihoods.Normal(scale=2.0), torch.tensor([3.0]))
+    assert one.interval(0.95).flatten().tolist() == pytest.approx([3 - 3.919928, 3 + 3.919928], rel=1e-4)
+    assert float(one.median) == pytest.approx(3.0, abs=1e-5)
+
+
+def test_the_band_of_the_function_has_no_noise() -> None:
+    found = prediction(likelihoods.Normal(scale=100.0))
+    assert found.function_interval(0.5).flatten().tolist() == pytest.approx([-0.5, 0.5])
+    assert found.function_quantiles([0.0, 1.0]).flatten().tolist() == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "exact"),
+    [
+        (likelihoods.Poisson(), lambda f: stats.poisson(math.exp(f))),
+        (likelihoods.StudentT(df=3.0, scale=2.0), lambda f: stats.t(3, f, 2.0)),
+        (likelihoods.NegativeBinomial(2.0), lambda f: stats.nbinom(2, 2 / (2 + math.exp(f)))),
+    ],
+)
+def test_without_a_distribution_function_quantiles_are_those_of_samples(likelihood: Any, exact: Any) -> None:
+    """Within five standard errors of ten thousand samples, in probability."""
+    one = prediction(likelihood, torch.tensor([1.3]))
+    assert float(one.means) == pytest.approx(exact(1.3).mean(), rel=1e-5)
+    for level in (0.1, 0.5, 0.9):
+        end, error = float(one.predictive_quantiles([level])), 5 * math.sqrt(level * (1 - level) / 10_000)
+        assert exact(1.3).cdf(end) >= level - error
+        assert exact(1.3).cdf(end - 1e-6 if end % 1 else end - 1) <= level + error
+    again = one.interval(0.9)
+    assert torch.equal(again, one.interval(0.9))
+
+
+class Cauchy(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Cauchy(output, 1.0).to_event(1)
+
+
+def test_what_has_no_mean_says_so() -> None:
+    found = prediction(Cauchy())
+    with pytest.raises(ValueError, match="Cauchy has no mean: use median, or interval"):
+        _ = found.mean
+    assert found.noise.isinf().all()
+    assert float(found.median) == pytest.approx(0.0, abs=1e-5)
+    torch.testing.assert_close(found.means[:, 0, 0], DRAWS)
+    low, high = found.interval(0.5).flatten().tolist()
+    assert stats.cauchy(DRAWS.numpy()).cdf(high).mean() == pytest.approx(0.75, abs=1e-5)
+    assert low == pytest.approx(-high, abs=1e-4)
+    assert float(found.losses(torch.tensor([[2.0]]))) == pytest.approx(4.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("level", [-0.1, 1.1, math.nan])
+def test_levels_are_checked(level: float) -> None:
+    with pytest.raises(ValueError, match="level must"):
+        prediction(likelihoods.Normal()).interval(level)
+
+
+def test_standardised_targets_are_predicted_in_their_own_units() -> None:
+    """y = 100 + 5 z: every statistic maps, and the density has its Jacobian."""
+    inner, scale = likelihoods.Normal(scale=0.2), torch.tensor([5.0])
+    outer = likelihoods.Rescaled(inner, torch.tensor([100.0]), scale)
+    z, y = prediction(inner), prediction(outer)
+    for name in ("mean", "median", "means"):
+        torch.testing.assert_close(getattr(y, name), 100 + 5 * getattr(z, name))
+    torch.testing.assert_close(y.variance, 25 * z.variance)
+    torch.testing.assert_close(y.interval(0.9), 100 + 5 * z.interval(0.9), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(y.function_interval(0.9), 100 + 5 * z.function_interval(0.9))
+    f, value = torch.tensor([[0.3]]), torch.tensor([[102.0]])
+    exact = stats.norm(100 + 5 * 0.3, 5 * 0.2).logpdf(102.0)
+    assert float(outer(f).log_prob(value)) == pytest.approx(exact, rel=1e-5)
+    with pytest.raises(ValueError, match="targets under Poisson cannot be standardised"):
+        likelihoods.Rescaled(likelihoods.Poisson(), torch.zeros(1), torch.ones(1))(f)
+    with pytest.raises(ValueError, match="scale > 0"):
+        likelihoods.Rescaled(inner, torch.zeros(1), torch.zeros(1))

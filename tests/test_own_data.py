@@ -1,0 +1,184 @@
+"""Arrays, tables and tokens as a user has them: what fit and predict make of them, and what they refuse."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine_fakes import normal
+from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
+from pyrobbb.data import from_arrays
+from pyrobbb.inference.nuts import potential_energy
+from pyrobbb.mean_field import MeanFieldNormal
+
+X = np.random.default_rng(0).standard_normal((12, 3))
+Y = X @ [1.0, -2.0, 0.5]
+TABLE = pd.DataFrame(X, columns=["a", "b", "c"])
+
+
+def fitted(data: Any, net: nn.Module, likelihood: likelihoods.Likelihood) -> Posterior:
+    model = BayesianNetwork(net, priors.Normal(), likelihood, len(data.train))
+    return fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
+
+
+@pytest.mark.parametrize("x", [X, X.tolist(), TABLE, torch.tensor(X), torch.tensor(X).float()])
+@pytest.mark.parametrize(
+    "y", [Y, Y.tolist(), pd.Series(Y), torch.tensor(Y), torch.tensor(Y).float()[:, None]]
+)
+def test_predict_takes_what_from_arrays_takes(x: Any, y: Any) -> None:
+    posterior = fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal())
+    expected = posterior.predict(torch.tensor(X).float(), torch.tensor(Y).float()[:, None], draws=3)
+    found = posterior.predict(x, y, draws=3)
+    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood)
+
+
+def test_labels_of_any_kind_to_predict() -> None:
+    labels = (Y > 0).astype(int)
+    posterior = fitted(
+        from_arrays(X, labels, task="classification"), nn.Linear(3, 2), likelihoods.Categorical()
+    )
+    for y in (labels, labels.tolist(), labels.astype("u1"), pd.Series(labels)):
+        assert posterior.predict(TABLE, y, draws=2).log_predictive.shape == (12,)
+
+
+def test_booleans_beside_numbers_are_numbers() -> None:
+    data = from_arrays(TABLE.assign(flag=Y > 0, count=range(12)), Y, task="regression")
+    assert data.train.x.dtype == torch.float32
+    assert data.train.x[:, 3].tolist() == (Y > 0).astype(float).tolist()
+    whole = from_arrays(
+        pd.DataFrame({"a": [1, 2], "b": [True, False]}), [0.0, 1.0], task="regression", dtype=None
+    )
+    assert whole.train.x.dtype == torch.int64
+
+
+def test_a_column_that_holds_no_numbers_is_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"x must hold real numbers, and its column 'kind' is \w+: encode it"
+    ):
+        from_arrays(TABLE.assign(kind="red"), Y, task="regression")
+
+
+@pytest.mark.parametrize("kind", ["float64", "Float64"])
+def test_a_missing_value_is_named_by_row_and_column(kind: str) -> None:
+    table = TABLE.astype(kind)
+    table.loc[4, "b"] = pd.NA if kind == "Float64" else np.nan
+    with pytest.raises(ValueError, match=r"the first \(nan\) in row 4, column 'b'"):
+        from_arrays(table, Y, task="regression")
+
+
+def test_a_masked_array_keeps_its_mask_or_is_refused() -> None:
+    whole = from_arrays(np.ma.masked_array(X), Y, task="regression")
+    torch.testing.assert_close(whole.train.x, torch.tensor(X).float())
+    with pytest.raises(ValueError, match="x is a masked array with masked values"):
+        from_arrays(np.ma.masked_greater(X, 1.0), Y, task="regression")
+
+
+def test_labels_from_one_are_not_one_class_more() -> None:
+    labels = np.arange(12) % 3 + 1
+    with pytest.raises(
+        ValueError, match="y holds labels from 1 to 3, and classes are numbered from 0: subtract 1"
+    ):
+        from_arrays(X, labels, task="classification")
+    assert from_arrays(X, labels, task="classification", classes=4).spec.outputs == 4
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(9, 4, padding_idx=0), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.table(x).sum(1))
+
+
+TOKENS = np.arange(60).reshape(12, 5) % 9
+
+
+@pytest.mark.parametrize("dtype", [None, torch.long])
+def test_tokens_stay_whole_numbers(dtype: torch.dtype | None) -> None:
+    data = from_arrays(TOKENS, np.arange(12) % 2, task="classification", dtype=dtype)
+    assert data.train.x.dtype == torch.int64
+    posterior = fitted(data, Words(), likelihoods.Categorical())
+    assert posterior.predict(TOKENS, draws=2).probs.shape == (12, 2)
+
+
+def test_the_padding_row_is_not_drawn() -> None:
+    """Its tokens add nothing to any draw, in training, prediction, exported functions and NUTS."""
+    data = from_arrays(TOKENS, np.arange(12) % 2, task="classification", dtype=torch.long)
+    posterior = fitted(data, Words(), likelihoods.Categorical())
+    assert torch.equal(posterior.draw(3)["table.weight"][:, 0], torch.zeros(3, 4))
+    assert float(posterior.draw(3)["table.weight"][:, 1].std()) > 0
+    short, padded = torch.tensor([[1, 2]]), torch.tensor([[1, 2, 0, 0]])
+    torch.testing.assert_close(
+        posterior.predict(short, draws=3).probs, posterior.predict(padded, draws=3).probs
+    )
+    function, model = posterior.function(1), posterior.model
+    torch.testing.assert_close(function(short), function(padded))
+    moved = {name: value.double() + 1.0 for name, value in model.initial().items()}
+    other = {**moved, "table.weight": moved["table.weight"].clone()}
+    other["table.weight"][0] = 7.0
+    energy, prior = potential_energy(model, data.train), priors.Normal().law(torch.zeros(1).double())
+    difference = -(prior.log_prob(other["table.weight"]) - prior.log_prob(moved["table.weight"])).sum()
+    torch.testing.assert_close(energy(other) - energy(moved), difference)
+
+
+class Sequences(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(3, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x)
+
+
+def test_targets_on_a_grid() -> None:
+    x = normal(12, 5, 3)
+    data = from_arrays(x, x[..., :2], task="regression")
+    assert data.spec.outputs == 2
+    posterior = fitted(data, Sequences(2), likelihoods.Normal())
+    found = posterior.predict(x, x[..., :2], draws=4, sample=True)
+    assert found.mean.shape == found.interval()[0].shape == (12, 5, 2)
+    assert found.samples.shape == (4, 12, 5, 2)
+    assert found.log_likelihood.shape == (4, 12)
+    assert set(found.metrics(x[..., :2])) == {"rmse", "nll"}
+    labels = (x[..., 0] > 0).long()
+    data = from_arrays(x, labels, task="classification", classes=2)
+    posterior = fitted(data, Sequences(2), likelihoods.Categorical())
+    found = posterior.predict(x, labels, draws=4)
+    assert found.probs.shape == (12, 5, 2)
+    assert found.losses(labels).shape == (12,)
+    assert found.metrics(labels)["error"] == pytest.approx(float(found.losses(labels).mean()))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "word"),
+    [
+        (X * [1.0, 1000.0, 1.0], Y, "x is not scaled: feature 1"),
+        (X / 1000, Y, "x is not scaled: feature"),
+        (X, 1000 + 100 * Y, "standardise y"),
+        (X, Y, None),
+    ],
+)
+def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal())
+    assert (word is None) == (not caplog.records)
+    assert word is None or word in caplog.text
+
+
+def test_n_is_read_from_the_data_or_asked_for() -> None:
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal())
+    x, y = torch.tensor(X).float(), torch.tensor(Y).float()[:, None]
+    assert model() is None
+    assert model(x).shape == (12, 1)
+    with pytest.raises(
+        ValueError, match="the number of training data is not known: give BayesianNetwork N, or"
+    ):
+        model(x, y)

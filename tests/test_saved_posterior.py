@@ -1,0 +1,149 @@
+"""A saved posterior: predicted with in another process, and refused for another network."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer.autoguide import AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoNormal
+from torch import nn
+
+from engine_fakes import network, normal, values
+from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.random_state import isolated
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import moments
+from pyrobbb.training.history import Epoch, History
+
+X = normal(5, 3)
+
+
+def made(
+    make: Callable[..., nn.Module] = MeanFieldNormal, likelihood: Any = None, width: int = 2, seed: int = 0
+) -> tuple[BayesianNetwork, nn.Module]:
+    net = network(width=width, seed=seed)
+    net.insert(1, nn.BatchNorm1d(4).eval())
+    model = BayesianNetwork(net, priors.Normal(), likelihood or likelihoods.Normal(learn_scale=True))
+    return model, make(model)
+
+
+def trained(*arguments: Any, **options: Any) -> Posterior:
+    model, guide = made(*arguments, **options)
+    model.N = 12
+    return fit(model, guide, values(), epochs=2, batch_size=6, device="cpu")
+
+
+@pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal, AutoLowRankMultivariateNormal])
+def test_it_predicts_as_before(make: Callable[..., nn.Module], tmp_path: Path) -> None:
+    before = trained(make)
+    before.save(tmp_path)
+    model, guide = made(make, seed=9)  # other initial values, which do not count
+    after = Posterior.load(tmp_path, model, guide)
+    assert after.model.N == 12
+    for draws in (before.draw(3), after.draw(3)):
+        assert set(draws) == set(before.model.sites)
+    for name, value in before.draw(3).items():
+        assert torch.equal(after.draw(3)[name], value)
+    assert torch.equal(after.predict(X, draws=3).mean, before.predict(X, draws=3).mean)
+    assert torch.equal(after.predict(X, draws=3).noise, before.predict(X, draws=3).noise)
+
+
+def test_every_chain_and_the_history_are_kept(tmp_path: Path) -> None:
+    chains = [trained().chains[0], trained(seed=1).chains[0]]
+    history = History([Epoch(0, 1, 3.0, 1.0, 2.0, 0.5, 1.5, 1e-3, 0.1)])
+    Posterior(chains, history).save(tmp_path)
+    after = Posterior.load(tmp_path, *made())
+    assert len(after.chains) == 2
+    for chain in (0, 1):
+        for name, value in Posterior(chains).draw(2, chain=chain).items():
+            assert torch.equal(after.draw(2, chain=chain)[name], value)
+    assert after.history[0]["free_energy"] == 3.0
+    after.save(tmp_path / "again")
+    assert Posterior.load(tmp_path / "again", *made()).history == after.history
+
+
+SECOND = """
+import sys
+import torch
+from torch import nn
+from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
+from pyrobbb.mean_field import MeanFieldNormal
+
+net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal())
+posterior = Posterior.load(sys.argv[1], model, MeanFieldNormal(model))
+print(posterior.predict(torch.ones(1, 3), draws=5).mean.tolist())
+"""
+
+
+def test_a_second_process_predicts_without_the_data(tmp_path: Path) -> None:
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(), 12)
+    posterior = fit(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
+    posterior.save(tmp_path)
+    command = [sys.executable, "-W", "ignore", "-c", SECOND, str(tmp_path)]
+    root = Path(__file__).parents[1]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
+    expected = posterior.predict(torch.ones(1, 3), draws=5).mean[0].tolist()
+    assert json.loads(printed)[0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (lambda: made(width=4, likelihood=likelihoods.HeteroscedasticNormal()), "another network"),
+        (lambda: made(AutoNormal), "another guide"),
+        (lambda: made(likelihood=likelihoods.StudentT(learn_scale=True)), "another likelihood"),
+    ],
+)
+def test_another_model_is_refused(other: Any, message: str, tmp_path: Path) -> None:
+    trained().save(tmp_path)
+    with pytest.raises(CheckpointError, match=f"was made with {message}"):
+        Posterior.load(tmp_path, *other())
+
+
+def test_a_file_that_is_missing_or_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        Posterior.load(tmp_path, *made())
+    torch.save({"format": 1}, tmp_path / "posterior.pt")
+    with pytest.raises(CheckpointError, match="is not a saved posterior"):
+        Posterior.load(tmp_path, *made())
+
+
+def test_laplaces_approximation_is_asked_for_its_curvature() -> None:
+    """On a linear model with known noise it is the exact posterior; the guide alone is only its mode."""
+    x, noise = normal(30, 2), 0.5
+    y = x @ torch.tensor([[1.0], [-1.0]]) + noise * normal(30, 1, seed=1)
+    with isolated(0):
+        net = nn.Linear(2, 1, bias=False)
+        model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(scale=noise), 30)
+        guide = AutoLaplaceApproximation(model)
+        guide(x, y)
+        precision = x.T @ x / noise**2 + torch.eye(2)
+        with torch.no_grad():
+            guide.loc.copy_(torch.linalg.solve(precision, x.T @ y / noise**2)[:, 0])
+        with pytest.raises(ValueError, match=r"only the mode .* guide.laplace_approximation\(x, y\)"):
+            Posterior([(model, guide)]).predict(x)
+        curved = guide.laplace_approximation(x, y)
+    posterior = Posterior([(model, curved)])
+    loc, scale = moments(posterior.chains[0])
+    torch.testing.assert_close(loc["weight"][0], guide.loc.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scale["weight"][0], precision.inverse().diagonal().sqrt(), rtol=1e-3, atol=0)
+    draws = posterior.draw(2000)["weight"][:, 0]
+    torch.testing.assert_close(draws.T.cov(), precision.inverse(), rtol=0.2, atol=2e-3)
+
+
+def test_a_latent_noise_scale_is_saved_too(tmp_path: Path) -> None:
+    prior = likelihoods.Normal(scale=dist.HalfNormal(1.0))
+    before = trained(AutoNormal, prior)
+    before.save(tmp_path)
+    after = Posterior.load(tmp_path, *made(AutoNormal, prior))
+    assert torch.equal(after.draw(2)["likelihood.scale"], before.draw(2)["likelihood.scale"])
+    assert torch.equal(after.predict(X, draws=3).noise, before.predict(X, draws=3).noise)
