@@ -305,8 +305,8 @@ class BayesianNetwork(PyroModule):
         given, rows = law.batch_shape, output.shape[: draws + 1]
         if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
             raise ValueError(
-                f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for a network "
-                f"output of shape {tuple(output.shape)}; it must be {tuple(output.shape[:-1])}, one observation "
+                f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for an "
+                f"output of shape {tuple(output.shape)}; it must be {tuple(output.shape[:-1])}, one "
                 f"per row: end forward with .to_event(1) if outputs are independent"
             )
         grid = len(given) - len(rows)
