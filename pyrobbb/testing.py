@@ -28,6 +28,7 @@ from pyrobbb.data import from_arrays
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ValuePrediction
 from pyrobbb.priors import Prior
 from pyrobbb.training.trainer import Training
 
