@@ -1,4 +1,4 @@
-"""Data sets as tensors: `MNIST().load()`, `from_arrays(x, y, task=...)`, and made data for quick starts."""
+"""Data sets as tensors: `MNIST().load()`, `from_table("my.csv")`, `from_arrays(x, y, task=...)`, and made data for quick starts."""
 
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.data.curves import PaperCurve, ToyPoints
@@ -9,6 +9,7 @@ from pyrobbb.data.images.sources import DataUnavailableError
 from pyrobbb.data.mapped import Mapped, OnDisk
 from pyrobbb.data.points import Points
 from pyrobbb.data.synthetic import Blobs, NoisySine
+from pyrobbb.data.tables import Table, from_table
 
 __all__ = [
     "MNIST",
@@ -24,7 +25,9 @@ __all__ = [
     "Points",
     "Spec",
     "Split",
+    "Table",
     "Task",
     "ToyPoints",
     "from_arrays",
+    "from_table",
 ]
