@@ -64,7 +64,7 @@ def as_column(name: str, values: Any) -> Column:
         values = np.where(values.isna(), None, values.astype(object))
     if isinstance(values, np.ma.MaskedArray):
         values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
-    array = np.asarray(values)
+    array = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=object)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
     if array.dtype.kind in "iuf":
@@ -83,7 +83,7 @@ def as_column(name: str, values: Any) -> Column:
 def _from_objects(name: str, values: Column) -> Column:
     present = [value for value in values if not _is_missing(value)]
     kinds = {bool if isinstance(v, bool | np.bool_) else type(v) for v in present}
-    if present and all(issubclass(kind, int | float | np.number) and kind is not bool for kind in kinds):
+    if all(issubclass(kind, int | float | np.number) and kind is not bool for kind in kinds):
         return np.array([np.nan if _is_missing(v) else float(v) for v in values])
     odd = next((kind for kind in kinds if not issubclass(kind, str | bool | int | float | np.number)), None)
     if odd is not None:
@@ -114,8 +114,11 @@ def take(frame: Frame, rows: npt.NDArray[np.int64]) -> Frame:
 
 def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
     array: Any = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
-    if not isinstance(array, np.ma.MaskedArray):
-        array = np.asarray(array)
+    if not isinstance(array, np.ndarray):
+        try:
+            array = np.asarray(array)
+        except ValueError as error:  # rows of different lengths
+            raise ValueError(f"{name} is not a table: {error}") from error
     if array.ndim != 2:
         raise ValueError(
             f"{name} must be a file, a DataFrame, a mapping of columns or an array (N, columns), "
