@@ -134,16 +134,15 @@ def labels(model: Any, data: TableData) -> Score:
 def others(task: str) -> dict[str, Callable[[TableData], Score]]:
     """What `fit_table` is compared with."""
     if task == "classification":
-        kernels = {}
         made = {
             "logistic regression": sklearn("linear_model", "LogisticRegression")(max_iter=5000),
-            "MLP": sklearn("neural_network", "MLPClassifier")((50,), max_iter=2000, random_state=0),
+            "MLP": sklearn("neural_network", "MLPClassifier")(hidden_layer_sizes=(50,), max_iter=2000, random_state=0),
         }
         return {name: _scored(labels, model) for name, model in made.items()}
     kernels = {name: sklearn("gaussian_process.kernels", name) for name in ("ConstantKernel", "RBF", "WhiteKernel")}
     made = {
         "BayesianRidge": sklearn("linear_model", "BayesianRidge")(),
-        "MLP": sklearn("neural_network", "MLPRegressor")((50,), max_iter=5000, random_state=0),
+        "MLP": sklearn("neural_network", "MLPRegressor")(hidden_layer_sizes=(50,), max_iter=5000, random_state=0),
     }
 
     def gaussian_process(data: TableData) -> Score:

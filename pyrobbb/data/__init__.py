@@ -10,9 +10,11 @@ from pyrobbb.data.mapped import Mapped, OnDisk
 from pyrobbb.data.points import Points
 from pyrobbb.data.synthetic import Blobs, NoisySine
 from pyrobbb.data.tables import Table, from_table
+from pyrobbb.data.uci import UCI
 
 __all__ = [
     "MNIST",
+    "UCI",
     "BadFileError",
     "Blobs",
     "DataUnavailableError",

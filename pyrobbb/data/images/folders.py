@@ -30,10 +30,10 @@ def given_folders(root: str | os.PathLike[str] | None) -> list[tuple[str, Path]]
     return folders
 
 
-def cache_folder(files: Files) -> Path:
-    """`$XDG_CACHE_HOME/pyrobbb/<data set>`, or the same under `~/.cache`."""
+def cache_folder(name: str) -> Path:
+    """`$XDG_CACHE_HOME/pyrobbb/NAME`, or the same under `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base).expanduser() if base else Path.home() / ".cache") / "pyrobbb" / files.cache
+    return (Path(base).expanduser() if base else Path.home() / ".cache") / "pyrobbb" / name
 
 
 def read_given(folder: Path, files: Files) -> dict[str, Images] | str:

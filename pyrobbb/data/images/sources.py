@@ -52,7 +52,7 @@ def obtain(
     if not failures:
         failures.append(f"a folder of your own: neither root nor {ENVIRONMENT} is set")
 
-    cache = cache_folder(files)
+    cache = cache_folder(files.cache)
     have, bad = read_cache(cache, files.idx_files)
     for error in bad:
         logger.warning("%s%s", error, "; fetching it again" if download else "")

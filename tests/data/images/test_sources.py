@@ -163,9 +163,9 @@ def test_the_usual_run_says_nothing(cache: Path, caplog: pytest.LogCaptureFixtur
 def test_home_is_where_the_cache_is_without_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    assert folders.cache_folder(TINY) == tmp_path / "home" / ".cache" / "pyrobbb" / "tiny"
+    assert folders.cache_folder(TINY.cache) == tmp_path / "home" / ".cache" / "pyrobbb" / "tiny"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert folders.cache_folder(TINY) == tmp_path / "xdg" / "pyrobbb" / "tiny"
+    assert folders.cache_folder(TINY.cache) == tmp_path / "xdg" / "pyrobbb" / "tiny"
 
 
 def test_when_all_fail_each_is_listed_with_its_reason(
