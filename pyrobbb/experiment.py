@@ -31,6 +31,7 @@ from pyrobbb.likelihoods import Likelihood
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
 from pyrobbb.priors import Prior
+from pyrobbb.standardized import in_units
 from pyrobbb.training.batched_chains import train_together
 from pyrobbb.training.progress import Progress, Silent
 from pyrobbb.training.trainer import Training
@@ -56,7 +57,7 @@ class Run:
         data: Has `.load()`.
         model: Makes the Pyro model from the data's spec, the prior and the likelihood.
         prior: What each weight is believed to be.
-        likelihood: What y is, given the network's output.
+        likelihood: What y is, given the network's output; of standardised y, if the data say their units.
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit.
         kl: Weight of the KL that each minibatch carries.
         optim: Makes a torch optimiser from parameter groups.
@@ -215,7 +216,7 @@ class Run:
         """The training of one chain, at its beginning."""
         seed = self.seed + chain
         with isolated(seed):
-            model = self.model(data.spec, self.prior, self.likelihood)
+            model = self.model(data.spec, self.prior, in_units(self.likelihood, data.spec))
             if not isinstance(self.export_weights, int):
                 export.WeightSelection(
                     model, self.export_weights

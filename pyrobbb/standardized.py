@@ -8,7 +8,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb.data.dataset import Task, Units
+from pyrobbb.data.dataset import Spec, Task, Units
 from pyrobbb.likelihoods import Likelihood
 
 
@@ -49,6 +49,11 @@ class Standardized(Likelihood):
 
     def check_domain(self, width: int, y: Tensor) -> None:
         self.base.check_domain(width, self.standardized(y))
+
+
+def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:
+    """`likelihood` as that of the standardised targets, where `spec` says what their units are."""
+    return likelihood if spec.units is None else Standardized(likelihood, spec.units)
 
 
 class Affine(dist.TransformedDistribution):

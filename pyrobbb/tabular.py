@@ -22,7 +22,7 @@ from pyrobbb.likelihoods import Categorical, HeteroscedasticNormal, Likelihood, 
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
-from pyrobbb.standardized import Standardized
+from pyrobbb.standardized import in_units
 from pyrobbb.training.trainer import fit
 
 STEPS = 8000
@@ -46,8 +46,8 @@ def fit_table(
     Args:
         data: The table; its `columns` are kept in `folder`, if there is one, as `columns.json`.
         hidden: Units of each hidden layer.
-        noise: Of a regression: "learned", one standard deviation for each target; or "heteroscedastic",
-            which lets it depend on the inputs.
+        noise: Of a regression: "learned", the same for all rows, as a share of each target's standard
+            deviation; or "heteroscedastic", which lets it depend on the inputs.
         prior: By default `table_prior`.
         seed: Decides everything random.
         options: Those of `Training`, such as `epochs`, `folder` or `progress`.
@@ -89,10 +89,10 @@ def perceptron(features: int, hidden: Sequence[int], width: int) -> nn.Sequentia
 def table_likelihood(spec: Spec, noise: str = "learned") -> Likelihood:
     """Class labels; or values in the units of the table, with noise that starts at their whole spread."""
     checks.one_of("noise", noise, NOISE)
-    if spec.units is None:
+    if spec.task == "classification":
         return Categorical()
-    normal = Normal(scale=1.0, learn_scale=True) if noise == "learned" else HeteroscedasticNormal()
-    return Standardized(normal, spec.units)
+    learned = noise == "learned"
+    return in_units(Normal(scale=1.0, learn_scale=True) if learned else HeteroscedasticNormal(), spec)
 
 
 def table_prior(spec: Spec, last: str) -> Prior:

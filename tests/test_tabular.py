@@ -1,13 +1,18 @@
 """From a table to a posterior in one call."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from pyrobbb.data import from_arrays, from_table
+from models.mlp import mlp
+from pyrobbb import likelihoods
+from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Columns
+from pyrobbb.experiment import Run
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Normal
 from pyrobbb.standardized import Standardized
 from pyrobbb.tabular import fit_table, table_likelihood, table_prior
@@ -71,6 +76,31 @@ def test_classes_and_noise_that_follows_the_inputs():
     assert float((probs.argmax(-1) == data.test.y).double().mean()) > 0.9
     spread = table_likelihood(from_table(HOUSES).spec, "heteroscedastic")
     assert spread.width(1) == 2
+
+
+def test_an_experiment_on_a_table_is_measured_in_its_own_units(tmp_path):
+    """Whatever the units, the same errors in them, and log p(y) less by the log of their ratio."""
+
+    def metrics(unit):
+        run = Run(
+            data=Table(source=HOUSES | {"price": PRICE / unit}, test=0.2, validation=0.1),
+            model=mlp,
+            prior=Normal(sigma=0.1),
+            likelihood=likelihoods.Normal(scale=1.0, learn_scale=True),
+            guide=MeanFieldNormal,
+            optim=partial(torch.optim.Adam, lr=0.01),
+            epochs=3,
+            draws=10,
+        )
+        result = run.execute(tmp_path / str(unit))
+        assert result.run.training(result.data, folder=tmp_path / str(unit)).resume()
+        return result.metrics
+
+    euros, thousands = metrics(1.0), metrics(1000.0)
+    for part in ("test", "validation"):
+        assert euros[part]["rmse"] == pytest.approx(1000 * thousands[part]["rmse"], rel=1e-3)
+        assert euros[part]["nll"] == pytest.approx(thousands[part]["nll"] + math.log(1000), abs=1e-3)
+    assert euros["free_energy"] == pytest.approx(thousands["free_energy"] + math.log(1000), abs=1e-3)
 
 
 def test_what_does_not_fit_is_refused():

