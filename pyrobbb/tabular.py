@@ -98,8 +98,8 @@ def table_likelihood(spec: Spec, noise: str = "learned") -> Likelihood:
 def table_prior(spec: Spec, last: str) -> Prior:
     r""":math:`N(0, g^2 / \text{fan-in})`, so that a layer's outputs are as large whatever its width.
 
-    For values g = 1, and 0.5 in the last layer, whose parameters match the pattern `last`: hidden units are as
-    large as the standardised inputs, and the function has half the standard deviation of the standardised
+    For values g = 1, and 0.5 in the last layer, whose parameters match the pattern `last`: hidden units are
+    as large as the standardised inputs, and the function has half the standard deviation of the standardised
     targets, beside its bias. For classes g = 8: under narrower priors the mean field, whose every weight is
     noisy, cannot be as sure of a class as most tables allow (`python -m experiments.studies.own_tables`).
     """

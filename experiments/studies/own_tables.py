@@ -7,8 +7,8 @@ multilayer perceptron (for values: with the normal noise of its five-fold residu
 standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[sklearn]".
 
 With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
-published log-likelihoods of mean-field variational inference and deep ensembles (github.com/cambridge-mlg/DUN),
-MC dropout (github.com/yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
+published log-likelihoods of mean-field variational inference and deep ensembles (cambridge-mlg/DUN on GitHub),
+MC dropout (yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
 
 tables=[diabetes,breast_cancer,wine,digits]     which; uci/concrete, uci/energy, ...
 splits=[0,1,2]                                  which random states, or which of the standard splits
@@ -154,13 +154,19 @@ def others(name: str, task: str) -> dict[str, Callable[[TableData], Score]]:
     if task == "classification":
         made = {
             "logistic regression": sklearn("linear_model", "LogisticRegression")(max_iter=5000),
-            "MLP": sklearn("neural_network", "MLPClassifier")(hidden_layer_sizes=(50,), max_iter=2000, random_state=0),
+            "MLP": sklearn("neural_network", "MLPClassifier")(
+                hidden_layer_sizes=(50,), max_iter=2000, random_state=0
+            ),
         }
         return {name: _scored(labels, model) for name, model in made.items()}
-    kernels = {name: sklearn("gaussian_process.kernels", name) for name in ("ConstantKernel", "RBF", "WhiteKernel")}
+    kernels = {
+        name: sklearn("gaussian_process.kernels", name) for name in ("ConstantKernel", "RBF", "WhiteKernel")
+    }
     made = {
         "BayesianRidge": sklearn("linear_model", "BayesianRidge")(),
-        "MLP": sklearn("neural_network", "MLPRegressor")(hidden_layer_sizes=(50,), max_iter=5000, random_state=0),
+        "MLP": sklearn("neural_network", "MLPRegressor")(
+            hidden_layer_sizes=(50,), max_iter=5000, random_state=0
+        ),
     }
 
     def gaussian_process(data: TableData) -> Score:

@@ -1,4 +1,4 @@
-"""Data sets as tensors: `MNIST().load()`, `from_table("my.csv")`, `from_arrays(x, y, task=...)`, and made data for quick starts."""
+"""Data sets as tensors: `from_table("my.csv")`, `from_arrays(x, y, task=...)`, MNIST, UCI, and made data."""
 
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.data.curves import PaperCurve, ToyPoints

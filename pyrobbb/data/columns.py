@@ -49,11 +49,11 @@ class Numeric:
             text = next(value for value in column if value is not None)
             raise ValueError(f"column {self.name!r} holds numbers in the training rows, and {text!r} here")
         lacking = is_missing(column)
-        parts = []
+        parts: list[Matrix] = []
         if self.sd > 1e-12 * abs(self.mean):
             parts.append((np.where(lacking, self.median, column) - self.mean) / self.sd)
         if 0 < self.missing < 1:
-            parts.append(lacking - self.missing)
+            parts.append(lacking.astype(np.float64) - self.missing)
         return np.stack(parts, axis=1) if parts else np.zeros((len(column), 0))
 
 

@@ -61,9 +61,10 @@ def as_column(name: str, values: Any) -> Column:
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     if hasattr(values, "to_numpy"):  # a pandas Series, whose missing values have several forms
-        values = np.where(values.isna(), None, values.astype(object))
+        values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
     if isinstance(values, np.ma.MaskedArray):
-        values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+        mask = np.ma.getmaskarray(values)
+        values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]
     array = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=object)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
@@ -143,7 +144,9 @@ def _pandas(path: Path) -> Any:
     try:
         return import_module("pandas")
     except ImportError as error:
-        raise ValueError(f"{path.name} takes pandas and pyarrow to read: pip install pandas pyarrow") from error
+        raise ValueError(
+            f"{path.name} takes pandas and pyarrow to read: pip install pandas pyarrow"
+        ) from error
 
 
 def _read_csv(path: Path) -> list[tuple[str, Any]]:

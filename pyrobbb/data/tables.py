@@ -1,10 +1,10 @@
-"""A table as a data set: numbers and categories in, standardised inputs and targets in their own units out."""
+"""A table as a data set: numbers and categories in, standardised inputs and targets in their units out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 import numpy as np
@@ -28,7 +28,7 @@ class TableData(Dataset):
     `spec.units` tells a likelihood what they are.
     """
 
-    columns: Columns = Columns((), ())
+    columns: Columns = field(kw_only=True)
 
     def inputs(self, rows: Any) -> Tensor:
         """Inputs `(M, features)` for `Posterior.predict`, of rows in any form that `Table` takes."""
@@ -104,17 +104,15 @@ class Table:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         parts = self._parts(frame, targets)
         train = parts["train"]
-        assert train is not None
         classes = tuple(_in_order(train[targets[0]])) if task == "classification" else ()
         if task == "classification" and len(classes) < 2:
             raise ValueError(f"target {targets[0]!r} has one class in the training rows, {classes[0]!r}")
         columns = Columns.learn(train, targets, classes, frozenset(self.categorical))
-        splits = {part: rows and self._split(rows, columns, part) for part, rows in parts.items()}
-        first = splits["train"]
-        assert first is not None
+        splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
+        x = splits["train"].x
         units = None if classes else _units(targets, train)
-        spec = Spec(len(first), tuple(first.x.shape[1:]), len(classes) or len(targets), task, units)
-        return TableData(self._name(), first, spec, splits["validation"], splits["test"], columns)
+        spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units)
+        return TableData(self._name(), spec=spec, columns=columns, **splits)
 
     def _targets(self, frame: Frame) -> tuple[str, ...]:
         if self.target is None:
@@ -122,21 +120,21 @@ class Table:
         return (self.target,) if isinstance(self.target, str) else tuple(self.target)
 
     def _check_names(self, frame: Frame, targets: tuple[str, ...]) -> None:
-        for field, names in (("target", targets), ("categorical", self.categorical), ("drop", self.drop)):
+        for key, names in (("target", targets), ("categorical", self.categorical), ("drop", self.drop)):
             absent = [name for name in names if name not in frame]
             if absent:
-                raise ValueError(f"{field}: the table has no column {absent[0]!r}; it has {', '.join(frame)}")
+                raise ValueError(f"{key}: the table has no column {absent[0]!r}; it has {', '.join(frame)}")
         if set(targets) & {*self.drop, *self.categorical}:
             raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called categorical")
         if not set(frame) - {*targets, *self.drop}:
             raise ValueError("the table has no column besides its targets")
 
-    def _parts(self, frame: Frame, targets: tuple[str, ...]) -> dict[str, Frame | None]:
-        """The rows of each part; None where there are none."""
+    def _parts(self, frame: Frame, targets: tuple[str, ...]) -> dict[str, Frame]:
+        """The rows of each part that has any."""
         N = rows_of(frame)
         order = torch.randperm(N, generator=torch.Generator().manual_seed(self.split_seed)).numpy()
         held = np.zeros(N, dtype=bool)
-        parts: dict[str, Frame | None] = {}
+        parts: dict[str, Frame] = {}
         for part in ("test", "validation"):
             given = getattr(self, part)
             if _is_share(given):
@@ -145,14 +143,15 @@ class Table:
                 rows = _row_numbers(part, given, N)
             else:
                 parts[part] = as_frame(part, given)
-                absent = [name for name in targets if name not in parts[part]]  # type: ignore[operator]
+                absent = [name for name in targets if name not in parts[part]]
                 if absent:
                     raise ValueError(f"{part} has no column {absent[0]!r}, the target")
                 continue
             if held[rows].any():
                 raise ValueError(f"row {rows[held[rows].argmax()]} is to be in both test and validation")
             held[rows] = True
-            parts[part] = take(frame, np.sort(rows)) if len(rows) else None
+            if len(rows):
+                parts[part] = take(frame, np.sort(rows))
         if held.all():
             raise ValueError(f"validation and test take all {N} rows, and leave none for training")
         return {"train": take(frame, np.flatnonzero(~held)), **parts}

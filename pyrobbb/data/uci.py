@@ -1,7 +1,7 @@
 """Eight regressions of the UCI repository, on the splits that the literature uses.
 
-Looked for in a folder that the user gave (`NAME.csv` or `NAME.csv.gz` in `uci/` or in the folder itself), then in
-the cache, then downloaded from the repository of Gal and Ghahramani (2016), which holds the eight as
+Looked for in a folder that the user gave (`NAME.csv` or `NAME.csv.gz`, in `uci/` or in the folder itself),
+then in the cache, then downloaded from the repository of Gal and Ghahramani (2016), which holds the eight as
 plain text. Wherever a table comes from, its values are checked before use.
 """
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A table: its path at the source, rows, columns (the target is the last) and the digest of its values."""
+    """A table: its path at the source, rows, columns (the target is the last) and its values' digest."""
 
     path: str
     rows: int
@@ -141,7 +141,7 @@ class UCI:
 
 def standard_test(N: int, split: int) -> npt.NDArray[np.int64]:
     """The rows of a standard test set of N rows."""
-    rng = np.random.RandomState(1)  # noqa: NPY002 (the published splits were drawn so)
+    rng = np.random.RandomState(1)  # the published splits were drawn so
     for _ in range(split + 1):
         order = rng.choice(range(N), N, replace=False)
     return order[round(0.9 * N) :].astype(np.int64)
@@ -177,8 +177,8 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
             _keep(cache / f"{name}.csv.gz", values)
             return values
     raise DataUnavailableError(
-        f"the UCI table {name} is not available: {'; '.join(failures)}. Put {name}.csv.gz (features, then the "
-        f"target, no head) into a folder and name it in PYROBBB_DATA or as root"
+        f"the UCI table {name} is not available: {'; '.join(failures)}. Put {name}.csv.gz (features, then "
+        f"the target, no head) into a folder and name it in PYROBBB_DATA or as root"
     )
 
 
@@ -194,7 +194,7 @@ def _verified(name: str, raw: bytes, where: str) -> Values:
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
         values = np.loadtxt(io.StringIO(text.replace(",", " ")), ndmin=2)[:, : known.columns]
     except (ValueError, OSError, EOFError) as error:
-        raise BadFileError(where, f"what cannot be read ({error})", f"the UCI table {name}") from error
+        raise BadFileError(where, f"not a table ({error})", f"the UCI table {name}") from error
     if digest(values) != known.sha256:
         expected = f"the UCI table {name}, {known.rows:,} rows and {known.columns} columns"
         raise BadFileError(where, f"other values, shape {values.shape}", expected)

@@ -164,7 +164,7 @@ def test_parts_are_drawn_by_the_seed_and_do_not_overlap():
 
     parts = rows(3)
     assert [len(part) for part in parts] == [70, 20, 10]
-    assert sorted(sum(parts, [])) == list(range(100))
+    assert sorted(value for part in parts for value in part) == list(range(100))
     assert rows(3) == parts
     assert rows(4) != parts
 
@@ -238,5 +238,5 @@ def test_a_bad_csv_is_refused(text: str, message: str, tmp_path: Path):
 
 def test_a_file_of_another_kind(tmp_path: Path):
     (tmp_path / "t.xlsx").write_text("")
-    with pytest.raises(ValueError, match="must end in .csv"):
+    with pytest.raises(ValueError, match=r"must end in \.csv"):
         Table(source=tmp_path / "t.xlsx").load()
