@@ -123,4 +123,4 @@ def test_the_prior_s_scale_follows_the_layer_s_width():
         hidden = prior.distribution("0.weight", torch.zeros(width, 3)).base_dist
         last = prior.distribution("2.weight", torch.zeros(1, width)).base_dist
         assert float(hidden.variance[0, 0]) == pytest.approx(1 / 3)
-        assert float(last.variance[0, 0]) * width == pytest.approx(0.25)
+        assert float(last.variance[0, 0]) * width == pytest.approx(0.49)

@@ -7,7 +7,7 @@ multilayer perceptron (for values: with the normal noise of its five-fold residu
 standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[sklearn]".
 
 With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
-published log-likelihoods of mean-field variational inference and deep ensembles (cambridge-mlg/DUN on GitHub),
+published log-likelihoods of mean-field inference and deep ensembles (github.com/cambridge-mlg/DUN),
 MC dropout (yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
 
 tables=[diabetes,breast_cancer,wine,digits]     which; uci/concrete, uci/energy, ...
