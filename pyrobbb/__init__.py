@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
     from pyrobbb.experiment import Run
     from pyrobbb.posterior import Posterior
+    from pyrobbb.tabular import fit_table
     from pyrobbb.training.trainer import Training, fit
 
 _HOME = {
@@ -23,9 +24,10 @@ _HOME = {
     "Run": "pyrobbb.experiment",
     "Training": "pyrobbb.training.trainer",
     "fit": "pyrobbb.training.trainer",
+    "fit_table": "pyrobbb.tabular",
 }
 
-__all__ = ["BayesianNetwork", "Posterior", "Run", "Training", "__version__", "fit"]
+__all__ = ["BayesianNetwork", "Posterior", "Run", "Training", "__version__", "fit", "fit_table"]
 
 
 def __getattr__(name: str) -> Any:

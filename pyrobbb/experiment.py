@@ -23,7 +23,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.likelihoods import Likelihood
+from pyrobbb.likelihoods import Likelihood, in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
 from pyrobbb.training.callbacks import Callback
@@ -52,7 +52,7 @@ class Run(Options):
         data: Has `.load()`.
         model: Makes the Pyro model from the data's spec, the prior and the likelihood.
         prior: What each weight is believed to be.
-        likelihood: What y is, given the network's output.
+        likelihood: What y is, given the network's output; of standardised y, if the data say their units.
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         together: Train the chains of a small network as one batch, several times faster.
@@ -172,7 +172,7 @@ class Run(Options):
         """The training of one chain, at its beginning; `others` are further arguments of `Training`."""
         seed = self.seed + chain
         with isolated(seed):
-            model = self.model(data.spec, self.prior, self.likelihood)
+            model = self.model(data.spec, self.prior, in_units(self.likelihood, data.spec))
             if not isinstance(self.export_weights, int):
                 export.WeightSelection(
                     model, self.export_weights

@@ -7,6 +7,7 @@ prediction that averages such distributions over draws and scores them. To add o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pyro.distributions as dist
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from pyrobbb._support import checks
-from pyrobbb.data.dataset import Task
+from pyrobbb.data.dataset import Spec, Task
 from pyrobbb.distributions import Affine, univariate
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
@@ -255,8 +256,13 @@ class Rescaled(Likelihood):
         scale: b > 0 of each output, such as their standard deviation, shape `(outputs,)`.
     """
 
-    def __init__(self, likelihood: Likelihood, loc: Tensor, scale: Tensor) -> None:
+    def __init__(
+        self, likelihood: Likelihood, loc: Tensor | Sequence[float], scale: Tensor | Sequence[float]
+    ) -> None:
         super().__init__()
+        if likelihood.task != "regression":
+            name = type(likelihood).__name__
+            raise ValueError(f"{name} is for {likelihood.task}; only values have units")
         self.likelihood = likelihood
         loc, scale = (torch.as_tensor(value, dtype=torch.double).clone() for value in (loc, scale))
         if loc.shape != scale.shape or not bool(
@@ -277,3 +283,8 @@ class Rescaled(Likelihood):
         if base.event_shape or getattr(base.support, "is_discrete", False):
             raise ValueError(f"targets under {type(self.likelihood).__name__} cannot be standardised")
         return Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype)).to_event(events)
+
+
+def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:
+    """`likelihood` as that of the standardised targets, where `spec` says what their units are."""
+    return likelihood if spec.units is None else Rescaled(likelihood, spec.units.loc, spec.units.scale)

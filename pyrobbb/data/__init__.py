@@ -1,4 +1,4 @@
-"""Data sets as tensors: `MNIST().load()`, `from_arrays(x, y, task=...)`, synthetic data for quick starts."""
+"""Data sets as tensors: `from_table("my.csv")`, `from_arrays(x, y, task=...)`, MNIST, UCI, synthetic data."""
 
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.data.curves import PaperCurve, ToyPoints
@@ -9,10 +9,13 @@ from pyrobbb.data.images.sources import DataUnavailableError
 from pyrobbb.data.mapped import Mapped, OnDisk
 from pyrobbb.data.points import Points
 from pyrobbb.data.synthetic import Blobs, NoisySine
+from pyrobbb.data.tables import Table, from_table
+from pyrobbb.data.uci import UCI
 
 __all__ = [
     "KMNIST",
     "MNIST",
+    "UCI",
     "BadFileError",
     "Blobs",
     "DataUnavailableError",
@@ -25,7 +28,9 @@ __all__ = [
     "Points",
     "Spec",
     "Split",
+    "Table",
     "Task",
     "ToyPoints",
     "from_arrays",
+    "from_table",
 ]

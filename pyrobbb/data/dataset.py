@@ -57,16 +57,26 @@ def _digest(*parts: Tensor) -> str:
 
 
 @dataclass(frozen=True)
+class Units:
+    """The unit of each regression target: a network's standardised value f stands for `loc + scale * f`."""
+
+    loc: tuple[float, ...]
+    scale: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Spec:
     """What a model needs to know of the data: N, the shape of one input, how many outputs.
 
-    `outputs` is the number of classes, or of regression targets.
+    `outputs` is the number of classes, or of regression targets; `units` are theirs, for a likelihood that
+    is to be `likelihoods.Rescaled`.
     """
 
     N: int
     features: tuple[int, ...]
     outputs: int
     task: Task
+    units: Units | None = None
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def config(*overrides):
 
 @pytest.mark.parametrize(("group", "name"), COMPONENTS)
 def test_every_component_builds_by_name(group, name):
-    files = ["data.x=x.npy", "data.y=y.npy"] if name == "on_disk" else []
-    run = build(config(f"{group}={name}", *files))
+    files = {"on_disk": ["data.x=x.npy", "data.y=y.npy"], "table": ["data.source=x.csv"]}
+    run = build(config(f"{group}={name}", *files.get(name, [])))
     assert isinstance(run, Run)
 
 
@@ -81,8 +81,8 @@ def fitting(group, name):
         pytest.skip("needs images; run in test_models")
     if group == "data" and "mnist" in name:
         pytest.skip("needs the real data; run by `make mnist`")
-    if name == "on_disk":
-        pytest.skip("needs files; run in test_mapped")
+    if name in ("on_disk", "table", "uci"):
+        pytest.skip("needs files; run in tests/data and test_tabular")
     if name in ("bernoulli", "poisson", "negative_binomial"):
         pytest.skip("needs other targets; run in test_contracts and test_likelihoods")
     regression = name in ("normal", "heteroscedastic_normal", "student_t") and group == "likelihood"

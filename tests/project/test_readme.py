@@ -20,8 +20,20 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
+def test_the_table_s_interval_holds_the_price_and_widens_off_the_data():
+    code, _ = blocks("python")
+    names: dict = {}
+    exec(compile(code, "README.md", "exec"), names)
+    low, high, size = names["low"][:, 0], names["high"][:, 0], torch.tensor([80.0, 500.0])
+    truth = 100_000 + 4_000 * size
+    assert float(low[0]) < float(truth[0]) < float(high[0])
+    spread = high - low
+    assert 2 * 1.9 * 30_000 * 0.75 < float(spread[0]) < 2 * 1.96 * 30_000 * 1.5
+    assert float(spread[1]) > float(spread[0])
+
+
 def test_the_python_example_runs_and_is_unsure_far_from_the_data():
-    (code,) = blocks("python")
+    _, code = blocks("python")
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)
     spread = (names["high"] - names["low"]).flatten()

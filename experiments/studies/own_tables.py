@@ -1,0 +1,241 @@
+"""Tables that are not tuned for: `fit_table` as it stands beside what scikit-learn offers.
+
+`python -m experiments.studies.own_tables [key=value ...]`: scikit-learn's diabetes, breast cancer, wine and
+digits, three quarters of the rows for training, by `train_test_split(random_state=0, 1, 2)`. Beside it
+BayesianRidge, a Gaussian process (one length scale for each input, noise learned), logistic regression and a
+multilayer perceptron (for values: with the normal noise of its five-fold residuals), all on inputs that are
+standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[sklearn]".
+
+With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
+published log-likelihoods of mean-field inference and deep ensembles (github.com/cambridge-mlg/DUN),
+MC dropout (yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
+
+tables=[diabetes,breast_cancer,wine,digits]     which; uci/concrete, uci/energy, ...
+splits=[0,1,2]                                  which random states, or which of the standard splits
+draws=1000                                      weight draws of the predictive
+seed=1                                          of the fits
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from math import log, pi
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from experiments._runner.build import ConfigError
+from experiments._runner.command import command, place
+from experiments._runner.command import settings as own_settings
+from experiments._runner.tables import mean_sd, of_seeds, table
+from pyrobbb._support import checks
+from pyrobbb._support.files import make_folder, write_text
+from pyrobbb.data import UCI, from_table
+from pyrobbb.data.tables import TableData
+from pyrobbb.predictive import ClassPrediction
+from pyrobbb.tabular import fit_table
+
+Z = 1.959963984540054  # a normal's 97.5 % point
+OURS = "fit_table"
+TABLES = {
+    "diabetes": "load_diabetes",
+    "breast_cancer": "load_breast_cancer",
+    "wine": "load_wine",
+    "digits": "load_digits",
+}
+PUBLISHED: dict[str, dict[str, float]] = {  # mean over the standard splits
+    "uci/concrete": {"MFVI": -3.19, "ensemble of 5": -2.89, "MC dropout": -2.94, "VI, one layer": -3.22},
+    "uci/energy": {"MFVI": -1.96, "ensemble of 5": -1.30, "MC dropout": -1.21, "VI, one layer": -0.93},
+    "uci/kin8nm": {"MFVI": 1.06, "MC dropout": 1.14, "VI, one layer": 1.03},
+    "uci/naval": {"MFVI": 3.39, "ensemble of 5": 5.08, "MC dropout": 4.45, "VI, one layer": 6.12},
+    "uci/power": {"MFVI": -2.88, "ensemble of 5": -2.66, "MC dropout": -2.81, "VI, one layer": -2.85},
+    "uci/protein": {"MFVI": -2.93, "ensemble of 5": -2.56, "MC dropout": -2.87, "VI, one layer": -2.93},
+    "uci/wine": {"MFVI": -1.01, "MC dropout": -0.93, "VI, one layer": -1.00},
+    "uci/yacht": {"MFVI": -2.24, "ensemble of 5": -2.44, "MC dropout": -1.25, "VI, one layer": -2.01},
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which tables and splits, and how many draws."""
+
+    tables: list[str] = field(default_factory=lambda: list(TABLES))
+    splits: list[int] = field(default_factory=lambda: [0, 1, 2])
+    draws: int = 1000
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in self.tables:
+            checks.one_of("tables", name, (*TABLES, *PUBLISHED))
+        for split in self.splits:
+            checks.count("splits", split, minimum=0)
+        checks.count("draws", self.draws)
+        checks.seed("seed", self.seed)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean log-likelihood of the test rows, in nats, and the share of them in the central 95 % interval."""
+
+    log_likelihood: float
+    coverage: float | None = None
+
+
+def load(name: str, split: int) -> TableData:
+    """One of scikit-learn's tables, with the test rows of its `train_test_split`; or one of UCI's."""
+    if name in PUBLISHED:
+        return UCI(name=name.removeprefix("uci/"), split=split).load()
+    found = sklearn("datasets", TABLES[name])()
+    _, test = sklearn("model_selection", "train_test_split")(np.arange(len(found.data)), random_state=split)
+    task = "regression" if name == "diabetes" else "classification"
+    return from_table(found.data, found.target, task=task, test=test)
+
+
+def sklearn(module: str, name: str) -> Any:
+    """What scikit-learn calls `name`.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        return getattr(import_module(f"sklearn.{module}"), name)
+    except ImportError as error:
+        raise ConfigError('this needs scikit-learn: pip install "pyrobbb[sklearn]"') from error
+
+
+def ours(data: TableData, folder: Path, chosen: Settings) -> Score:
+    """`fit_table` with no option but its seed."""
+    posterior = fit_table(data, seed=chosen.seed, folder=folder)
+    assert data.test is not None
+    x, y = data.test.x, data.test.y
+    prediction = posterior.predict(x, y, draws=chosen.draws, sample=True)
+    score = float(prediction.log_predictive.double().mean())
+    if isinstance(prediction, ClassPrediction):
+        return Score(score)
+    assert prediction.samples is not None
+    low, high = prediction.samples.quantile(torch.tensor([0.025, 0.975]), dim=0)
+    return Score(score, float(((low <= y) & (y <= high)).double().mean()))
+
+
+def values(model: Any, data: TableData) -> Score:
+    """A regression of scikit-learn's that gives a mean and a standard deviation, or a mean alone."""
+    x, y, test_x, test_y = _arrays(data)
+    y, test_y = y[:, 0], test_y[:, 0]
+    model.fit(x, y)
+    try:
+        mean, sd = model.predict(test_x, return_std=True)
+    except TypeError:
+        mean = model.predict(test_x)
+        sd = np.std(y - sklearn("model_selection", "cross_val_predict")(model, x, y, cv=5))
+    z = (test_y - mean) / sd
+    return Score(float(np.mean(-0.5 * z**2 - np.log(sd) - 0.5 * log(2 * pi))), float(np.mean(abs(z) <= Z)))
+
+
+def labels(model: Any, data: TableData) -> Score:
+    """A classifier of scikit-learn's."""
+    x, y, test_x, test_y = _arrays(data)
+    probs = model.fit(x, y).predict_proba(test_x)[np.arange(len(test_y)), test_y]
+    return Score(float(np.log(probs).mean()))
+
+
+def others(name: str, task: str) -> dict[str, Callable[[TableData], Score]]:
+    """What `fit_table` is compared with, where that is not published."""
+    if name in PUBLISHED:
+        return {}
+    if task == "classification":
+        made = {
+            "logistic regression": sklearn("linear_model", "LogisticRegression")(max_iter=5000),
+            "MLP": sklearn("neural_network", "MLPClassifier")(
+                hidden_layer_sizes=(50,), max_iter=2000, random_state=0
+            ),
+        }
+        return {name: _scored(labels, model) for name, model in made.items()}
+    kernels = {
+        name: sklearn("gaussian_process.kernels", name) for name in ("ConstantKernel", "RBF", "WhiteKernel")
+    }
+    made = {
+        "BayesianRidge": sklearn("linear_model", "BayesianRidge")(),
+        "MLP": sklearn("neural_network", "MLPRegressor")(
+            hidden_layer_sizes=(50,), max_iter=5000, random_state=0
+        ),
+    }
+
+    def gaussian_process(data: TableData) -> Score:
+        lengths = kernels["RBF"](np.ones(data.spec.features[0]))
+        kernel = kernels["ConstantKernel"]() * lengths + kernels["WhiteKernel"]()
+        regressor = sklearn("gaussian_process", "GaussianProcessRegressor")
+        return values(regressor(kernel, normalize_y=True, random_state=0), data)
+
+    scored = {name: _scored(values, model) for name, model in made.items()}
+    return {**scored, "Gaussian process": gaussian_process}
+
+
+def _scored(score: Callable[[Any, TableData], Score], model: Any) -> Callable[[TableData], Score]:
+    return lambda data: score(model, data)
+
+
+def _arrays(data: TableData) -> tuple[np.ndarray, ...]:
+    assert data.test is not None
+    parts = (data.train.x, data.train.y, data.test.x, data.test.y)
+    return tuple(part.double().numpy() if part.is_floating_point() else part.numpy() for part in parts)
+
+
+def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Score]]:
+    """The scores of each method on each split of one table."""
+    found: dict[str, list[Score]] = {}
+    for split in chosen.splits:
+        data = load(name, split)
+        scores = {OURS: ours(data, folder / f"{name}-{split}".replace("/", "-"), chosen)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an optimiser of theirs at a bound
+            scores |= {other: score(data) for other, score in others(name, data.spec.task).items()}
+        for method, score in scores.items():
+            found.setdefault(method, []).append(score)
+    return found
+
+
+def printed(name: str, found: dict[str, list[Score]]) -> str:
+    """One table of text: methods by mean log-likelihood, the best first."""
+    ranked = sorted(found.items(), key=lambda item: -np.mean([s.log_likelihood for s in item[1]]))
+    rows = []
+    for method, scores in ranked:
+        covered = [s.coverage for s in scores if s.coverage is not None]
+        cells = [method, mean_sd([s.log_likelihood for s in scores], 4)]
+        rows.append([*cells, mean_sd(covered, 3) if covered else "-"])
+    rows += [[method, f"{score:.2f} (published)", "-"] for method, score in PUBLISHED.get(name, {}).items()]
+    return table([name, "log-likelihood per test row", "in 95 % interval"], rows)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print, and keep `own_tables.json` with the machine and the time in the folder."""
+    chosen, rest = own_settings(Settings, arguments)
+    folder, unknown = place(rest, "runs/own_tables")
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
+    record: dict[str, Any] = {
+        "command": " ".join(["python -m experiments.studies.own_tables", *arguments]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} used",
+        "versions": {"torch": torch.__version__, "python": platform.python_version()},
+        **asdict(chosen),
+    }
+    for name in chosen.tables:
+        found = measure(name, folder, chosen)
+        print(printed(name, found), flush=True)
+        record[name] = {method: [asdict(score) for score in scores] for method, scores in found.items()}
+    print(of_seeds(chosen.splits).replace("seed", "split"))
+    make_folder(folder)
+    write_text(folder / "own_tables.json", json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

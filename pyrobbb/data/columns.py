@@ -1,0 +1,184 @@
+"""What the training rows say about each column of a table, and any rows as inputs by it.
+
+Everything is learned from the training rows alone; validation, test and new rows are treated by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrobbb._support.files import write_text
+from pyrobbb.data.frames import Column, Frame, as_frame, is_missing, rows_of
+
+Matrix = npt.NDArray[np.float64]
+MOST = 10  # distinct texts that a column may have whatever the number of rows
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers: (x - mean) / sd, missing values at the median.
+
+    If training rows lack values, a second input says which rows do: 1 or 0, less their share in training.
+    """
+
+    name: str
+    mean: float
+    sd: float
+    median: float
+    missing: float  # share of the training rows without a value
+
+    @classmethod
+    def learn(cls, name: str, column: Column) -> Numeric:
+        """From the training rows; `sd` is that of the values themselves (n in the denominator)."""
+        there = column[~is_missing(column)]
+        if not len(there):
+            raise ValueError(f"column {name!r} has no value in any training row; drop it: drop=[{name!r}]")
+        mean, sd, median = float(there.mean()), float(there.std()), float(np.median(there))
+        return cls(name, mean, sd, median, float(is_missing(column).mean()))
+
+    def inputs(self, column: Column) -> Matrix:
+        """`(M, 0 to 2)`: a column that is constant in training says nothing, and gives no input."""
+        if column.dtype.kind != "f":
+            text = next(value for value in column if value is not None)
+            raise ValueError(f"column {self.name!r} holds numbers in the training rows, and {text!r} here")
+        lacking = is_missing(column)
+        parts: list[Matrix] = []
+        if self.sd > 1e-12 * abs(self.mean):
+            parts.append((np.where(lacking, self.median, column) - self.mean) / self.sd)
+        if 0 < self.missing < 1:
+            parts.append(lacking.astype(np.float64) - self.missing)
+        return np.stack(parts, axis=1) if parts else np.zeros((len(column), 0))
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column of text: for each category of the training rows 1 or 0, less its share there.
+
+    Missing is a category if training rows lack values. A category that no training row has is unknown: all
+    inputs 0, as on average over the training rows.
+    """
+
+    name: str
+    categories: tuple[str | None, ...]
+    shares: tuple[float, ...]
+
+    @classmethod
+    def learn(cls, name: str, column: Column) -> Categorical:
+        """From the training rows.
+
+        Raises:
+            ValueError: Most rows have a text of their own, as names and numbers of rows do.
+        """
+        counts = {value: int((column == value).sum()) for value in {v for v in column if v is not None}}
+        if len(counts) > max(MOST, len(column) // 2):
+            raise ValueError(
+                f"column {name!r} has {len(counts)} different texts in {len(column)} training rows: it names "
+                f"the rows; leave it out with drop=[{name!r}], or turn it into numbers or fewer categories"
+            )
+        ordered: list[str | None] = [*sorted(counts)]
+        if is_missing(column).any():
+            ordered.append(None)
+        shares = tuple(float(_same(column, value).mean()) for value in ordered)
+        return cls(name, tuple(ordered), shares)
+
+    def inputs(self, column: Column) -> Matrix:
+        """`(M, categories)`; numbers count as the texts they print as."""
+        texts = as_text(column)
+        hot = np.stack([_same(texts, value) for value in self.categories], axis=1).astype(np.float64)
+        return np.where(hot.any(axis=1, keepdims=True), hot - np.array(self.shares), 0.0)
+
+
+Kind = Numeric | Categorical
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the rows of a table become inputs, and what its targets are called.
+
+    `classes` are the names of the classes in the order of the labels 0, 1, ...; empty for regression.
+    """
+
+    kinds: tuple[Kind, ...]
+    targets: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def learn(
+        cls, frame: Frame, targets: tuple[str, ...], classes: tuple[str, ...], texts: frozenset[str]
+    ) -> Columns:
+        """From the training rows; the columns `texts` are categorical even if they hold numbers."""
+        kinds: list[Kind] = []
+        for name, column in frame.items():
+            if name in targets:
+                continue
+            if name in texts or column.dtype.kind != "f":
+                kinds.append(Categorical.learn(name, as_text(column)))
+            else:
+                kinds.append(Numeric.learn(name, column))
+        return cls(tuple(kinds), targets, classes)
+
+    def inputs(self, rows: Any) -> Matrix:
+        """Inputs `(M, features)` for rows in any form that `Table` takes, other columns ignored.
+
+        Raises:
+            ValueError: A column is absent, or holds text where the training rows hold numbers.
+        """
+        frame = rows if _is_frame(rows) else as_frame("rows", rows)
+        absent = [kind.name for kind in self.kinds if kind.name not in frame]
+        if absent:
+            raise ValueError(f"the rows have no column {', '.join(map(repr, absent))}, which training had")
+        parts = [kind.inputs(frame[kind.name]) for kind in self.kinds]
+        values = np.concatenate([np.zeros((rows_of(frame), 0)), *parts], axis=1)
+        if not values.shape[1]:
+            raise ValueError("no column varies over the training rows, so there is nothing to predict from")
+        return values
+
+    def save(self, path: Path | str) -> None:
+        """Write it as JSON, for `Columns.load` where new rows are to be predicted."""
+        content = {"targets": self.targets, "classes": self.classes, "kinds": []}
+        kinds = [{"kind": type(kind).__name__, **asdict(kind)} for kind in self.kinds]
+        write_text(Path(path), json.dumps({**content, "kinds": kinds}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path | str) -> Columns:
+        """What `save` wrote.
+
+        Raises:
+            ValueError: The file holds something else.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            kinds = tuple(_kind(dict(each)) for each in content["kinds"])
+            return cls(kinds, tuple(content["targets"]), tuple(content["classes"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} does not describe the columns of a table: {error!r}") from error
+
+
+def as_text(column: Column) -> Column:
+    """The same column as text: whole numbers without a point."""
+    if column.dtype.kind != "f":
+        return column
+    return np.array([None if np.isnan(v) else f"{v:.15g}" for v in column], dtype=object)
+
+
+def _same(column: Column, value: str | None) -> npt.NDArray[np.bool_]:
+    return is_missing(column) if value is None else np.array([v == value for v in column], dtype=bool)
+
+
+def _is_frame(rows: Any) -> bool:
+    return isinstance(rows, dict) and all(
+        isinstance(v, np.ndarray) and v.ndim == 1 and v.dtype in (np.float64, np.dtype(object))
+        for v in rows.values()
+    )
+
+
+def _kind(each: Mapping[str, Any]) -> Kind:
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in each.items() if key != "kind"}
+    return {"Numeric": Numeric, "Categorical": Categorical}[each["kind"]](**values)

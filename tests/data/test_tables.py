@@ -1,0 +1,242 @@
+"""Tables: what is learned from the training rows alone, the stated rules, and each possible fault."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyrobbb.data import Table, from_table
+from pyrobbb.data.columns import Columns
+from pyrobbb.data.frames import as_frame
+
+SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+TABLE = {
+    "size": SIZE,
+    "rooms": [1, None, 3, 3, 5, 9],
+    "town": ["Ulm", "Bonn", None, "Ulm", "Ulm", "Hof"],
+    "price": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5],
+}
+TEST_ROWS = [4, 5]
+
+
+def load(table: Any = TABLE, **options: Any) -> Any:
+    return from_table(table, **{"target": "price", "test": TEST_ROWS, **options})
+
+
+def test_everything_is_learned_from_the_training_rows():
+    data = load()
+    size, rooms, unknown_rooms, *towns = data.train.x.double().numpy().T
+    np.testing.assert_allclose(size, (np.array(SIZE[:4]) - 2.5) / np.std(SIZE[:4]), rtol=1e-6)
+    mean, sd = np.mean([1, 3, 3]), np.std([1, 3, 3])
+    np.testing.assert_allclose(rooms, (np.array([1, 3, 3, 3]) - mean) / sd, rtol=1e-6)  # 3 is the median
+    np.testing.assert_allclose(unknown_rooms, [-0.25, 0.75, -0.25, -0.25])
+    hot = [[0, 1, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]]  # Bonn, Ulm, missing
+    np.testing.assert_allclose(towns, np.array(hot) - np.mean(hot, axis=1, keepdims=True), rtol=1e-6)
+    assert data.train.y.tolist() == [[1.5], [2.5], [3.5], [4.5]]  # in their own units
+    assert data.spec.units.loc == (3.0,)
+    assert data.spec.units.scale == pytest.approx((np.std([1.5, 2.5, 3.5, 4.5]),))
+
+
+def test_other_rows_are_treated_by_what_training_said():
+    test = load().test
+    assert test.y.tolist() == [[5.5], [6.5]]
+    np.testing.assert_allclose(test.x[:, 0], (np.array([5.0, 6.0]) - 2.5) / np.std(SIZE[:4]), rtol=1e-6)
+    np.testing.assert_allclose(test.x[0, 3:], [-0.25, 0.5, -0.25])  # Ulm
+    assert test.x[1, 3:].tolist() == [0.0, 0.0, 0.0]  # Hof: no training row has it
+
+
+def test_what_the_test_rows_hold_changes_nothing_of_the_training_rows():
+    other = {**TABLE, "size": [*SIZE[:4], 1e6, -1e6], "price": [*TABLE["price"][:4], 1e9, 0.0]}
+    assert torch.equal(load().train.x, load(other).train.x)
+    assert load().spec == load(other).spec
+
+
+def test_new_rows_give_the_inputs_of_the_same_rows_in_the_table():
+    data = load()
+    rows = {name: [column[i] for i in TEST_ROWS] for name, column in TABLE.items() if name != "price"}
+    assert torch.equal(data.inputs(rows), data.test.x)
+    with pytest.raises(ValueError, match="no column 'town'"):
+        data.inputs({"size": [1.0], "rooms": [2]})
+    with pytest.raises(ValueError, match="'size' holds numbers in the training rows, and 'big' here"):
+        data.inputs({**rows, "size": ["big", "small"]})
+
+
+def test_a_value_missing_where_training_rows_lack_none_is_the_median():
+    data = from_table({"a": [0.0, 2.0, 10.0], "y": [0.1, 0.2, 0.3]})
+    assert data.spec.features == (1,)
+    assert torch.equal(data.inputs({"a": [None]}), data.inputs({"a": [2.0]}))
+
+
+def test_columns_survive_a_file(tmp_path: Path):
+    columns = load().columns
+    columns.save(tmp_path / "columns.json")
+    assert Columns.load(tmp_path / "columns.json") == columns
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    with pytest.raises(ValueError, match="does not describe the columns of a table"):
+        Columns.load(tmp_path / "other.json")
+
+
+CSV = "size,rooms,town,price\n" + "\n".join(
+    ",".join("" if v is None else str(v) for v in row) for row in zip(*TABLE.values(), strict=True)
+)
+
+
+def as_csv(folder: Path) -> Path:
+    (folder / "t.csv").write_text(CSV)
+    return folder / "t.csv"
+
+
+def as_gzip(folder: Path) -> Path:
+    (folder / "t.csv.gz").write_bytes(gzip.compress(CSV.replace(",,", ",?,").encode()))
+    return folder / "t.csv.gz"
+
+
+def as_pandas(folder: Path) -> Any:
+    return pytest.importorskip("pandas").DataFrame(TABLE)
+
+
+def as_nullable(folder: Path) -> Any:
+    frame = pytest.importorskip("pandas").DataFrame(TABLE)
+    return frame.convert_dtypes().astype({"town": "category"})
+
+
+def as_parquet(folder: Path) -> Path:
+    pytest.importorskip("pyarrow")
+    as_pandas(folder).to_parquet(folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+@pytest.mark.parametrize("make", [as_csv, as_gzip, as_pandas, as_nullable, as_parquet])
+def test_every_form_of_a_table_says_the_same(make: Any, tmp_path: Path):
+    data = load(make(tmp_path))
+    assert torch.equal(data.train.x, load().train.x)
+    assert torch.equal(data.test.x, load().test.x)
+    assert data.columns == load().columns
+
+
+def test_arrays_beside_their_targets():
+    x, y = np.arange(12.0).reshape(6, 2) ** 2, np.linspace(0, 1, 6)
+    data = from_table(x, y, test=[5])
+    assert data.train.x.shape == (5, 2)
+    np.testing.assert_allclose(data.train.x.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(data.train.x.std(0, correction=0), 1, rtol=1e-6)
+    np.testing.assert_allclose(data.test.y, [[1.0]])
+    assert torch.equal(data.inputs(x[5:]), data.test.x)
+    both = from_table(torch.tensor(x), np.stack([y, y**2], axis=1))
+    assert both.spec.outputs == 2
+    np.testing.assert_allclose(both.spec.units.loc, [y.mean(), (y**2).mean()])
+
+
+def test_a_csv_without_a_head_and_one_with_numbers_as_categories(tmp_path: Path):
+    (tmp_path / "n.csv").write_text("1,2,0.5\n3,4,1.5\n3,6,1\n")
+    data = from_table(tmp_path / "n.csv", categorical=["0"])
+    assert [kind.name for kind in data.columns.kinds] == ["0", "1"]
+    assert data.columns.kinds[0].categories == ("1", "3")
+    assert data.columns.targets == ("2",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["no", "yes", "no", "maybe"], ("maybe", "no", "yes")),
+        ([True, False, True, True], ("False", "True")),
+        ([10, 9, 10, 9], ("9", "10")),
+    ],
+)
+def test_classes_are_numbered_in_order_and_keep_their_names(labels: list, classes: tuple):
+    data = from_table({"a": [1.0, 2.0, 3.0, 4.0], "b": labels}, task="classification")
+    assert data.columns.classes == classes
+    assert [classes[i] for i in data.train.y] == [str(label) for label in labels]
+    assert (data.spec.task, data.spec.outputs, data.spec.units) == ("classification", len(classes), None)
+
+
+def test_parts_are_drawn_by_the_seed_and_do_not_overlap():
+    table = {"a": np.arange(100.0), "y": np.arange(100.0)}
+
+    def rows(seed: int) -> list[list[float]]:
+        data = from_table(table, task="regression", validation=0.2, test=0.1, split_seed=seed)
+        return [part.y[:, 0].tolist() for part in (data.train, data.validation, data.test)]
+
+    parts = rows(3)
+    assert [len(part) for part in parts] == [70, 20, 10]
+    assert sorted(value for part in parts for value in part) == list(range(100))
+    assert rows(3) == parts
+    assert rows(4) != parts
+
+
+def test_another_table_as_test_part():
+    data = load(test=TABLE, validation=[0])
+    assert (len(data.train), len(data.validation), len(data.test)) == (5, 1, 6)
+
+
+def test_a_constant_column_gives_no_input_and_the_same_data_move_together():
+    data = from_table({"a": [1.0, 2.0, 4.0], "b": [7.0, 7.0, 7.0], "y": [0.1, 0.2, 0.4]}, dtype="float64")
+    assert data.spec.features == (1,)
+    assert data.train.x.dtype == torch.float64
+    assert data.to("cpu").columns == data.columns
+
+
+LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.arange(40.0) / 3}
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (TABLE, {"target": "cost"}, "target: the table has no column 'cost'"),
+        (TABLE, {"drop": ["cost"]}, "drop: the table has no column 'cost'"),
+        (TABLE, {"drop": "town"}, "drop must be a list"),
+        (TABLE, {"drop": ["size", "rooms", "town"]}, "no column besides"),
+        (TABLE, {"target": "town"}, "'town' is missing in 1 rows, the first of them row 2"),
+        (TABLE, {"target": "town", "drop": ["town"]}, "neither dropped"),
+        ({**TABLE, "price": [1, 2, 3, 4, 5, 6]}, {}, "whole numbers, which can be labels or values"),
+        ({**TABLE, "price": list("aabbca")}, {}, "'price' is 'c', a class that no training row has"),
+        ({**TABLE, "price": list("aaaabb")}, {}, "one class in the training rows"),
+        ({**TABLE, "price": list("aabbab")}, {"task": "regression"}, "holds the text 'a'"),
+        ({**TABLE, "price": [2.5, 2.5, 2.5, 2.5, 1, 1]}, {}, "'price' is 2.5 in every training row"),
+        ({**TABLE, "size": [1, 2, float("inf"), 4, 5, 6]}, {}, "'size' holds inf in row 2"),
+        ({**TABLE, "size": [1, 2, 3]}, {}, "different lengths"),
+        ({**TABLE, "size": [None] * 5 + [1.0]}, {}, "'size' has no value in any training row"),
+        ({**TABLE, "size": [1j] * 6}, {}, "'size' holds values of type complex"),
+        ({**TABLE, "size": [[1], [2], 3, 4, 5, 6]}, {}, "'size' holds values of type list"),
+        (TABLE, {"test": [6]}, "whole numbers from 0 to 5"),
+        (TABLE, {"test": [1, 1]}, "names a row twice"),
+        (TABLE, {"test": [1], "validation": [1, 2]}, "row 1 is to be in both"),
+        (TABLE, {"test": 0.5, "validation": 0.5}, "leave none for training"),
+        (TABLE, {"test": 1.0}, "less than 1"),
+        (TABLE, {"test": {"size": [1.0]}}, "test has no column 'price'"),
+        (TABLE, {"task": "ranking"}, "task must be one of"),
+        (LONG, {"target": "y", "test": 0.1}, "names the rows; leave it out with drop"),
+        ("nowhere.csv", {}, "there is no file nowhere.csv"),
+        (np.arange(3.0), {}, "array of shape"),
+        ([[1.0, 2.0], [3.0]], {}, "is not a table"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(table: Any, options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        load(table, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n1\n", "line 3 has 1 values, the first has 2"),
+        ("", "is empty"),
+        ("a,a\n1,2\n", "two columns called 'a'"),
+        ("a,b\n", "is empty"),
+    ],
+)
+def test_a_bad_csv_is_refused(text: str, message: str, tmp_path: Path):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        as_frame("the table", tmp_path / "bad.csv")
+
+
+def test_a_file_of_another_kind(tmp_path: Path):
+    (tmp_path / "t.xlsx").write_text("")
+    with pytest.raises(ValueError, match=r"must end in \.csv"):
+        Table(source=tmp_path / "t.xlsx").load()

@@ -1,0 +1,104 @@
+"""The UCI tables: found, fetched, checked, and split as published; a small table stands in for them."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_fakes import Mirror, isolate, ok, serve
+from pyrobbb.data import BadFileError, DataUnavailableError
+from pyrobbb.data import uci as module
+from pyrobbb.data.uci import KNOWN, UCI, Known, digest, obtain, standard_test
+
+VALUES = np.random.default_rng(0).normal(size=(20, 3))
+PATH = "yacht/data/data.txt"
+TEXT = "\n".join("\t".join(map(repr, [*row, 9.0])) for row in VALUES.tolist()).encode()  # a column more
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache of this test's own, with a table of 20 rows in the place of yacht's."""
+    monkeypatch.setitem(KNOWN, "yacht", Known(PATH, 20, 3, digest(VALUES)))
+    return isolate(monkeypatch, tmp_path).parent / "uci"
+
+
+@pytest.fixture
+def mirror() -> Iterator[Mirror]:
+    with serve() as mirror:
+        mirror.answers[PATH] = ok(TEXT)
+        yield mirror
+
+
+def test_it_is_downloaded_once_and_kept(cache: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(UCI, "url", mirror.url)
+    data = UCI(name="yacht", split=1).load()
+    assert (data.spec.N, data.spec.features, data.spec.outputs) == (18, (2,), 1)
+    test = np.sort(standard_test(20, 1))
+    np.testing.assert_allclose(data.test.y[:, 0], VALUES[test, 2], rtol=1e-6)
+    assert (cache / "yacht.csv.gz").exists()
+    np.testing.assert_array_equal(obtain("yacht", None, mirror.url), VALUES)
+    assert mirror.asked == [PATH]
+
+
+def test_a_damaged_cache_is_fetched_again(cache: Path, mirror: Mirror, caplog: pytest.LogCaptureFixture):
+    cache.mkdir(parents=True)
+    (cache / "yacht.csv.gz").write_bytes(gzip.compress(TEXT)[:-20])
+    np.testing.assert_array_equal(obtain("yacht", None, mirror.url), VALUES)
+    assert "fetching it again" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["uci/yacht.csv.gz", "yacht.csv", "uci/yacht.csv"])
+def test_a_given_folder_comes_first(cache: Path, mirror: Mirror, name: str, tmp_path: Path):
+    path = tmp_path / "given" / name
+    path.parent.mkdir(parents=True)
+    text = TEXT.replace(b"\t", b",")
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    np.testing.assert_array_equal(obtain("yacht", tmp_path / "given", mirror.url), VALUES)
+    assert mirror.asked == []
+
+
+@pytest.mark.parametrize("content", [TEXT.replace(b"0.1", b"0.2"), TEXT[: len(TEXT) // 2], b"<html>"])
+def test_other_values_are_refused(cache: Path, mirror: Mirror, content: bytes, tmp_path: Path):
+    (tmp_path / "yacht.csv").write_bytes(content)
+    with pytest.raises(BadFileError, match="yacht"):
+        obtain("yacht", tmp_path, None)
+    mirror.answers[PATH] = ok(content)
+    with pytest.raises(DataUnavailableError, match="not available"):
+        obtain("yacht", None, mirror.url)
+    assert not (cache / "yacht.csv.gz").exists()
+
+
+def test_nowhere(cache: Path, mirror: Mirror):
+    del mirror.answers[PATH]
+    with pytest.raises(DataUnavailableError, match=r"404.*Put yacht.csv.gz"):
+        obtain("yacht", None, mirror.url)
+    with pytest.raises(DataUnavailableError, match="cache"):
+        UCI(name="yacht", download=False).load()
+
+
+def test_bad_fields_are_refused():
+    with pytest.raises(ValueError, match="name must be one of concrete, energy"):
+        UCI(name="boston")
+    with pytest.raises(ValueError, match="split"):
+        UCI(name="yacht", split=-1)
+
+
+def test_the_published_splits():
+    """The first of yacht's and of concrete's test sets begin so (their authors' index files)."""
+    assert standard_test(1030, 0)[:5].tolist() == [87, 751, 655, 942, 778]
+    for split in range(3):
+        test = standard_test(308, split)
+        assert len(set(test.tolist())) == len(test) == 31
+
+
+@pytest.mark.parametrize("name", list(module.KNOWN))
+def test_the_real_tables_where_they_are_at_hand(name: str):
+    try:
+        values = obtain(name)
+    except DataUnavailableError:
+        pytest.skip(f"{name} is neither in PYROBBB_DATA nor in the cache")
+    assert values.shape == (KNOWN[name].rows, KNOWN[name].columns)

@@ -1,0 +1,80 @@
+"""Targets in their own units: every number is that of the same law written out without standardising."""
+
+import math
+
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import nn
+
+from pyrobbb import BayesianNetwork, likelihoods, priors
+from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Units
+from pyrobbb.likelihoods import Rescaled
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.trainer import Training
+
+UNITS = Units((1000.0, -3.0), (50.0, 0.02))
+F = torch.randn(5, 7, 2, generator=torch.Generator().manual_seed(0))
+Y = 1000.0 + torch.randn(7, 2, generator=torch.Generator().manual_seed(1)) * torch.tensor([50.0, 1000.0])
+LOC, SCALE = torch.tensor(UNITS.loc), torch.tensor(UNITS.scale)
+
+
+def made(base: likelihoods.Likelihood) -> Rescaled:
+    return Rescaled(base, UNITS.loc, UNITS.scale)
+
+
+def test_a_normal_in_its_own_units():
+    law = made(likelihoods.Normal(scale=0.7))(F)
+    plain = dist.Normal(LOC + SCALE * F, 0.7 * SCALE).to_event(1)
+    assert (law.batch_shape, law.event_shape) == (plain.batch_shape, plain.event_shape)
+    torch.testing.assert_close(law.log_prob(Y), plain.log_prob(Y), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(law.mean, plain.mean)
+    torch.testing.assert_close(law.variance, plain.variance)
+
+
+def test_a_heteroscedastic_normal_in_its_own_units():
+    likelihood = made(likelihoods.HeteroscedasticNormal(least_scale=0.1))
+    assert likelihood.width(2) == 4
+    output = torch.cat([F, F], dim=-1)
+    plain = dist.Normal(LOC + SCALE * F, SCALE * (nn.functional.softplus(F) + 0.1)).to_event(1)
+    law = likelihood(output)
+    torch.testing.assert_close(law.log_prob(Y), plain.log_prob(Y), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(law.variance, plain.variance)
+
+
+def test_draws_have_the_law_s_moments_and_expansion_keeps_them():
+    law = made(likelihoods.Normal(scale=0.7))(F[0, :1]).expand(torch.Size([100_000]))
+    draws = law.sample()
+    assert draws.shape == (100_000, 2)
+    off = (draws.mean(0) - law.mean[0]).abs() / (law.variance[0] / len(draws)).sqrt()
+    assert float(off.max()) < 5
+    ratio = draws.var(0) / law.variance[0]
+    assert float((ratio - 1).abs().max()) < 5 * math.sqrt(2 / len(draws))
+
+
+def test_only_values_have_units_and_a_scale_is_positive():
+    with pytest.raises(ValueError, match="Categorical is for classification"):
+        made(likelihoods.Categorical())
+    with pytest.raises(ValueError, match="scale > 0"):
+        Rescaled(likelihoods.Normal(), (0.0,), (0.0,))
+
+
+def free_energy(y: torch.Tensor, likelihood: likelihoods.Likelihood, fast: str) -> list[float]:
+    x = torch.linspace(-1, 1, 20)[:, None]
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(1, 4), nn.ReLU(), nn.Linear(4, 1))
+    model = BayesianNetwork(network, priors.Normal(sigma=1.0), likelihood, N=20)
+    data = from_arrays(x, y, task="regression")
+    training = Training(model, MeanFieldNormal(model), data, epochs=5, batch_size=10, fast=fast, seed=1)
+    return [row.free_energy for row in training.run().rows]
+
+
+@pytest.mark.parametrize("fast", ["off", "eager"])
+def test_training_is_that_of_the_standardised_targets_and_log_scale_a_datum_more(fast):
+    z = torch.sin(torch.linspace(-3, 3, 20))[:, None].double()
+    units = Units((10.0,), (4.0,))
+    plain = free_energy(z, likelihoods.Normal(scale=1.0, learn_scale=True), fast)
+    base = likelihoods.Normal(scale=1.0, learn_scale=True)
+    own = free_energy(10.0 + 4.0 * z, Rescaled(base, units.loc, units.scale), fast)
+    assert own == pytest.approx([f + math.log(4.0) for f in plain], abs=1e-4)

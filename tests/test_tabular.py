@@ -1,0 +1,126 @@
+"""From a table to a posterior in one call."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from models.mlp import mlp
+from pyrobbb import likelihoods
+from pyrobbb.data import Table, from_arrays, from_table
+from pyrobbb.data.columns import Columns
+from pyrobbb.experiment import Run
+from pyrobbb.likelihoods import Rescaled
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.priors import Normal
+from pyrobbb.tabular import fit_table, table_likelihood, table_prior
+
+RNG = np.random.default_rng(0)
+SIZE = RNG.uniform(20, 200, 300)
+TOWN = RNG.choice(["Ulm", "Bonn"], 300)
+NOISE = 3e4
+PRICE = 5e5 + 4e3 * SIZE + 1e5 * (TOWN == "Bonn") + NOISE * RNG.standard_normal(300)
+HOUSES = {"size": SIZE, "town": TOWN, "price": PRICE}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    data = from_table(HOUSES, test=1 / 3)
+    return data, fit_table(data)
+
+
+def test_a_line_with_noise_is_found_in_its_own_units(fitted):
+    """The truth's own log-likelihood and interval are the oracle; the fit may lose little of them."""
+    data, posterior = fitted
+    prediction = posterior.predict(data.test.x, data.test.y, draws=300, sample=True)
+    truth = -math.log(NOISE) - 0.5 * math.log(2 * math.pi) - 0.5
+    assert float(prediction.log_predictive.mean()) == pytest.approx(truth, abs=0.35)  # sd of 100 rows: 0.07
+    low, high = prediction.samples.quantile(torch.tensor([0.025, 0.975]), dim=0)
+    covered = float(((low <= data.test.y) & (data.test.y <= high)).double().mean())
+    assert covered > 0.95 - 5 * math.sqrt(0.05 * 0.95 / 100)
+    likelihood = posterior.model.likelihood
+    assert isinstance(likelihood, Rescaled)
+    assert float((likelihood.base.scale * likelihood.scale).detach()) == pytest.approx(NOISE, rel=0.3)
+
+
+def test_new_rows_are_predicted_by_the_columns_that_were_kept(fitted, tmp_path):
+    data, posterior = fitted
+    mean = posterior.predict(data.inputs({"size": [100.0, 100.0], "town": ["Bonn", "Ulm"]})).mean[:, 0]
+    assert float(mean[0]) == pytest.approx(1e6, abs=NOISE)
+    assert float(mean[1]) == pytest.approx(9e5, abs=NOISE)
+
+
+def test_a_folder_keeps_the_columns_and_the_training(tmp_path):
+    data = from_table(HOUSES)
+    first = fit_table(data, epochs=2, folder=tmp_path)
+    assert Columns.load(tmp_path / "columns.json") == data.columns
+    again = fit_table(data, epochs=2, folder=tmp_path)  # found finished
+    assert torch.equal(first.predict(data.train.x).mean, again.predict(data.train.x).mean)
+
+
+def test_the_units_change_nothing_but_themselves():
+    """Targets and inputs in other units give the same fit, in those units."""
+    grams = {"size": 1000 * SIZE - 7, "town": TOWN, "price": PRICE / 1e3 + 5}
+    tables = (from_table(table, dtype="float64") for table in (HOUSES, grams))
+    mean, changed = (fit_table(data, epochs=3).predict(data.train.x).mean for data in tables)
+    assert mean.dtype == torch.float64
+    np.testing.assert_allclose(changed.numpy(), mean.numpy() / 1e3 + 5, rtol=1e-6)
+
+
+def test_classes_and_noise_that_follows_the_inputs():
+    classes = {"size": SIZE, "label": np.where(SIZE > 110, "large", "small")}
+    data = from_table(classes, test=0.2)
+    probs = fit_table(data, epochs=100).predict(data.test.x).probs
+    assert float((probs.argmax(-1) == data.test.y).double().mean()) > 0.9
+    spread = table_likelihood(from_table(HOUSES).spec, "heteroscedastic")
+    assert spread.width(1) == 2
+
+
+def test_an_experiment_on_a_table_is_measured_in_its_own_units(tmp_path):
+    """Whatever the units, the same errors in them, and log p(y) less by the log of their ratio."""
+
+    def metrics(unit):
+        run = Run(
+            data=Table(source=HOUSES | {"price": PRICE / unit}, test=0.2, validation=0.1),
+            model=mlp,
+            prior=Normal(sigma=0.1),
+            likelihood=likelihoods.Normal(scale=1.0, learn_scale=True),
+            guide=MeanFieldNormal,
+            optim=partial(torch.optim.Adam, lr=0.01),
+            epochs=3,
+            draws=10,
+        )
+        result = run.execute(tmp_path / str(unit))
+        assert result.run.training(result.data, folder=tmp_path / str(unit)).resume()
+        return result.metrics
+
+    euros, thousands = metrics(1.0), metrics(1000.0)
+    for part in ("test", "validation"):
+        assert euros[part]["rmse"] == pytest.approx(1000 * thousands[part]["rmse"], rel=1e-3)
+        assert euros[part]["nll"] == pytest.approx(thousands[part]["nll"] + math.log(1000), abs=1e-3)
+    assert euros["free_energy"] == pytest.approx(thousands["free_energy"] + math.log(1000), abs=1e-3)
+
+
+def test_what_does_not_fit_is_refused():
+    data = from_table(HOUSES)
+    with pytest.raises(ValueError, match="data must be a table"):
+        fit_table(from_arrays(SIZE[:, None], PRICE, task="regression"))
+    with pytest.raises(ValueError, match="noise must be one of learned, heteroscedastic"):
+        fit_table(data, noise="loud")
+    with pytest.raises(ValueError, match="hidden"):
+        fit_table(data, hidden=[0])
+    with pytest.raises(ValueError, match="prior must be"):
+        fit_table(data, prior="normal")
+    assert fit_table(data, epochs=1, prior=Normal(sigma=0.1), hidden=[5, 5]).model.num_weights == 56
+
+
+def test_the_prior_s_scale_follows_the_layer_s_width():
+    spec = from_table(HOUSES).spec
+    prior = table_prior(spec, "2.*")
+    for width in (10, 1000):
+        hidden = prior.distribution("0.weight", torch.zeros(width, 3)).base_dist
+        last = prior.distribution("2.weight", torch.zeros(1, width)).base_dist
+        assert float(hidden.variance[0, 0]) == pytest.approx(1 / 3)
+        assert float(last.variance[0, 0]) * width == pytest.approx(0.49)
