@@ -65,7 +65,7 @@ class Kills(KLWeight):
     def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
         if os.environ.get("RANK") == "1" and (epoch, i) == (self.epoch, self.i):
             os.kill(os.getpid(), signal.SIGKILL)
-        return data
+        return batch_fraction
 
     def __repr__(self) -> str:
         return "Uniform()"  # which it is: a checkpoint of it may be gone on with under Uniform
