@@ -329,7 +329,6 @@ def test_copies_and_pickles() -> None:
             {"network": nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))},
             r"layer '1' \(BatchNorm1d\) mixes the rows",
         ),
-        ({"prior": priors.Deterministic()}, "nothing is Bayesian: 0.weight, 0.bias"),
         ({"prior": "normal"}, "prior must be a pyrobbb.priors.Prior, got 'normal'"),
         (
             {"prior": priors.PerParameter(default=PRIOR, where={"x": PRIOR})},

@@ -16,7 +16,7 @@ class Progress(Protocol):
     """Receives the events of a training."""
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
-        """Training begins or goes on after `epoch` of `epochs`, of `steps` steps each, `done` of the next."""
+        """Training begins or resumes after `epoch` of `epochs`, of `steps` steps each, `done` of the next."""
 
     def step(self) -> None:
         """One step is done."""
@@ -74,7 +74,7 @@ class Printed:
         error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
         energy = (
             f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + " if row.kl else ""
-        )  # 0: a plain network
+        )  # 0: a point estimate
         line = f"{energy}NLL {row.nll:.4g}{error}"
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")

@@ -268,7 +268,7 @@ def test_a_lost_process_ends_the_run_with_a_checkpoint_for_any_number(tmp_path: 
     message, killed = on_processes(2, loses_one, tmp_path)
     assert killed is None
     assert message.startswith("LostProcessError: another process of this run ended")
-    assert f"the last checkpoint is {tmp_path / 'chain-0.pt'}: the same command goes on" in message
+    assert f"the last checkpoint is {tmp_path / 'chain-0.pt'}: the same command resumes it" in message
     heard = Heard()
     alone = training(tmp_path, progress=heard)
     assert alone.resume()
@@ -316,7 +316,7 @@ def test_torchrun_leaves_one_set_of_files_and_one_message(tmp_path: Path) -> Non
     assert len(history.read(tmp_path / "history.csv")) == 4
     again = started(*command)
     assert again.returncode == 0, again.stderr
-    assert "going on from epoch 4 of 6" in again.stderr
+    assert "resuming at epoch 4 of 6" in again.stderr
     assert json.loads((tmp_path / "metrics.json").read_text())["processes"] == 1
     assert len(history.read(tmp_path / "history.csv")) == 6
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["epochs"] == 6

@@ -20,6 +20,7 @@ from models.mlp import perceptron
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Blobs, NoisySine
+from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.history import History
 from pyrobbb.training.progress import Silent
@@ -334,7 +335,7 @@ def test_the_posterior_of_one_weight(elbo: Any) -> None:
     precision = 1.0 + 40 * 0.25
     mean, sd = float((x * y).sum()) / precision, precision**-0.5
     model = BayesianNetwork(nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.Normal(scale=1.0))
-    guide = MeanFieldNormal(model.double(), init_rho=-1.0)
+    guide = MeanFieldNormal(model.double(), init_loc=Constant(1.5), init_rho=-1.5)
     data = TensorDataset(x.double(), y.double())
     schedule = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)
     posterior = fit(
