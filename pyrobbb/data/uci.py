@@ -13,6 +13,7 @@ import http.client
 import io
 import logging
 import os
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,13 @@ import numpy.typing as npt
 
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, replacing
-from pyrobbb.data.images.download import fetch
 from pyrobbb.data.images.folders import cache_folder, given_folders
 from pyrobbb.data.images.idx import BadFileError
 from pyrobbb.data.images.sources import DataUnavailableError
 from pyrobbb.data.tables import Table, TableData
 
 Values = npt.NDArray[np.float64]
+TIMEOUT = 15.0  # seconds without a single byte
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +171,8 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
     if url is not None:
         address = url + KNOWN[name].path
         try:
-            values = _verified(name, fetch(address), address)
+            with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
+                values = _verified(name, answer.read(), address)
         except (BadFileError, OSError, http.client.HTTPException) as error:
             failures.append(f"{address}: {error}")
         else:
