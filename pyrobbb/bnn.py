@@ -309,9 +309,9 @@ class BayesianNetwork(PyroModule):
         given, rows = law.batch_shape, output.shape[: draws + 1]
         if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
             raise ValueError(
-                f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for an output "
-                f"of shape {tuple(output.shape)}; it must be {tuple(output.shape[:-1])}, one observation per "
-                f"row: end forward with .to_event(1) if outputs are independent"
+                f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for an "
+                f"output of shape {tuple(output.shape)}; it must be {tuple(output.shape[:-1])}, one "
+                f"observation per row: end forward with .to_event(1) if outputs are independent"
             )
         grid = len(given) - len(rows)
         return law.to_event(grid) if grid else law
