@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from copy import deepcopy
 from math import prod
 from typing import Any
@@ -367,22 +366,38 @@ class BayesianNetwork(PyroModule):
         return self.N
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every layer of `model` in evaluation mode (dropout off); at the end each is as it was."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        for module in training:
-            module.training = False
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
     output = functional_call(network, dict(weights), (x,)) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")
     return output
+
+
+def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Module:
+    """An ordinary network, in evaluation mode, with the given weights as its parameters.
+
+    Args:
+        model: Whose architecture.
+        weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
+
+    Raises:
+        ValueError: If a site is missing, or a value has another shape.
+    """
+    network = deepcopy(model.network)
+    made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
+    owners = {id(network.get_buffer(name)): name for name in model.sites}
+    for path, buffer in list(network.named_buffers(remove_duplicate=False)):
+        name = owners.get(id(buffer))
+        if name is None:
+            continue
+        if name not in weights or weights[name].shape != buffer.shape:
+            got = tuple(weights[name].shape) if name in weights else "nothing"
+            raise ValueError(f"weights[{name!r}] must have shape {tuple(buffer.shape)}, got {got}")
+        parent, _, attribute = path.rpartition(".")
+        module = network.get_submodule(parent)
+        delattr(module, attribute)
+        module.register_parameter(
+            attribute, made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
+        )
+    return network.eval()

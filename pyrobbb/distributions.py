@@ -160,3 +160,14 @@ def univariate(distribution: Any) -> Any:
     while type(distribution).__name__ in ("Independent", "ExpandedDistribution"):
         distribution = distribution.base_dist
     return distribution
+
+
+def on_real_line(law: Any) -> bool:
+    """Whether a prior has its density on the whole real line, or does not say where."""
+    try:
+        support = law.support
+    except NotImplementedError:  # a law of the user's own
+        return True
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support is C.real

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.data_checks import check_kinds
+from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, make_folder, sweep, write_text
 from pyrobbb._support.process_group import SINGLE, ProcessGroup

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import unique_name
-from pyrobbb._support.site_checks import on_real_line
+from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Constant, Initial, network
 
 

@@ -19,13 +19,12 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checkpoint, checks
 from pyrobbb._support.chunking import Block, is_large, outputs
-from pyrobbb._support.data_checks import check_finite, check_targets, first_output
-from pyrobbb._support.network_checks import EMBEDDINGS
+from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
+from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.site_checks import on_real_line
-from pyrobbb.bnn import BayesianNetwork, Weights, evaluating
-from pyrobbb.compression.sparse import network_with
+from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
+from pyrobbb.distributions import on_real_line
 
 
 class Posterior:

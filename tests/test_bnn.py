@@ -19,8 +19,7 @@ from engine_fakes import classes, network, normal, values
 from pyrobbb import Posterior, Training, likelihoods, priors
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
-from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.compression.sparse import network_with
+from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.mean_field import MeanFieldNormal
 
 PRIOR, GAUSS = priors.Normal(), likelihoods.Normal(scale=0.5)

@@ -13,13 +13,14 @@ from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
 from torch import Tensor, nn
 
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.optim import fused, load_state, on_device
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated import GraphStep, make_step
 from pyrobbb.accelerated.batched_step import StackedStep
 from pyrobbb.accelerated.dispatch import element_wise, gradients, seen
 from pyrobbb.bandits import Environment, EpsilonGreedy, Play, PointLearner, Round
-from pyrobbb.bnn import BayesianNetwork, evaluating
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Terms

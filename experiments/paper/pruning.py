@@ -26,8 +26,9 @@ from experiments.paper.figures import error_by_removed
 from experiments.reproductions.controls import with_rho_zero
 from pyrobbb import figures
 from pyrobbb._support.files import write_text
+from pyrobbb.bnn import network_with
 from pyrobbb.compression import pruning
-from pyrobbb.compression.sparse import network_with, save_sparse, sparse
+from pyrobbb.compression.sparse import save_sparse, sparse
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.metrics import classification_metrics
 from pyrobbb.posterior import Posterior, moments

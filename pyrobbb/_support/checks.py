@@ -66,3 +66,17 @@ def dense(name: str, value: Tensor) -> Tensor:
         kind = "has no values (device meta)" if value.is_meta else f"is sparse ({value.layout})"
         raise ValueError(f"{name} {kind}; it must be an ordinary tensor")
     return value
+
+
+def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
+    """Raise ValueError unless each value is an instance of the kind beside it."""
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            wanted = " or ".join("nothing" if k is type(None) else f"a {k.__name__}" for k in kinds)
+            raise ValueError(f"{name} must be {wanted}, got {short(value)}")
+
+
+def short(value: Any) -> str:
+    """`value` as it prints itself, on one line and cut."""
+    return " ".join(repr(value).split())[:80]

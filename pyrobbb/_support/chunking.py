@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.memory import out_of_memory
-from pyrobbb.bnn import BayesianNetwork, Weights
+
+if TYPE_CHECKING:
+    from pyrobbb.bnn import BayesianNetwork, Weights
 
 logger = logging.getLogger(__name__)
 

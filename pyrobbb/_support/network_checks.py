@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyro import poutine
 from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
@@ -71,3 +74,16 @@ def check_law(name: str, law: TorchDistribution, parameter: Tensor) -> None:
             f"{tuple(law.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
             f".expand(parameter.shape).to_event(parameter.dim())"
         )
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Every layer of `model` in evaluation mode (dropout off); at the end each is as it was."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -11,7 +15,7 @@ import torch
 from pyro.optim import PyroOptim
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pyrobbb._support import checks
 
@@ -115,3 +119,68 @@ def parameter_groups(
             raise ValueError("rates multiply the optimiser's lr, so optim must state one")
         groups.append({"params": list(chosen.values()), "lr": lr * checks.positive(f"rates.{part}", factor)})
     return ([{"params": list(rest.values())}] if rest else []) + groups
+
+
+def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> Any:
+    """`make(*arguments)`, or a ValueError that names the option `make` came from."""
+    if not callable(make):
+        raise ValueError(
+            f"{name} must be a function that makes the torch {kind.__name__}, got {checks.short(make)}"
+        )
+    try:
+        result = make(*arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
+    if not isinstance(result, kind):
+        raise ValueError(f"{name} must make a {kind.__name__}, it made {checks.short(result)}")
+    return result
+
+
+def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """The optimiser that `make` makes, if it steps by gradients that are there."""
+    optimizer: torch.optim.Optimizer = made("optim", make, groups, kind=torch.optim.Optimizer)
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"optim {type(optimizer).__name__} evaluates the loss by itself, several times a step; take one "
+            f"that follows given gradients, such as Adam or SGD"
+        )
+    return optimizer
+
+
+def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, epochs: int) -> LRScheduler:
+    """The learning-rate schedule that `make` makes, tried over all epochs before the first of them.
+
+    Raises:
+        ValueError: If it does not follow the epoch alone, fails on the way, or leads to a rate below 0.
+    """
+    before = [{k: deepcopy(v) for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    trial: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
+    if isinstance(trial, ReduceLROnPlateau):
+        raise ValueError(
+            "schedule ReduceLROnPlateau follows a measured value, and rates here follow the epoch alone; "
+            "take one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
+        )
+    name = type(trial).__name__
+    milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is no epoch never comes
+    if not all(isinstance(epoch, int) for epoch in milestones):
+        raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the optimiser has not stepped
+        for epoch in range(1, epochs + 1):
+            try:
+                trial.step()
+            except Exception as error:
+                raise ValueError(f"schedule {name} fails after epoch {epoch}: {error}") from error
+            for rate in (float(group["lr"]) for group in optimizer.param_groups):
+                if not 0 <= rate < math.inf:
+                    raise ValueError(
+                        f"schedule {name} makes the learning rate {rate:g} after epoch {epoch}; it must be "
+                        f"finite and not below 0"
+                    )
+    for group, kept in zip(optimizer.param_groups, before, strict=True):  # as if it had not been tried
+        for key in group.keys() - kept.keys() - {"params"}:
+            del group[key]
+        group.update(kept)
+    schedule: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
+    return schedule

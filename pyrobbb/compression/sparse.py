@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 
@@ -12,39 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.files import replacing
-from pyrobbb.bnn import BayesianNetwork
 
 ROWS = 128  # inputs at a time: more fall out of the cache, and CSR loses its gain
 FORMAT = 1
-
-
-def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Module:
-    """An ordinary network, in evaluation mode, with the given weights as its parameters.
-
-    Args:
-        model: Whose architecture.
-        weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
-
-    Raises:
-        ValueError: If a site is missing, or a value has another shape.
-    """
-    network = deepcopy(model.network)
-    made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
-    owners = {id(network.get_buffer(name)): name for name in model.sites}
-    for path, buffer in list(network.named_buffers(remove_duplicate=False)):
-        name = owners.get(id(buffer))
-        if name is None:
-            continue
-        if name not in weights or weights[name].shape != buffer.shape:
-            got = tuple(weights[name].shape) if name in weights else "nothing"
-            raise ValueError(f"weights[{name!r}] must have shape {tuple(buffer.shape)}, got {got}")
-        parent, _, attribute = path.rpartition(".")
-        module = network.get_submodule(parent)
-        delattr(module, attribute)
-        module.register_parameter(
-            attribute, made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
-        )
-    return network.eval()
 
 
 class SparseLinear(nn.Module):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyrobbb.bnn import evaluating
+from pyrobbb._support.network_checks import evaluating
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.posterior import Posterior
 

@@ -14,19 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.data_checks import check_data, check_kinds, made_optimizer, made_schedule
+from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, make_folder
 from pyrobbb._support.optim import (
     clip_gradients,
     fused,
+    made_optimizer,
+    made_schedule,
     named_parameters,
     on_device,
     parameter_groups,
 )  # fmt: skip
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, random_state
-from pyrobbb._support.site_checks import check_sites, check_trainable
 from pyrobbb.accelerated import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -34,11 +35,13 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.data_checks import check_data
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Progress, Silent
 from pyrobbb.training.resumption import Resumable
+from pyrobbb.training.site_checks import check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128

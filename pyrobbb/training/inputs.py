@@ -8,10 +8,11 @@ from pyro.nn import PyroModule
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support.data_checks import check_kinds, check_tensors
+from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.random_state import unique_name
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.torch_data import TorchRows
+from pyrobbb.training.data_checks import check_tensors
 
 
 class NoWeights(PyroModule):

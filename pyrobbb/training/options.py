@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pyrobbb._support import checks
-from pyrobbb._support.data_checks import check_kinds
+from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.accelerated import FAST

@@ -7,21 +7,9 @@ from typing import Any
 import torch
 from pyro import poutine
 from torch import Tensor, nn
-from torch.distributions import constraints
 
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Split
-
-
-def on_real_line(law: Any) -> bool:
-    """Whether a prior has its density on the whole real line, or does not say where."""
-    try:
-        support = law.support
-    except NotImplementedError:  # a law of the user's own
-        return True
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    return support is constraints.real
 
 
 def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:

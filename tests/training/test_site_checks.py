@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from engine_fakes import classes, nothing_changes
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.site_checks import check_sites
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.site_checks import check_sites
 from pyrobbb.training.trainer import Training
 
 DATA = classes()

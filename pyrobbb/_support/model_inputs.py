@@ -1,0 +1,72 @@
+"""What is asked of inputs and targets before a model sees them: one clear message for what cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pyrobbb._support.memory import out_of_memory
+from pyrobbb._support.network_checks import evaluating
+
+if TYPE_CHECKING:
+    from pyrobbb.bnn import BayesianNetwork
+
+VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
+
+
+def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
+    """ValueError unless every target has a likelihood; `output` is the network's for one row."""
+    law = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
+    model.encoded(law, y[:1])
+    try:
+        for begin, end in blocks(y):
+            model.likelihood.check_domain(law, model.likelihood.encode(y[begin:end]))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def blocks(rows: Tensor) -> Iterator[tuple[int, int]]:
+    """Where blocks of about a million values begin and end."""
+    size = max(1, VALUES // max(1, rows.shape[1:].numel()))
+    return ((begin, begin + size) for begin in range(0, len(rows), size))
+
+
+def check_finite(name: str, x: Tensor) -> None:
+    """Raise ValueError if a value is NaN or infinite; the message names its row."""
+    if getattr(x, "whole_numbers", False):
+        return
+    for begin, end in blocks(x):
+        finite = x[begin:end].isfinite()
+        if not bool(finite.all()):
+            place = (~finite).nonzero()[0].tolist()
+            value = float(x[begin:end][tuple(place)])
+            raise ValueError(f"{name} holds {value} in row {begin + place[0]}; every input must be finite")
+
+
+def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
+    """The network's output for the first row at its initial weights, or a ValueError if it takes none."""
+    with torch.no_grad(), evaluating(model):
+        with torch.inference_mode(False):
+            row = x[:1].clone()
+        kept = row._version  # counts the writes into it
+        try:
+            output = model.apply_network(model.initial(), row)
+        except (RuntimeError, TypeError, IndexError) as error:
+            if out_of_memory(error):
+                raise
+            kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
+    if row._version != kept:
+        raise ValueError(
+            "the network writes into its input, which would change the data; let its first layer not work in "
+            "place (inplace=False, x * 2 for x.mul_(2))"
+        )
+    if not bool(output.isfinite().all()):
+        raise ValueError(
+            f"the network's output is not finite at its initial weights, for the first row of {name}"
+        )
+    return output

@@ -1,0 +1,98 @@
+"""What is looked at before a training begins: kinds, shapes, lengths, values and scales of the data."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor
+
+from pyrobbb._support import checks
+from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
+from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.mapped import Mapped
+from pyrobbb.distributions import univariate
+from pyrobbb.predictive import ValuePrediction
+
+SEEN = 1000  # rows at most whose scale is looked at
+LARGE = 30.0  # a root mean square of a feature above which, or below whose inverse, it is surely not scaled
+FAR = 50.0  # standard deviations of the noise between targets and an untrained network
+
+logger = logging.getLogger(__name__)
+
+
+def check_tensors(data: Dataset) -> None:
+    """Raise ValueError unless every part of the data is made of tensors."""
+    for part, split in (("", data.train), ("validation ", data.validation), ("test ", data.test)):
+        for name in ("x", "y") if split is not None else ():
+            value = getattr(split, name)
+            if not isinstance(value, Tensor | Mapped):
+                raise ValueError(
+                    f"{part}{name} must be a tensor, got {checks.short(value)}; see pyrobbb.data.from_arrays"
+                )
+            if isinstance(value, Tensor):
+                checks.dense(f"{part}{name}", value)
+            if len(value) == 0:
+                raise ValueError(f"{part}{name} is empty: its shape is {tuple(value.shape)}")
+
+
+def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
+    """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values."""
+    check_rows_stay_apart(model.network)  # by its layers; _check_rows_alone asks the network itself
+    for part, split in (("", train), ("validation ", validation)):
+        if split is None:
+            continue
+        if len(split.x) != len(split.y):
+            raise ValueError(f"{part}x and y differ in length: {len(split.x)} rows and {len(split.y)}")
+        check_finite(f"{part}x", split.x)
+        output = first_output(model, f"{part}x", split.x)
+        check_targets(model, f"{part}y", output, split.y)
+    _check_rows_alone(model, train.x[:4])
+    _warn_of_scales(model, train.head(SEEN))
+
+
+def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
+    """Log what is likely a mistake: inputs, or targets beside their noise, on a scale far from 1."""
+    x, y = first.x, first.y
+    if x.is_floating_point() and x.dim() == 2:
+        sizes = x.double().square().mean(0).sqrt()
+        largest = int(sizes.argmax())
+        if not 1 / LARGE <= float(sizes[largest]) <= LARGE:
+            logger.warning(
+                "x is not scaled: feature %d has a root mean square of %.3g, the largest of any; priors and "
+                "initial values expect about 1: subtract the mean, divide by the standard deviation",
+                largest,
+                float(sizes[largest]),
+            )
+    if model.likelihood.prediction is not ValuePrediction:
+        return
+    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+        latents = model.prior_draw() if model.latents != model.sites else None
+        law = model.observation(model.apply_network(model.initial(), x), latents)
+        try:
+            off = (model.encoded(law, y) - univariate(law).mean).square().mean().sqrt()
+            ratio = float(off / univariate(law).variance.mean().sqrt())
+        except NotImplementedError:  # a distribution without these moments
+            return
+    if ratio > FAR:
+        logger.warning(
+            "y is %.3g standard deviations of the likelihood's noise away from the untrained network: "
+            "standardise y, or start from a larger noise scale",
+            ratio,
+        )
+
+
+def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:
+    """ValueError if a row's output changes with the rows before it: no likelihood per datum then."""
+    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+        alone, again = (model.apply_network(model.initial(), x[-1:])[0] for _ in range(2))
+        beside = model.apply_network(model.initial(), x)[-1]
+    random = not torch.equal(alone, again)  # a network that draws by itself cannot be asked
+    if not random and not torch.allclose(alone, beside, rtol=1e-2, atol=1e-3 * float(alone.abs().max())):
+        raise ValueError(
+            "the network's output for a row depends on the other rows of the batch, so there is no "
+            "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
+        )
