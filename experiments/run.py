@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -24,6 +25,7 @@ from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
 from pyrobbb._support.device import best_device
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
+from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
 from pyrobbb.training.trainer import NonFiniteLossError
 
@@ -35,7 +37,8 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
     """Fit what `config` says, or go on with it, and return the metrics (none but in the first process)."""
     run = build(config)
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
-        finished = all((folder / name).exists() for name in ("metrics.json", "posterior.nc"))
+        results = ["metrics.json"] if isinstance(run.prior, Deterministic) else ["metrics.json", "posterior.nc"]
+        finished = all((folder / name).exists() for name in results)
         if not ranks.from_main(finished):
             classes = run.likelihood.task == "classification"
             error = ", validation error {:.2f} %" if classes else ", validation rmse {:.4g}"
@@ -46,6 +49,10 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
     if finished and not quiet:
         print(f"{folder} is finished; remove it to run it again")
     (folder / ERROR).unlink(missing_ok=True)
+    if isinstance(run.prior, Deterministic):  # a point estimate has no posterior to analyse
+        if not quiet:
+            print(json.dumps(metrics, indent=2))
+        return metrics
     if not analyse.has_figures(folder):
         analyse.figures(folder, trust=True)  # of this very configuration
     if not quiet:
