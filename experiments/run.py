@@ -36,8 +36,9 @@ schema.register()
 def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = False) -> dict[str, Any]:
     """Fit what `config` says, or go on with it, and return the metrics (none but in the first process)."""
     run = build(config)
+    point = isinstance(run.prior, Deterministic)
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
-        results = ["metrics.json"] if isinstance(run.prior, Deterministic) else ["metrics.json", "posterior.nc"]
+        results = ("metrics.json",) if point else ("metrics.json", "posterior.nc")
         finished = all((folder / name).exists() for name in results)
         if not ranks.from_main(finished):
             classes = run.likelihood.task == "classification"
@@ -49,7 +50,7 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
     if finished and not quiet:
         print(f"{folder} is finished; remove it to run it again")
     (folder / ERROR).unlink(missing_ok=True)
-    if isinstance(run.prior, Deterministic):  # a point estimate has no posterior to analyse
+    if point:  # a point estimate has no posterior to analyse
         if not quiet:
             print(json.dumps(metrics, indent=2))
         return metrics
