@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -24,6 +25,7 @@ from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
 from pyrobbb._support.device import best_device
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
+from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
 from pyrobbb.training.trainer import NonFiniteLossError
 
@@ -34,8 +36,10 @@ schema.register()
 def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = False) -> dict[str, Any]:
     """Fit what `config` says, or resume it, and return the metrics (empty but in the first process)."""
     run = build(config)
+    point = isinstance(run.prior, Deterministic)
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
-        finished = all((folder / name).exists() for name in ("metrics.json", "posterior.nc"))
+        results = ("metrics.json",) if point else ("metrics.json", "posterior.nc")
+        finished = all((folder / name).exists() for name in results)
         if not ranks.from_main(finished):
             error = run.likelihood.prediction.error
             shown = Printed(error=f", validation {error.name} {error.format}")
@@ -46,6 +50,10 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
     if finished and not quiet:
         print(f"{folder} is finished; remove it to run it again")
     (folder / ERROR).unlink(missing_ok=True)
+    if point:  # a point estimate has no posterior to analyse
+        if not quiet:
+            print(json.dumps(metrics, indent=2))
+        return metrics
     if not analyse.has_figures(folder):
         analyse.figures(folder, trust=True)  # of this very configuration
     if not quiet:
