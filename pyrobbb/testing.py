@@ -28,6 +28,7 @@ from pyrobbb.data import from_arrays
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ValuePrediction
 from pyrobbb.priors import Prior
 from pyrobbb.training.trainer import Training
 
@@ -98,7 +99,9 @@ class PriorContract:
         run = _trained(model, AutoNormal(model), _draw(N, OUTPUTS, seed=1), "regression")
         posterior = Posterior([(model, run.guide)])
         assert set(posterior.draw(1)) == set(model.sites)
-        assert posterior.predict(_draw(5, FEATURES), draws=2).mean.shape == (5, OUTPUTS)  # type: ignore[attr-defined]
+        prediction = posterior.predict(_draw(5, FEATURES), draws=2)
+        assert isinstance(prediction, ValuePrediction)
+        assert prediction.mean.shape == (5, OUTPUTS)
 
 
 class GuideContract:
