@@ -213,7 +213,7 @@ def test_one_and_many_samples_have_the_exact_expectation(samples: int, vectorize
         guide(x, y)
         slope = Slope(guide.parameters())
         step = ReferenceStep(model, guide, slope, samples=samples, vectorize=vectorize)  # type: ignore[arg-type]
-        for _ in range(300 if vectorize else 300 // samples):
+        for _ in range(300):
             terms = step(x, y, share, 0.5)
             seen.append(torch.cat([torch.stack([terms.kl, terms.nll]), *slope.gradients]))
     runs = torch.stack(seen)
@@ -230,7 +230,8 @@ def test_one_and_many_samples_have_the_exact_expectation(samples: int, vectorize
     eigenvalues = torch.linalg.eigvalsh((sigma[:, None] * (x.T @ x) * sigma).detach()) / sigma_y**2
     linear = (sigma * (x.T @ (y[:, 0] - x @ mu))).detach() / sigma_y**2
     variance = 0.5 * eigenvalues.square().sum() + linear.square().sum()
-    assert float(runs[:, 1].var() * samples / variance) == pytest.approx(1, abs=0.5)
+    # one draw: mean 0.98, sd 0.11 over 20 seeds
+    assert float(runs[:, 1].var() * samples / variance) == pytest.approx(1, abs=0.6)
 
 
 @pytest.mark.parametrize("make", [AutoNormal, AutoMultivariateNormal], ids=lambda g: g.__name__)

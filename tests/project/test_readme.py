@@ -37,8 +37,9 @@ def test_the_python_example_runs_and_is_unsure_far_from_the_data():
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)
     spread = (names["high"] - names["low"]).flatten()
-    assert spread[1] > 3 * spread[0]
-    assert abs(float(names["prediction"].mean[0]) - float(torch.sin(torch.tensor(1.0)))) < 0.15
+    assert spread[1] > 3 * spread[0]  # the ratio's log: mean 2.67, sd 0.17 over 20 seeds
+    error = float(names["prediction"].mean[0]) - float(torch.sin(torch.tensor(1.0)))
+    assert abs(error) < 0.2  # mean -0.005, sd 0.037
     assert "posterior" in (
         names["tree"].children if hasattr(names["tree"], "children") else names["tree"].groups()
     )
