@@ -221,8 +221,9 @@ def main(arguments: Sequence[str]) -> None:
     folder, unknown = place(rest, "runs/own_tables")
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
+    said = [word for word in arguments if not word.startswith("folder=")]
     record: dict[str, Any] = {
-        "command": " ".join(["python -m experiments.studies.own_tables", *arguments]),
+        "command": " ".join(["python -m experiments.studies.own_tables", *said]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} used",
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
