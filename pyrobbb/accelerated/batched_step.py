@@ -27,8 +27,10 @@ class NotBatchableError(ValueError):
     """The chains cannot be batched; the message says why."""
 
 
-def stack_segments(each: Sequence[Sequence[PriorSegment]]) -> list[PriorSegment]:
+def stack_segments(each: Sequence[Sequence[PriorSegment]], dtype: torch.dtype) -> list[PriorSegment]:
     """The priors of R chains as one list of segments, whose parameters have a row for each where they differ.
+
+    Rows are rounded to `dtype`, that of the weights.
 
     Raises:
         NotBatchableError: If their families or the lengths of their segments differ.
@@ -43,7 +45,7 @@ def stack_segments(each: Sequence[Sequence[PriorSegment]]) -> list[PriorSegment]
             if all(len(row) == 1 and row == found[0] for row in found):
                 constants[key] = float(found[0])
             else:
-                vectors[key] = torch.stack(torch.broadcast_tensors(*found))
+                vectors[key] = torch.stack(torch.broadcast_tensors(*found)).to(dtype)
         merged.append(replace(same[0], constants=constants, vectors=vectors))
     return merged
 
@@ -51,8 +53,8 @@ def stack_segments(each: Sequence[Sequence[PriorSegment]]) -> list[PriorSegment]
 def _row(segment: PriorSegment, key: str) -> Tensor:
     if key in segment.vectors:
         return segment.vectors[key]
-    like = next(iter(segment.vectors.values()), torch.zeros(()))
-    return torch.tensor([segment.constants[key]], device=like.device)
+    device = next((vector.device for vector in segment.vectors.values()), None)
+    return torch.tensor([segment.constants[key]], dtype=torch.float64, device=device)
 
 
 def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
@@ -113,8 +115,8 @@ class StackedStep:
         if any(len(list(model.parameters())) for model in models):
             raise NotBatchableError("their networks have parameters without a prior")
         self.model, self.guides, self.samples = models[0], list(guides), samples
-        self.segments = stack_segments(segments)
         loc, rho = self._gathered()
+        self.segments = stack_segments(segments, loc.dtype)
         self.share = torch.zeros(len(guides), 1, dtype=loc.dtype, device=loc.device)
         self.noise_shape = (samples, *loc.shape)
         self.shapes: tuple[torch.Size, torch.Size] | None = None
