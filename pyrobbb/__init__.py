@@ -14,12 +14,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
     from pyrobbb.experiment import Run
+    from pyrobbb.mean_field import MeanFieldNormal
     from pyrobbb.posterior import Posterior
     from pyrobbb.tabular import fit_table
     from pyrobbb.training.trainer import Training, fit
 
 _HOME = {
     "BayesianNetwork": "pyrobbb.bnn",
+    "MeanFieldNormal": "pyrobbb.mean_field",
     "Posterior": "pyrobbb.posterior",
     "Run": "pyrobbb.experiment",
     "Training": "pyrobbb.training.trainer",
@@ -27,7 +29,16 @@ _HOME = {
     "fit_table": "pyrobbb.tabular",
 }
 
-__all__ = ["BayesianNetwork", "Posterior", "Run", "Training", "__version__", "fit", "fit_table"]
+__all__ = [
+    "BayesianNetwork",
+    "MeanFieldNormal",
+    "Posterior",
+    "Run",
+    "Training",
+    "__version__",
+    "fit",
+    "fit_table",
+]
 
 
 def __getattr__(name: str) -> Any:

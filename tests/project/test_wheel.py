@@ -13,21 +13,21 @@ from paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+EXAMPLE = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
 
-# How a posterior is kept and opened again; the loading side has the network, and neither data nor guide.
+# The example has saved its posterior; another process builds the same model and guide, and needs no data.
 SAVE = """
-torch.save(posterior.function(0).state_dict(), "kept.pt")
-at = torch.tensor([[0.5], [9.0]])
-torch.save(posterior.function(0)(at), "predicted.pt")
+torch.save(prediction.mean, "predicted.pt")
 """
 LOAD = """
 import torch
 from torch import nn
+from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, likelihoods, priors
 
 network = nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.Linear(50, 1))
-network.load_state_dict({k.removeprefix("network."): v for k, v in torch.load("kept.pt").items()})
-found = network(torch.tensor([[0.5], [9.0]]))
+model = BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(scale=0.1))
+posterior = Posterior.load("runs/sine", model, MeanFieldNormal(model))
+found = posterior.predict(torch.tensor([[0.5], [9.0]]), draws=200).mean
 torch.testing.assert_close(found, torch.load("predicted.pt"))
 """
 NOTHING_ELSE = """
