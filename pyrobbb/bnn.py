@@ -183,6 +183,13 @@ class BayesianNetwork(PyroModule):
         return next(tensor.device for part in (module.parameters(), module.buffers()) for tensor in part)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the network's first parameter or buffer that is of floating point."""
+        module = self._modules["network"]
+        every = (tensor for part in (module.parameters(), module.buffers()) for tensor in part)
+        return next(tensor.dtype for tensor in every if tensor.is_floating_point())
+
+    @property
     def num_weights(self) -> int:
         """Number of Bayesian weights."""
         return sum(value.numel() for value in self.initial().values())
@@ -231,8 +238,7 @@ class BayesianNetwork(PyroModule):
 
     def prior_draw(self) -> Weights:
         """A draw of every weight and of what else is latent from the prior, leaving no trace."""
-        device = self._buffer(self.sites[0]).device
-        with isolated(device=device), poutine.block(), torch.no_grad(), self._pyro_context:
+        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
             return self.sample_weights()
 
     def apply_network(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

@@ -220,7 +220,7 @@ class Posterior:
 
     def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
         """Arrays, lists and tables as `from_arrays` takes them, in the precision of the weights."""
-        dtype = self.model.initial()[self.model.sites[0]].dtype
+        dtype = self.model.dtype
         if isinstance(x, Tensor):
             x = x.to(dtype) if x.is_floating_point() else x
         else:

@@ -42,7 +42,7 @@ def test_a_line_with_noise_is_found_in_its_own_units(fitted):
     assert covered > 0.95 - 5 * math.sqrt(0.05 * 0.95 / 100)
     likelihood = posterior.model.likelihood
     assert isinstance(likelihood, Rescaled)
-    assert float((likelihood.base.scale * likelihood.scale).detach()) == pytest.approx(NOISE, rel=0.3)
+    assert float((likelihood.likelihood.scale * likelihood.unit).detach()) == pytest.approx(NOISE, rel=0.3)
 
 
 def test_new_rows_are_predicted_by_the_columns_that_were_kept(fitted, tmp_path):

@@ -24,7 +24,7 @@ import platform
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import date
 from importlib import import_module
 from math import log, pi
 from pathlib import Path
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str]) -> None:
     said = [word for word in arguments if not word.startswith("folder=")]
     record: dict[str, Any] = {
         "command": " ".join(["python -m experiments.studies.own_tables", *said]),
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} used",
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
         **asdict(chosen),

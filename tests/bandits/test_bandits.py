@@ -338,26 +338,14 @@ def test_wrong_arguments_are_named(make, message):
 # ---- A22
 
 
-def test_a22_is_judged_by_its_bounds_on_what_was_played(tmp_path):
-    """Whether 500 steps meet them is for `experiments.paper.bandit` to say (docs/results.md)."""
+def test_what_is_said_of_the_first_choices_is_what_was_played(tmp_path):
     words = ["steps=12", "seeds=[1,2]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
     config = bandit.configuration([*words, f"folder={tmp_path}"])
     bandit.play("thompson", config, tmp_path)
     found, _ = regret.agents(config, tmp_path)
-    ((name, games),) = found.items()
+    (games,) = found.values()
     (played,) = regret.summary(found, at_random=4.9101).values()
     assert played["eaten in the first 50"] == games.actions[:, :50].sum(1).tolist()
-    assert regret.targets({name: played}) == []  # 500 steps have not been played
-
-    def lines(expected, eaten):
-        return regret.targets(
-            {name: played | {"expected": {500: expected}, "eaten in the first 50": eaten, "steps": 500}}
-        )
-
-    held, missed = lines([994.0, 1125.0], [5, 42]), lines([1295.0, 1300.0], [0, 50])
-    assert len(held) == len(missed) == 3
-    assert all(line.endswith("holds") for line in held), held
-    assert all(line.endswith("missed") for line in missed), missed
 
 
 # ---- the figure

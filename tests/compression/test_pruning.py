@@ -13,7 +13,7 @@ from models.convnet import convnet
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.compression import pruning, sparse
 from pyrobbb.data import Spec
 from pyrobbb.initializers import kaiming
@@ -142,11 +142,11 @@ def test_a_noisy_weight_goes_before_a_small_sure_one():
 def test_a_network_with_fixed_weights_is_the_model_at_these_weights():
     whole = pruning.prune(posterior(), 0.7)
     weights = whole.mean_weights()
-    network = sparse.network_with(whole.model, weights)
+    network = network_with(whole.model, weights)
     assert {name for name, _ in network.named_parameters()} == set(whole.model.sites)
     torch.testing.assert_close(network(X), whole.model.apply_network(weights, X))
     with pytest.raises(ValueError, match=r"weights\['2.weight'\] must have shape \(5, 6\), got nothing"):
-        sparse.network_with(whole.model, {k: v for k, v in weights.items() if k != "2.weight"})
+        network_with(whole.model, {k: v for k, v in weights.items() if k != "2.weight"})
 
 
 def test_tied_weights_stay_tied():
@@ -162,7 +162,7 @@ def test_tied_weights_stay_tied():
     whole = posterior(
         model=lambda *_: BayesianNetwork(Tied(), priors.Normal(), likelihoods.Categorical(), 90)
     )
-    network = sparse.network_with(whole.model, whole.mean_weights())
+    network = network_with(whole.model, whole.mean_weights())
     torch.testing.assert_close(network(X), whole.model.apply_network(whole.mean_weights(), X))
     assert torch.equal(network.a.weight, network.b.weight)
 
@@ -170,7 +170,7 @@ def test_tied_weights_stay_tied():
 @pytest.mark.parametrize("removed", [0.5, 0.95, 1.0])
 def test_the_sparse_network_predicts_the_same(removed):
     whole = pruning.prune(posterior(model=partial(mlp, hidden=[50, 40])), removed)
-    network = sparse.network_with(whole.model, whole.mean_weights())
+    network = network_with(whole.model, whole.mean_weights())
     lean = sparse.sparse(network)
     kinds = {type(module) for module in lean}
     assert (sparse.SparseLinear in kinds) == (removed > 0.5)
@@ -202,7 +202,7 @@ def test_saved_without_zeros_and_read_back_whole(tmp_path):
     sizes = {}
     for removed in (0.0, 0.5, 0.95):
         pruned = pruning.prune(whole, removed)
-        network = sparse.network_with(pruned.model, pruned.mean_weights())
+        network = network_with(pruned.model, pruned.mean_weights())
         path = tmp_path / f"{removed}.npz"
         sizes[removed] = sparse.save_sparse(network, path)
         assert sizes[removed] == path.stat().st_size
@@ -220,7 +220,7 @@ def test_a_convolutional_network_is_saved_too(tmp_path):
     spec = Spec(N=90, features=(1, 8, 8), outputs=3, task="classification")
     whole = posterior(model=partial(convnet, channels=[4], hidden=8), spec=spec)
     pruned = pruning.prune(whole, 0.9)
-    network = sparse.network_with(pruned.model, pruned.mean_weights())
+    network = network_with(pruned.model, pruned.mean_weights())
     sparse.save_sparse(network, tmp_path / "a.npz")
     x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     back = read_sparse(tmp_path / "a.npz")

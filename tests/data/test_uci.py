@@ -41,7 +41,7 @@ def test_it_is_downloaded_once_and_kept(cache: Path, mirror: Mirror, monkeypatch
     np.testing.assert_allclose(data.test.y[:, 0], VALUES[test, 2], rtol=1e-6)
     assert (cache / "yacht.csv.gz").exists()
     np.testing.assert_array_equal(obtain("yacht", None, mirror.url), VALUES)
-    assert mirror.asked == [PATH]
+    assert list(mirror.asked) == [PATH]
 
 
 def test_a_damaged_cache_is_fetched_again(cache: Path, mirror: Mirror, caplog: pytest.LogCaptureFixture):
@@ -58,7 +58,7 @@ def test_a_given_folder_comes_first(cache: Path, mirror: Mirror, name: str, tmp_
     text = TEXT.replace(b"\t", b",")
     path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     np.testing.assert_array_equal(obtain("yacht", tmp_path / "given", mirror.url), VALUES)
-    assert mirror.asked == []
+    assert not mirror.asked
 
 
 @pytest.mark.parametrize("content", [TEXT.replace(b"0.1", b"0.2"), TEXT[: len(TEXT) // 2], b"<html>"])

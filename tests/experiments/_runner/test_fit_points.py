@@ -9,7 +9,7 @@ from study_points import BLOBS, fitted
 def test_an_interrupted_point_resumes_from_its_checkpoint(tmp_path, monkeypatch):
     few = [*BLOBS, "model.hidden=[8]", "epochs=3", "batch_size=100"]
     whole = fitted(tmp_path / "whole", *few)
-    end, seen = Training._end_epoch, []
+    end, seen = Training.end_epoch, []
 
     def interrupted(self):
         end(self)
@@ -17,7 +17,7 @@ def test_an_interrupted_point_resumes_from_its_checkpoint(tmp_path, monkeypatch)
         if len(seen) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Training, "_end_epoch", interrupted)
+    monkeypatch.setattr(Training, "end_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fitted(tmp_path / "cut", *few)
     again = fitted(tmp_path / "cut", *few)
