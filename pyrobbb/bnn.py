@@ -42,7 +42,7 @@ class BayesianNetwork(PyroModule):
     from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
     the padding row of an embedding. Dropout acts in training alone.
 
-    Prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
+    The prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
     `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
     `pyro.sample` in `distribution`.
 
@@ -173,7 +173,7 @@ class BayesianNetwork(PyroModule):
         except ValueError as error:
             also = ", ".join(f"{other} is {name}" for other, name in tied.items())
             raise ValueError(
-                f"{error}; of tied weights the first name counts: {also}" if tied else error
+                f"{error}; tied weights go by their first name: {also}" if tied else error
             ) from error
 
     @property

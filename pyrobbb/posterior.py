@@ -297,7 +297,7 @@ def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, 
     guide = chain[1]
     if isinstance(guide, AutoLaplaceApproximation):
         raise ValueError(
-            "AutoLaplaceApproximation is only the mode until its curvature is asked for: predict with "
+            "AutoLaplaceApproximation is only the mode until its curvature is computed: predict with "
             "Posterior([(model, guide.laplace_approximation(x, y))]), x and y being all training data"
         )
     if chain[0].sites and not any(True for _ in (*guide.parameters(), *guide.buffers())):

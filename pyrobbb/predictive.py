@@ -38,7 +38,7 @@ class Prediction:
     """What the posterior says of M inputs, from S weight draws.
 
     `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given; `samples` are draws from
-    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if they were asked for.
+    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if requested.
     """
 
     log_likelihood: Tensor | None

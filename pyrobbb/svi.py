@@ -59,12 +59,12 @@ def check_elbo(elbo: Any, samples: int) -> None:
         raise ValueError(f"elbo must be one of Pyro's ELBOs, a class or an instance, got {elbo!r:.80}")
     if kind.__name__.startswith("Jit") or not hasattr(kind, "_get_trace"):
         raise ValueError(
-            f"elbo {kind.__name__} does not show its traces at each step; take one that does, such as "
+            f"elbo {kind.__name__} does not expose its traces at each step; use one that does, such as "
             f"Trace_ELBO or RenyiELBO"
         )
     if made is not None and samples not in (1, made.num_particles):
         raise ValueError(
-            f"samples={samples}, but elbo has num_particles={made.num_particles}; say one of the two"
+            f"samples={samples}, but elbo has num_particles={made.num_particles}; set only one of the two"
         )
 
 

@@ -43,8 +43,8 @@ def claim(config: DictConfig) -> Path:
     left = sorted(found.name for pattern in RESULTS for found in folder.glob(pattern))
     if left:
         raise ConfigError(
-            f"folder: {folder} holds {left[0]} without the config.yaml that says of which run; give this one "
-            f"another folder=..., or remove that one"
+            f"folder: {folder} holds {left[0]} without the config.yaml that says which run it is from; give "
+            f"this one another folder=..., or remove that one"
         )
     try:
         make_folder(folder)
@@ -83,7 +83,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        reason = f"{path.parent} is not a run folder, for it has no {path.name}"
+        reason = f"{path.parent} is not a run folder: it has no {path.name}"
         raise ConfigError(f"folder: {reason}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a configuration: {' '.join(str(error).split())[:200]}") from error

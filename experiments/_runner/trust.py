@@ -40,7 +40,7 @@ def check_trusted(config: Any, path: Path) -> None:
     for target in _targets(config):
         if not _known(target):
             raise ConfigError(
-                f"{path} names {target!r}, which is none of the parts that this library comes with, so it is "
+                f"{path} names {target!r}, which is not a part of this library, so it is "
                 f"not called; if you know who wrote the file and what this does, give --trust (trust=True)"
             )
 

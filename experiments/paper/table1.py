@@ -75,11 +75,11 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
         setattr(part, key, form[key] if value is None else value)
     unknown = [name for name in part.rows if name not in declared.rows]
     if unknown:
-        raise ConfigError(f"rows: {unknown[0]!r} is none of {', '.join(declared.rows)}")
+        raise ConfigError(f"rows: {unknown[0]!r} is not one of {', '.join(declared.rows)}")
     refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
     absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]
     if absent:
-        raise ConfigError(f"{absent[0]}: its row is not asked for; rows are {', '.join(part.rows)}")
+        raise ConfigError(f"{absent[0]}: its row was not requested; rows are {', '.join(part.rows)}")
     shared = compose("table1_mixture", of_every_row(rest), folder="")
     if shared.data.get("validation") == 0:
         raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
@@ -92,7 +92,7 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     if points and unclear:
         raise ConfigError(
             f"{unclear[0]}: the point estimates of row {points[0]} have their own; leave out such rows, or "
-            f"say of which row it is, as in mixture.{unclear[0]}"
+            f"say which row is meant, as in mixture.{unclear[0]}"
         )
     return part, rest
 

@@ -92,7 +92,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
     """Read a checkpoint.
 
     Raises:
-        CheckpointError: If the file is cut, is no checkpoint, holds code, or is of a newer format.
+        CheckpointError: If the file is truncated, is not a checkpoint, holds code, or has a newer format.
     """
     path = Path(path)
     try:
@@ -104,23 +104,23 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
     except (PermissionError, IsADirectoryError) as error:
-        raise CheckpointError(f"{path} is no readable checkpoint ({error.strerror})") from error
+        raise CheckpointError(f"{path} is not a readable checkpoint ({error.strerror})") from error
     except pickle.UnpicklingError as error:
         raise DamagedError(
-            f"{path} is no readable checkpoint (it is damaged, or holds code, which is never run)"
+            f"{path} is not a readable checkpoint (it is damaged, or holds code, which is never run)"
         ) from error
     except Exception as error:  # on damaged bytes torch raises almost anything
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise DamagedError(f"{path} is no readable checkpoint ({reason})") from error
+        raise DamagedError(f"{path} is not a readable checkpoint ({reason})") from error
     if not isinstance(content, dict) or "format" not in content:
-        raise CheckpointError(f"{path} is not a checkpoint of pyrobbb")
+        raise CheckpointError(f"{path} is not a pyrobbb checkpoint")
     if content["format"] != FORMAT:
         raise CheckpointError(
             f"{path} has checkpoint format {content['format']}, this version of pyrobbb reads {FORMAT}"
         )
     digest = content.pop("digest", None)  # version 0.1.0 wrote none
     if digest is not None and digest != _digest(content):
-        raise DamagedError(f"{path} is no readable checkpoint (its content is not what was written)")
+        raise DamagedError(f"{path} is not a readable checkpoint (its content is not what was written)")
     return _moved(content, torch.device(device))
 
 
@@ -152,7 +152,7 @@ def load_newest(
         if not older.exists():
             raise
         found = load(older, device), older
-        logger.warning("%s; taking the one before it, %s", damage, older)
+        logger.warning("%s; using the previous one, %s", damage, older)
     if repair:
         path.replace(path.with_name(f"{path.stem}.damaged{path.suffix}"))
     return found

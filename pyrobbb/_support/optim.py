@@ -142,8 +142,8 @@ def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> to
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ValueError(
-            f"optim {type(optimizer).__name__} evaluates the loss by itself, several times a step; take one "
-            f"that follows given gradients, such as Adam or SGD"
+            f"optim {type(optimizer).__name__} evaluates the loss itself, several times a step; use one "
+            f"that steps along given gradients, such as Adam or SGD"
         )
     return optimizer
 
@@ -158,11 +158,11 @@ def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, ep
     trial: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
     if isinstance(trial, ReduceLROnPlateau):
         raise ValueError(
-            "schedule ReduceLROnPlateau follows a measured value, and rates here follow the epoch alone; "
-            "take one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
+            "schedule ReduceLROnPlateau follows a measured value, but rates here follow the epoch alone; "
+            "use one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
         )
     name = type(trial).__name__
-    milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is no epoch never comes
+    milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is not an epoch never comes
     if not all(isinstance(epoch, int) for epoch in milestones):
         raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
     with warnings.catch_warnings():

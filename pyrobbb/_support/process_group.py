@@ -113,7 +113,7 @@ def _others() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1][:200]
-        raise LostProcessError(f"another process of this run ended or does not answer ({reason})") from error
+        raise LostProcessError(f"another process of this run ended or hangs ({reason})") from error
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def joined(device: torch.device) -> Iterator[ProcessGroup]:
     On GPUs, process r of a machine works on its GPU number r.
 
     Raises:
-        ValueError: If there are fewer GPUs than processes, or a certain GPU is asked for.
+        ValueError: If there are fewer GPUs than processes, or a specific GPU is requested.
     """
     if not set(TORCHRUN) <= os.environ.keys() or int(os.environ["WORLD_SIZE"]) == 1:
         yield SINGLE
@@ -134,7 +134,7 @@ def joined(device: torch.device) -> Iterator[ProcessGroup]:
         local = int(os.environ["LOCAL_RANK"])
         if device.index is not None or local >= torch.cuda.device_count():
             raise ValueError(
-                f"each process needs a GPU of its own: say device=cuda, not {device}, and start as many "
+                f"each process needs a GPU of its own: use device=cuda, not {device}, and start as many "
                 f"processes as this machine has GPUs ({torch.cuda.device_count()}), or use device=cpu"
             )
         torch.cuda.set_device(local)

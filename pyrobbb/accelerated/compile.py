@@ -192,7 +192,7 @@ def _copy(value: Tensor) -> Tensor:
 
 
 def _key(graph: GraphModule, inputs: Sequence[Tensor]) -> Hashable:
-    """What a compiled program depends on; None if it holds on to tensors that are no inputs."""
+    """What a compiled program depends on; None if it holds on to tensors that are not inputs."""
     if any(node.op == "get_attr" for node in graph.graph.nodes):
         return None
     storages = [value.untyped_storage().data_ptr() for value in inputs]

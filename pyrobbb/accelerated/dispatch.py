@@ -198,7 +198,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
             f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
         )
     if set(model.latents) != set(model.sites):
-        raise NotFastError("prior or likelihood have latent sites of their own")
+        raise NotFastError("the prior or likelihood has latent sites of its own")
     if guide.loc.dtype not in (torch.float32, torch.float64):
         raise NotFastError(f"the weights are {guide.loc.dtype}")
     with torch.no_grad():
@@ -228,7 +228,7 @@ def _check(
     if found is not None:
         raise NotFastError(
             f"its {found.name} differs from Pyro's on the first rows ({_size(found.ours):g}, not "
-            f"{_size(found.theirs):g}); do model or guide do more than sample their weights?"
+            f"{_size(found.theirs):g}); does the model or guide do more than sample its weights?"
         )
 
 

@@ -151,7 +151,7 @@ class Play:
         if runs != len(self.randoms) or done > self.steps:
             raise checkpoint.CheckpointError(
                 f"{file} holds {runs} runs of {done} rounds; {len(self.randoms)} runs of {self.steps} "
-                f"were asked for"
+                f"were requested"
             )
         if state.get("seeds", self.seeds) != self.seeds:
             raise checkpoint.CheckpointError(f"{file} holds runs of seeds {state['seeds']}, not {self.seeds}")

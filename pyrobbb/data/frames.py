@@ -144,9 +144,7 @@ def _pandas(path: Path) -> Any:
     try:
         return import_module("pandas")
     except ImportError as error:
-        raise ValueError(
-            f"{path.name} takes pandas and pyarrow to read: pip install pandas pyarrow"
-        ) from error
+        raise ValueError(f"{path.name} needs pandas and pyarrow: pip install pandas pyarrow") from error
 
 
 def _read_csv(path: Path) -> list[tuple[str, Any]]:

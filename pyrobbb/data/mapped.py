@@ -137,7 +137,7 @@ class OnDisk:
             for path, found, wanted in ((self.test_x, test_x, x), (self.test_y, test_y, y)):
                 if found.shape[1:] != wanted.shape[1:]:
                     raise ValueError(
-                        f"{path} has rows of shape {found.shape[1:]}; to train on are {wanted.shape[1:]}"
+                        f"{path} has rows of shape {found.shape[1:]}; training rows have {wanted.shape[1:]}"
                     )
             _check_labels(self.test_y, largest, spec)
             test = self._held(self.test_x, test_x, test_y)
@@ -162,7 +162,7 @@ class OnDisk:
             return x, y, 0
         if y.dtype.kind == "f":
             raise ValueError(
-                f"{y_path} must hold integer class labels, got {y.dtype}; for real targets say "
+                f"{y_path} must hold integer class labels, got {y.dtype}; for real targets use "
                 f"task=regression (data.task=regression on the command line)"
             )
         if int(y.min()) < 0:

@@ -148,7 +148,7 @@ class Table:
                     raise ValueError(f"{part} has no column {absent[0]!r}, the target")
                 continue
             if held[rows].any():
-                raise ValueError(f"row {rows[held[rows].argmax()]} is to be in both test and validation")
+                raise ValueError(f"row {rows[held[rows].argmax()]} is in both test and validation")
             held[rows] = True
             if len(rows):
                 parts[part] = take(frame, np.sort(rows))
@@ -189,7 +189,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         raise ValueError("target names a column of the table; it cannot be given beside y")
     frame = as_frame("x", source)
     if "y" in frame:
-        raise ValueError("x has a column 'y' already; leave y out and say target='y'")
+        raise ValueError("x has a column 'y' already; leave y out and pass target='y'")
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
     if np.ndim(array) == 2:
         several = {f"y{name}": column for name, column in as_frame("y", array).items()}

@@ -180,7 +180,7 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
             return values
     raise DataUnavailableError(
         f"the UCI table {name} is not available: {'; '.join(failures)}. Put {name}.csv.gz (features, then "
-        f"the target, no head) into a folder and name it in PYROBBB_DATA or as root"
+        f"the target, no header) into a folder and name it in PYROBBB_DATA or as root"
     )
 
 

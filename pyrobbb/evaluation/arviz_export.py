@@ -95,7 +95,7 @@ class WeightSelection:
                 part = grid[tuple(int(i) for i in index.rstrip("]").split(","))] if bracket else grid
             except (IndexError, ValueError):
                 raise ValueError(
-                    f"{text!r} is no weight; {site} has shape {tuple(self.shapes[site])}"
+                    f"{text!r} is not a weight; {site} has shape {tuple(self.shapes[site])}"
                 ) from None
             found += part.flatten().tolist()
         if not found:

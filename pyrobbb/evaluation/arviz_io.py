@@ -117,7 +117,7 @@ def load(path: Path | str) -> Any:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is cut short, damaged, or was not written by `save`.
+        ValueError: The file is truncated, damaged, or was not written by `save`.
     """
     path = Path(path)
     with path.open("rb"):  # missing, a folder, not permitted: Python's own words are the clearest
@@ -130,8 +130,8 @@ def load(path: Path | str) -> Any:
         datasets = {group: xr.load_dataset(path, engine="h5netcdf", group=group) for group in groups}
     except Exception as error:  # h5py and xarray raise many kinds for damaged bytes
         raise ValueError(
-            f"{path} cannot be read as a posterior: {path.stat().st_size} bytes that are cut short, "
-            f"damaged or no netCDF4 file ({error})"
+            f"{path} cannot be read as a posterior: {path.stat().st_size} bytes, truncated, "
+            f"damaged or not in netCDF4 format ({error})"
         ) from error
     if not ours:
         raise ValueError(f"{path} is a netCDF4 file that pyrobbb did not write; open it with ArviZ itself")

@@ -31,7 +31,7 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
     `ece`: expected calibration error, sum_b n_b/M |accuracy_b - confidence_b| over 15 equal bins.
 
     Raises:
-        ValueError: Shapes that do not fit, labels out of range, or rows that are no probabilities, such
+        ValueError: Shapes that do not fit, labels out of range, or rows that are not probabilities, such
             as a geometric mean that nobody normalised.
     """
     probs, y = _probabilities(probs), _tensor(y)
@@ -95,7 +95,7 @@ def _tensor(values: Array) -> Tensor:
 
 
 def _probabilities(probs: Array) -> Tensor:
-    """`probs` with rows that sum to 1 exactly, or the reason why they are no probabilities."""
+    """`probs` with rows that sum to 1 exactly, or the reason why they are not probabilities."""
     probs = _tensor(probs)
     if probs.ndim != 2 or not probs.numel():
         raise ValueError(f"probs must have shape (M, C), got {tuple(probs.shape)}")

@@ -102,7 +102,7 @@ class BatchedChains:
         for r, step in enumerate(self.alone):
             found = difference(ours[r], gradients(step, parts[r], noise[:, r]))
             if found is not None:
-                raise NotBatchableError(f"training {r} has another {found.name} in the batch than alone")
+                raise NotBatchableError(f"training {r} has a different {found.name} in the batch than alone")
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:
         """Step every chain on a minibatch of its own; the terms have a row for each."""

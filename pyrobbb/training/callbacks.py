@@ -133,7 +133,7 @@ class BestCheckpoint(Callback):
     def on_start(self, view: View) -> None:
         self.folder = self.folder or view.folder
         if self.folder is None:
-            raise ValueError("BestCheckpoint needs a folder: say folder=, here or of the training")
+            raise ValueError("BestCheckpoint needs a folder: pass folder= here or to the training")
 
     def path(self, chain: int = 0) -> Path:
         """The file of a chain."""

@@ -121,7 +121,7 @@ def check_epochs(done: int, asked: int, path: Any) -> None:
     """Raise CheckpointError if a checkpoint is further than the training is to go."""
     if done > asked:
         raise CheckpointError(
-            f"{path} is at epoch {done}, this training is to end after {asked}; give another folder"
+            f"{path} is at epoch {done}, but this training ends after {asked}; give another folder"
         )
 
 

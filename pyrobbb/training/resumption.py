@@ -125,12 +125,12 @@ class Resumable:
         """Resume from what `state_dict` gave; `path` is for messages.
 
         Raises:
-            CheckpointError: If it belongs to another network or guide, or is no such state.
+            CheckpointError: If it belongs to another network or guide, or is not such a state.
         """
         later = {"stopped", "callbacks"}  # than version 0.1.0
         missing = sorted(self.state_dict().keys() - later - state.keys())
         if missing:
-            raise CheckpointError(f"{path} is not a checkpoint of a training: it lacks {', '.join(missing)}")
+            raise CheckpointError(f"{path} is not a training checkpoint: it lacks {', '.join(missing)}")
         try:
             theirs, mine = state["made_with"], self._made_with()
             check_shapes(mine.pop("sites"), theirs["sites"], "network", path)

@@ -82,7 +82,7 @@ def _leaf(value: Tensor) -> Tensor:
 
 
 def _check_draws(guide: nn.Module, first: Split, wanted: Any) -> None:
-    """Once trained, the guide is asked for weights without any data."""
+    """Once trained, the guide must give weights without any data."""
     try:
         with torch.no_grad(), isolated(device=first.x.device):  # training's own noise does not move on for it
             nodes = poutine.trace(guide).get_trace().nodes

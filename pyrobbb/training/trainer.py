@@ -307,7 +307,7 @@ def fit(
     """
     if checks.count("chains", chains) > 1 and isinstance(guide, nn.Module):
         raise ValueError(
-            f"chains={chains} need a guide each: pass what makes it, such as {type(guide).__name__} itself"
+            f"chains={chains} need one guide each: pass a factory, such as {type(guide).__name__} itself"
         )
     checks.seed("seed", seed)
     show = progress if not isinstance(progress, bool) else Printed() if progress else None

@@ -205,7 +205,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         ({**TABLE, "size": [[1], [2], 3, 4, 5, 6]}, {}, "'size' holds values of type list"),
         (TABLE, {"test": [6]}, "whole numbers from 0 to 5"),
         (TABLE, {"test": [1, 1]}, "names a row twice"),
-        (TABLE, {"test": [1], "validation": [1, 2]}, "row 1 is to be in both"),
+        (TABLE, {"test": [1], "validation": [1, 2]}, "row 1 is in both"),
         (TABLE, {"test": 0.5, "validation": 0.5}, "leave none for training"),
         (TABLE, {"test": 1.0}, "less than 1"),
         (TABLE, {"test": {"size": [1.0]}}, "test has no column 'price'"),

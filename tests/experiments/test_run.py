@@ -380,7 +380,7 @@ def test_a_refused_run_leaves_nothing_and_the_right_one_follows(tmp_path):
         with pytest.raises(ConfigError, match=r"metrics.json is damaged .*remove it, and the same command"):
             run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
     (folder / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"holds \S+ without the config.yaml that says of which run"):
+    with pytest.raises(ConfigError, match=r"holds \S+ without the config.yaml that says which run"):
         run_module.execute(config(*TINY, "model.hidden=[9]", f"folder={folder}"), quiet=True)
     assert not (folder / "config.yaml").exists()
 

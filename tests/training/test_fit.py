@@ -102,7 +102,9 @@ def test_a_function_starts_each_chain_apart_a_model_all_at_one_place() -> None:
     one, other = starts(apart())
     assert torch.equal(one, other)
     model = apart()
-    with pytest.raises(ValueError, match=r"chains=2 need a guide each: pass .* MeanFieldNormal itself"):
+    with pytest.raises(
+        ValueError, match=r"chains=2 need one guide each: pass a factory.* MeanFieldNormal itself"
+    ):
         fit(model, MeanFieldNormal(model), DATA, chains=2, epochs=1, **QUIET)
 
 

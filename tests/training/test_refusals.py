@@ -127,7 +127,7 @@ DATA_CASES: list[Case] = [
     ("negative label", lambda: train(y=Y - 1), "got -1..1"),
     ("validation label", lambda: train(validation=Split(X, Y + 3)), "validation y: labels must lie in 0..2"),
     (
-        "labels that are no integers",
+        "labels that are not integers",
         lambda: train(y=Y.float()),
         "needs integer labels of shape (B,), got torch.float32",
     ),
@@ -230,7 +230,7 @@ MODEL_CASES: list[Case] = [
         lambda: model(
             tied(), priors.PerParameter(default=priors.Normal(), where={"2.weight": priors.Laplace()})
         ),
-        "there are 0.weight, 0.bias, 2.bias; of tied weights the first name counts: 2.weight is 0.weight",
+        "there are 0.weight, 0.bias, 2.bias; tied weights go by their first name: 2.weight is 0.weight",
     ),
     (
         "a frozen parameter's prior",
@@ -413,7 +413,7 @@ TRAINING_CASES: list[Case] = [
         "guide AutoDiscreteParallel does not fit this model: Expected sample site",
     ),
     (
-        "milestones that are no epochs",
+        "milestones that are not epochs",
         lambda: train(schedule=partial(torch.optim.lr_scheduler.MultiStepLR, milestones=["a"])),
         "schedule MultiStepLR: milestones must be whole numbers of epochs, got ['a']",
     ),
@@ -479,13 +479,13 @@ TRAINING_CASES: list[Case] = [
     ),
     ("a device without values", lambda: best_device("meta"), "device 'meta' cannot be used"),
     (
-        "CUDA asked for and absent",
+        "CUDA requested and absent",
         lambda: best_device("cuda:99"),
-        "device 'cuda:99' was asked for, but torch finds",
+        "device 'cuda:99' was requested, but torch finds",
     ),
     ("another kind of elbo", lambda: train(elbo="mean_field"), "elbo must be one of Pyro's ELBOs"),
     ("elbo and samples", lambda: train(elbo=RenyiELBO(num_particles=3), samples=2), "num_particles=3"),
-    ("a compiled elbo", lambda: train(elbo=JitTrace_ELBO), "JitTrace_ELBO does not show its traces"),
+    ("a compiled elbo", lambda: train(elbo=JitTrace_ELBO), "JitTrace_ELBO does not expose its traces"),
     ("a negative norm", lambda: train(clip_norm=-1.0), "clip_norm must be greater than 0, got -1.0"),
     ("no epochs between rows", lambda: train(record_every=0), "record_every must be a whole number"),
     ("a function as callback", lambda: train(callbacks=[print]), "callbacks[0] must be a Callback"),
@@ -508,7 +508,7 @@ PREDICTION_CASES: list[Case] = [
         "x and y differ in length: the network gave 12 rows, y has 5",
     ),
     ("a label too large", lambda: predict(X, Y + 5), "labels must lie in 0..2"),
-    ("labels that are no integers", lambda: predict(X, Y.float()), "needs integer labels"),
+    ("labels that are not integers", lambda: predict(X, Y.float()), "needs integer labels"),
     ("no draws", lambda: predict(draws=0), "draws must be a whole number of at least 1, got 0"),
     ("half a draw", lambda: predict(draws=0.5), "draws must be a whole number of at least 1, got 0.5"),
     (
@@ -561,7 +561,7 @@ PREDICTION_CASES: list[Case] = [
     (
         "a weight out of range",
         lambda: export.to_arviz(posterior(), DATA, weights=["0.weight[9,9]"]),
-        "'0.weight[9,9]' is no weight; 0.weight has shape (4, 3)",
+        "'0.weight[9,9]' is not a weight; 0.weight has shape (4, 3)",
     ),
     (
         "no observations",
@@ -613,7 +613,7 @@ AT_ONCE: list[tuple[list[str], str]] = [
     (["data.N=1"], "data: N must be a whole number of at least 3, got 1"),
     (["+data.noise=-1"], "data: noise"),
     (["device=tpu"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'tpu'"),
-    (["device=cuda:99"], "device 'cuda:99' was asked for, but torch finds"),
+    (["device=cuda:99"], "device 'cuda:99' was requested, but torch finds"),
     (["fast=slow"], "fast must be one of auto, compiled, eager, off, got 'slow'"),
     (["seed=99999999999999999999"], "seed must be less than 2^63"),
     (["chains=0"], "chains must be a whole number of at least 1, got 0"),

@@ -313,7 +313,7 @@ def test_the_checkpoint_before_ends_in_the_same_parameters(
     run = training(folder=tmp_path)
     assert run.resume()
     assert (run.epoch, run.batch) == (2, 1)
-    assert ("taking the one before it" in caplog.text) == (damage != "absent")
+    assert ("using the previous one" in caplog.text) == (damage != "absent")
     rows = run.run().rows
     assert_identical(parameters(run), uninterrupted[0])
     assert timeless(history.read(tmp_path / "history.csv")) == timeless(rows) == uninterrupted[1]
@@ -656,7 +656,7 @@ def test_a_model_made_for_other_data() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_asked_for_and_absent() -> None:
     with pytest.raises(
-        ValueError, match="device 'cuda' was asked for, but torch finds no CUDA device; use device=cpu"
+        ValueError, match="device 'cuda' was requested, but torch finds no CUDA device; use device=cpu"
     ):
         best_device("cuda")
     assert best_device("auto") == best_device(None) == torch.device("cpu")
