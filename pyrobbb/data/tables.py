@@ -231,7 +231,7 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
     if frame[targets[0]].dtype.kind != "f":
         return "classification"
     raise ValueError(
-        f"target {targets[0]!r} holds whole numbers, which can be labels or values: say "
+        f"target {targets[0]!r} holds whole numbers, which can be labels or values: pass "
         f"task='classification' or task='regression'"
     )
 
