@@ -96,10 +96,10 @@ def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     at = torch.linspace(-1.0, 1.0, 9)
     found = []
     for name, shape in PROBES:
-        law = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
-        if law is None:
+        base = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
+        if base is None:
             return None
-        found.append(torch.stack([law.log_prob(torch.full(shape, float(w))).flatten()[0] for w in at]))
+        found.append(torch.stack([base.log_prob(torch.full(shape, float(w))).flatten()[0] for w in at]))
     if not all(torch.allclose(found[0], other) for other in found[1:]):
         return None
     one: Any = prior.distribution("weight", torch.zeros(1))

@@ -19,7 +19,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
 from pyrobbb._support.network_checks import (
     check_event,
-    check_law,
+    check_prior_event,
     check_rows_stay_apart,
     check_values,
     padding_rows,
@@ -133,12 +133,14 @@ class BayesianNetwork(PyroModule):
         with isolated(), poutine.block(), poutine.trace() as seen:
             for name in names:
                 parameter = network.get_parameter(name).detach()
-                law = self.prior.for_module(name, parameter, network.get_submodule(name.rpartition(".")[0]))
-                if law is None:
+                distribution = self.prior.for_module(
+                    name, parameter, network.get_submodule(name.rpartition(".")[0])
+                )
+                if distribution is None:
                     continue
-                check_law(name, law, parameter)
+                check_prior_event(name, distribution, parameter)
                 learned = any(
-                    v.requires_grad for v in vars(univariate(law)).values() if isinstance(v, Tensor)
+                    v.requires_grad for v in vars(univariate(distribution)).values() if isinstance(v, Tensor)
                 )
                 if learned and not any(
                     True for part in self._priors for _ in getattr(self, part).parameters()
@@ -200,9 +202,9 @@ class BayesianNetwork(PyroModule):
     def prior_of(self, name: str) -> TorchDistribution:
         """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
         module = self._modules["network"].get_submodule(name.rpartition(".")[0])
-        law = self.prior.for_module(name, self._buffer(name), module)
-        assert law is not None
-        return law
+        distribution = self.prior.for_module(name, self._buffer(name), module)
+        assert distribution is not None
+        return distribution
 
     def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
         """Each `PyroSample` of prior and likelihood: its site, its module and its attribute there.
@@ -220,8 +222,10 @@ class BayesianNetwork(PyroModule):
         for part in self._priors:
             getattr(self, part)  # so that Pyro registers its parameters
         for name, module, attribute in self._own_latents():
-            law = module._pyro_samples[attribute]
-            sampled[name] = pyro.sample(name, law if hasattr(law, "sample") else law(module))
+            distribution = module._pyro_samples[attribute]
+            sampled[name] = pyro.sample(
+                name, distribution if hasattr(distribution, "sample") else distribution(module)
+            )
             self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
@@ -304,8 +308,8 @@ class BayesianNetwork(PyroModule):
                         room = (1,) * (output.dim() - value.dim())
                         value = value.reshape(value.shape[:draws] + room + value.shape[draws:])
                     self._pyro_context.set(module._pyro_get_fullname(attribute), value)
-            law = likelihood(output)
-        given, rows = law.batch_shape, output.shape[: draws + 1]
+            distribution = likelihood(output)
+        given, rows = distribution.batch_shape, output.shape[: draws + 1]
         if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
             raise ValueError(
                 f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for an "
@@ -313,7 +317,7 @@ class BayesianNetwork(PyroModule):
                 f"observation per row: end forward with .to_event(1) if outputs are independent"
             )
         grid = len(given) - len(rows)
-        return law.to_event(grid) if grid else law
+        return distribution.to_event(grid) if grid else distribution
 
     def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
@@ -322,13 +326,13 @@ class BayesianNetwork(PyroModule):
             ValueError: If x, y and the likelihood do not fit one another.
         """
         draws = len(self.draws_of(weights))
-        law = self.observation(self.apply_network(weights, x), weights, draws=draws)
-        return law.log_prob(self.encoded(law, y, draws))
+        distribution = self.observation(self.apply_network(weights, x), weights, draws=draws)
+        return distribution.log_prob(self.encoded(distribution, y, draws))
 
-    def encoded(self, law: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
-        """`y` as `law` takes it; ValueError if its shape is another."""
+    def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
+        """`y` as `distribution` takes it; ValueError if its shape is another."""
         y = self.likelihood.encode(y)
-        rows, event = law.batch_shape[draws], tuple(law.event_shape)
+        rows, event = distribution.batch_shape[draws], tuple(distribution.event_shape)
         if len(y) != rows:
             raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
         if y.shape[1:] != event:
@@ -354,11 +358,11 @@ class BayesianNetwork(PyroModule):
         if lead:  # particles: Pyro left room for the data plate, one dimension of size 1
             sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
             lead -= 1
-        law = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
+        distribution = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
         with pyro.plate("data", len(x) if y is None else self._size(), subsample=x):
             with torch.no_grad():
-                value = law.sample() if y is None else self.encoded(law, y, lead)
-            return pyro.sample("y", law, obs=value)
+                value = distribution.sample() if y is None else self.encoded(distribution, y, lead)
+            return pyro.sample("y", distribution, obs=value)
 
     def _size(self) -> int:
         if self.N is None:

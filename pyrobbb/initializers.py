@@ -53,7 +53,7 @@ class Normal:
 
 
 class Uniform:
-    """Draws from the uniform law on [low, high)."""
+    """Draws from the uniform distribution on [low, high)."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = checks.number("low", low), checks.number("high", high)

@@ -52,16 +52,16 @@ class Likelihood(PyroModule):
         """Targets as they come in data, in the shape and type that the distribution takes."""
         return y
 
-    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
+    def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
         """Raise ValueError if a value of `y` has no likelihood; looked at once, before training.
 
         Args:
-            law: p(y | f) for some row.
+            distribution: p(y | f) for some row.
             y: Targets, as `encode` gives them.
         """
         if not bool(y.isfinite().all()):
             raise ValueError(f"y has {int((~y.isfinite()).sum())} values that are not finite")
-        base = univariate(law)
+        base = univariate(distribution)
         support = type(base).support
         if constraints.is_dependent(support):  # on the parameters, and so on the row
             return
@@ -92,8 +92,8 @@ class Categorical(Likelihood):
             )
         return y.long()
 
-    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
-        width = univariate(law).logits.shape[-1]
+    def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
+        width = univariate(distribution).logits.shape[-1]
         if int(y.min()) < 0 or int(y.max()) >= width:
             raise ValueError(
                 f"labels must lie in 0..{width - 1} for a network output of width {width}, "
@@ -134,7 +134,7 @@ class Bernoulli(Likelihood):
         y = y if y.is_floating_point() else y.to(torch.get_default_dtype())
         return y[:, None] if y.dim() == 1 else y
 
-    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
+    def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
         if not bool(((y == 0) | (y == 1)).all()):
             raise ValueError("Bernoulli needs targets that are 0 or 1")
 
@@ -278,8 +278,8 @@ class Rescaled(Likelihood):
         return self.likelihood.width(outputs)
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        law = self.likelihood(output)
-        base, events = univariate(law), len(law.event_shape)
+        distribution = self.likelihood(output)
+        base, events = univariate(distribution), len(distribution.event_shape)
         if base.event_shape or getattr(base.support, "is_discrete", False):
             raise ValueError(f"targets under {type(self.likelihood).__name__} cannot be standardised")
         return Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype)).to_event(events)

@@ -144,12 +144,12 @@ class Posterior:
                 stack.enter_context(evaluating(model))
             block = Block(rows, megabytes)
 
-            def laws() -> Iterator[TorchDistribution]:
+            def distributions() -> Iterator[TorchDistribution]:
                 for model, weights in batches:
                     yield model.observation(outputs(model, weights, x, block), weights, draws=1)
 
             encode = partial(self.model.encoded, draws=1)
-            return self.model.likelihood.prediction.of(laws(), y, encode, sample=sample)
+            return self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
 
     def save(self, folder: Path | str) -> Path:
         """Write `posterior.pt` to `folder`: tensors and plain values, without any data.

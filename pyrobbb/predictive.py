@@ -66,18 +66,18 @@ class Prediction:
         log_likelihood, samples = [], []
 
         def seen() -> Iterable[Any]:
-            for law in batches:
+            for distribution in batches:
                 if y is not None:
-                    log_likelihood.append(law.log_prob(encode(law, y)))
+                    log_likelihood.append(distribution.log_prob(encode(distribution, y)))
                 if sample:
-                    samples.append(law.sample())
-                yield law
+                    samples.append(distribution.sample())
+                yield distribution
 
         parts = cls._average(seen())
         return cls(_cat(log_likelihood), _cat(samples), **parts)
 
     @classmethod
-    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
+    def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
         """The fields of this kind of prediction."""
         raise NotImplementedError
 
@@ -118,18 +118,18 @@ class ClassPrediction(Prediction):
         return (self.predictive_entropy - self.expected_entropy).clamp_min(0)
 
     @staticmethod
-    def log_probs(law: Any) -> Tensor:
+    def log_probs(distribution: Any) -> Tensor:
         """Log p(c | x, w_s) of each class, the classes last."""
-        logits: Tensor = law.logits
+        logits: Tensor = distribution.logits
         return logits.log_softmax(-1)
 
     @classmethod
-    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
+    def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
         probs: Any = 0.0
         entropy: Any = 0.0
         total = 0
-        for law in laws:
-            log_probs = cls.log_probs(univariate(law))
+        for distribution in distributions:
+            log_probs = cls.log_probs(univariate(distribution))
             p = log_probs.exp()
             probs = probs + p.sum(0)
             entropy = entropy - (p * log_probs).sum((0, -1))
@@ -159,9 +159,9 @@ class LabelPrediction(ClassPrediction):
     """p(0 | x) and p(1 | x), shape `(M, 2)`, or for each of K labels, `(M, K, 2)`."""
 
     @staticmethod
-    def log_probs(law: Any) -> Tensor:
+    def log_probs(distribution: Any) -> Tensor:
         """Log p(0) and log p(1)."""
-        both = torch.stack([F.logsigmoid(-law.logits), F.logsigmoid(law.logits)], -1)
+        both = torch.stack([F.logsigmoid(-distribution.logits), F.logsigmoid(distribution.logits)], -1)
         return both[..., 0, :] if both.shape[-2] == 1 else both
 
 
@@ -177,13 +177,13 @@ class ValuePrediction(Prediction):
     error: ClassVar[ErrorMetric] = ErrorMetric("rmse", "", "{:.4g}")
 
     @classmethod
-    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
-        return {"components": tuple(univariate(law) for law in laws)}
+    def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
+        return {"components": tuple(univariate(distribution) for distribution in distributions)}
 
     @cached_property
     def means(self) -> Tensor:
         """E[y | x, w_s] for each draw, shape `(S, M, *K)`; the median where y has no mean (Cauchy)."""
-        return torch.cat([_centre(law) for law in self.components])
+        return torch.cat([_centre(part) for part in self.components])
 
     @property
     def mean(self) -> Tensor:
@@ -192,7 +192,7 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: If y has no mean, as under a Cauchy distribution.
         """
-        means = torch.cat([law.mean for law in self.components])
+        means = torch.cat([part.mean for part in self.components])
         if bool(means.isnan().any()):
             raise ValueError(f"{self._name} has no mean: use median, or interval(0.95)")
         return means.mean(0)
@@ -204,7 +204,7 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: If y has no variance.
         """
-        total = torch.stack([law.variance.sum(0) for law in self.components]).sum(0)
+        total = torch.stack([part.variance.sum(0) for part in self.components]).sum(0)
         if bool(total.isnan().any()):
             raise ValueError(f"{self._name} has no variance: use interval(0.95)")
         return total / len(self.means)
@@ -262,7 +262,7 @@ class ValuePrediction(Prediction):
 
     @property
     def _point(self) -> Tensor:
-        has_mean = not any(bool(law.mean.isnan().any()) for law in self.components)
+        has_mean = not any(bool(part.mean.isnan().any()) for part in self.components)
         return self.mean if has_mean else self.median
 
     @property
@@ -282,14 +282,14 @@ def _checked(levels: Sequence[float]) -> list[float]:
     return levels
 
 
-def _centre(law: Any) -> Tensor:
-    mean: Tensor = law.mean
+def _centre(distribution: Any) -> Tensor:
+    mean: Tensor = distribution.mean
     if not bool(mean.isnan().any()):
         return mean
     try:
-        middle: Tensor = law.icdf(torch.full_like(mean, 0.5))
+        middle: Tensor = distribution.icdf(torch.full_like(mean, 0.5))
     except NotImplementedError:  # a symmetric one, such as Student's t
-        middle = law.loc.expand(mean.shape)
+        middle = distribution.loc.expand(mean.shape)
     return middle
 
 

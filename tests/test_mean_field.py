@@ -34,8 +34,13 @@ def set_up(guide: MeanFieldNormal, *args: Any) -> MeanFieldNormal:
 
 def site(*shape: int) -> dict[str, Any]:
     """A weight site as Pyro hands it to an initialiser."""
-    law = priors.Normal().distribution("w", torch.zeros(shape, dtype=torch.float64))
-    return {"name": "w", "fn": law, "value": None, "infer": {"init": torch.full(shape, 3.0).double()}}
+    distribution = priors.Normal().distribution("w", torch.zeros(shape, dtype=torch.float64))
+    return {
+        "name": "w",
+        "fn": distribution,
+        "value": None,
+        "infer": {"init": torch.full(shape, 3.0).double()},
+    }
 
 
 def test_it_starts_from_the_networks_own_values() -> None:
@@ -217,9 +222,15 @@ def test_initialisers_serve_pyros_guides_too() -> None:
 
 def test_a_site_without_an_initial_value_starts_at_its_priors_median() -> None:
     with isolated(0):
-        law = dist.Normal(torch.full((3,), 2.0), 1e-6).to_event(1)
+        distribution = dist.Normal(torch.full((3,), 2.0), 1e-6).to_event(1)
         start = initial.network(
-            {"name": "w", "infer": {}, "value": law.sample(), "fn": law, "is_observed": False}
+            {
+                "name": "w",
+                "infer": {},
+                "value": distribution.sample(),
+                "fn": distribution,
+                "is_observed": False,
+            }
         )
     assert start.tolist() == pytest.approx([2.0, 2.0, 2.0], abs=1e-4)
 

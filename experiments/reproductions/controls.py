@@ -81,8 +81,8 @@ class RhoZero(nn.Module):
         draws = {}
         for name, mask in self.pruned.masks.items():
             noise = math.log(2) * torch.randn_like(weights[name])
-            law = dist.Delta(torch.where(mask, weights[name], noise), event_dim=mask.dim())
-            draws[name] = pyro.sample(name, law)
+            distribution = dist.Delta(torch.where(mask, weights[name], noise), event_dim=mask.dim())
+            draws[name] = pyro.sample(name, distribution)
         return draws
 
 

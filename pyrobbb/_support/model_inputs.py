@@ -19,11 +19,11 @@ VALUES = 2**20  # looked at a time, so that data on disk need not fit into memor
 
 def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
     """ValueError unless every target has a likelihood; `output` is the network's for one row."""
-    law = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
-    model.encoded(law, y[:1])
+    distribution = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
+    model.encoded(distribution, y[:1])
     try:
         for begin, end in blocks(y):
-            model.likelihood.check_domain(law, model.likelihood.encode(y[begin:end]))
+            model.likelihood.check_domain(distribution, model.likelihood.encode(y[begin:end]))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 

@@ -55,23 +55,23 @@ def padding_rows(network: nn.Module) -> dict[str, int]:
 
 
 def check_event(module: PyroModule, attribute: str) -> None:
-    """Raise ValueError unless the law of a `PyroSample` is one event."""
+    """Raise ValueError unless the distribution of a `PyroSample` is one event."""
     with isolated(), poutine.block():
-        law = module._pyro_samples[attribute]
-        law = law if hasattr(law, "sample") else law(module)
-    if law.batch_shape:
+        prior = module._pyro_samples[attribute]
+        prior = prior if hasattr(prior, "sample") else prior(module)
+    if prior.batch_shape:
         raise ValueError(
-            f"the prior of {type(module).__name__}.{attribute} has batch shape {tuple(law.batch_shape)}; "
-            f"end it with .to_event({len(law.batch_shape)})"
+            f"the prior of {type(module).__name__}.{attribute} has batch shape {tuple(prior.batch_shape)}; "
+            f"end it with .to_event({len(prior.batch_shape)})"
         )
 
 
-def check_law(name: str, law: TorchDistribution, parameter: Tensor) -> None:
+def check_prior_event(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
     """Raise ValueError unless a prior is one event of the parameter's shape."""
-    if law.batch_shape or law.event_shape != parameter.shape:
+    if prior.batch_shape or prior.event_shape != parameter.shape:
         raise ValueError(
-            f"the prior of {name!r} has batch shape {tuple(law.batch_shape)} and event shape "
-            f"{tuple(law.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
+            f"the prior of {name!r} has batch shape {tuple(prior.batch_shape)} and event shape "
+            f"{tuple(prior.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
             f".expand(parameter.shape).to_event(parameter.dim())"
         )
 

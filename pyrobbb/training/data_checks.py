@@ -71,10 +71,10 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
         return
     with torch.no_grad(), evaluating(model), isolated(device=x.device):
         latents = model.prior_draw() if model.latents != model.sites else None
-        law = model.observation(model.apply_network(model.initial(), x), latents)
+        distribution = model.observation(model.apply_network(model.initial(), x), latents)
         try:
-            off = (model.encoded(law, y) - univariate(law).mean).square().mean().sqrt()
-            ratio = float(off / univariate(law).variance.mean().sqrt())
+            off = (model.encoded(distribution, y) - univariate(distribution).mean).square().mean().sqrt()
+            ratio = float(off / univariate(distribution).variance.mean().sqrt())
         except NotImplementedError:  # a distribution without these moments
             return
     if ratio > FAR:

@@ -267,7 +267,7 @@ def test_command_line_errors_are_short_and_name_the_key(arguments, message):
 def test_figures_find_the_prior_of_every_run(name):
     found = yaml.safe_load(OmegaConf.to_yaml(config(f"prior={name}"), resolve=True))["prior"]
     density = analyse._prior_density(found)
-    if name in ("fan_in_normal", "mixture_weights_point_biases"):  # not one law for all weights
+    if name in ("fan_in_normal", "mixture_weights_point_biases"):  # not one distribution for all weights
         assert density is None
     else:
         assert density is not None
