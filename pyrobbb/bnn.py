@@ -55,7 +55,7 @@ class BayesianNetwork(PyroModule):
         N: Number of training data; None until `fit` reads it from the data.
 
     Raises:
-        ValueError: If an argument is of another kind, the network has no parameter, a parameter has no
+        ValueError: If an argument has the wrong type, the network has no parameter, a parameter has no
             floating-point values, a layer mixes the rows of a batch, or the prior names absent parameters,
             does not fit their shapes or would not be trained.
     """
@@ -84,7 +84,7 @@ class BayesianNetwork(PyroModule):
                 setattr(self, self._priors[-1], part)
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
-        self.batched = True  # until torch.vmap cannot take the network
+        self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)
         self.sites, hyper = self._make_room(self.network)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
@@ -95,7 +95,7 @@ class BayesianNetwork(PyroModule):
         self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
     def _make_room(self, network: nn.Module) -> tuple[tuple[str, ...], list[str]]:
-        """Turn each Bayesian parameter of `network` into a buffer that holds its initial value.
+        """Replace each Bayesian parameter of `network` by a buffer holding its initial value.
 
         Returns their names, and those of the sites that the prior samples in `distribution`.
         """
@@ -128,7 +128,7 @@ class BayesianNetwork(PyroModule):
         return tuple(sites), hyper
 
     def _bayesian(self, network: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
-        """Which parameters have a prior, and the sites that it samples itself."""
+        """The parameters with a prior, and the sites that the prior samples itself."""
         sites = []
         with isolated(), poutine.block(), poutine.trace() as seen:
             for name in names:
@@ -153,7 +153,7 @@ class BayesianNetwork(PyroModule):
         return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
-        """Move or cast everything; torch keeps tied parameters together, and tied buffers we must."""
+        """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""
         network = self._modules["network"]
         first: dict[int, str] = {}  # the path at which each buffer was met first
         every = network.named_buffers(remove_duplicate=False)
@@ -180,7 +180,7 @@ class BayesianNetwork(PyroModule):
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters and buffers are."""
+        """The device of its parameters and buffers."""
         module = self._modules["network"]
         return next(tensor.device for part in (module.parameters(), module.buffers()) for tensor in part)
 
@@ -207,9 +207,9 @@ class BayesianNetwork(PyroModule):
         return distribution
 
     def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
-        """Each `PyroSample` of prior and likelihood: its site, its module and its attribute there.
+        """Each `PyroSample` of the prior and the likelihood: its site, its module and its attribute.
 
-        The sites are named here, for Pyro's names begin with the model's, which is another in each process.
+        The sites are named here because Pyro's names begin with the model's, which differs between processes.
         """
         for part in (*self._priors, "likelihood"):
             for path, module in self._modules[part].named_modules(prefix=part):
@@ -217,7 +217,7 @@ class BayesianNetwork(PyroModule):
                     yield f"{path}.{attribute}", module, attribute
 
     def sample_weights(self) -> Weights:
-        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and what else is latent."""
+        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and all other latents."""
         sampled = {}
         for part in self._priors:
             getattr(self, part)  # so that Pyro registers its parameters
@@ -234,7 +234,7 @@ class BayesianNetwork(PyroModule):
         return sampled
 
     def prior_draw(self) -> Weights:
-        """A draw of every weight and of what else is latent from the prior, leaving no trace."""
+        """A draw of every weight and all other latents from the prior, leaving no trace."""
         device = self._buffer(self.sites[0]).device
         with isolated(device=device), poutine.block(), torch.no_grad(), self._pyro_context:
             return self.sample_weights()
@@ -249,7 +249,7 @@ class BayesianNetwork(PyroModule):
         Raises:
             ValueError: If the network does not return one row per row of `x`.
         """
-        network = self.network  # here and not within vmap, for Pyro registers its parameters on the way
+        network = self.network  # outside vmap: Pyro registers its parameters on the way
         weights = self.with_padding({name: weights[name] for name in self.sites})
         draws = self.draws_of(weights)
         if not draws:
@@ -259,7 +259,7 @@ class BayesianNetwork(PyroModule):
             try:
                 output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
                 return output.reshape(*draws, *output.shape[1:])
-            except RuntimeError as error:  # a module that torch cannot batch, an LSTM for one
+            except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
                 if out_of_memory(error):
                     raise
         each = zip(*(w.unbind() for w in flat.values()), strict=True)
@@ -268,7 +268,7 @@ class BayesianNetwork(PyroModule):
         return output.reshape(*draws, *output.shape[1:])
 
     def draws_of(self, weights: Mapping[str, Tensor]) -> torch.Size:
-        """The dimensions of `weights` in front of the parameters' own."""
+        """The leading dimensions of `weights`, before the parameters' own."""
         if not self.sites:
             return torch.Size()
         name, dims = self._first
@@ -291,7 +291,7 @@ class BayesianNetwork(PyroModule):
         Args:
             output: The network's output.
             latents: A value `(*draws, *event)` of each latent site of the likelihood.
-            draws: How many dimensions lie in front of the rows.
+            draws: Number of dimensions before the rows.
 
         Raises:
             ValueError: If the likelihood's distribution has another batch shape.
@@ -347,7 +347,7 @@ class BayesianNetwork(PyroModule):
 
         Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
         that sees this trace must never take the prediction for a latent variable. Without `x` only the
-        weights are sampled, which is all that a guide needs to set itself up.
+        weights are sampled, which is all a guide needs to set itself up.
         """
         if x is not None and y is not None and len(x) > self._size():
             raise ValueError(f"a batch of {len(x)} rows is larger than the data set, N={self.N}")
@@ -382,7 +382,7 @@ def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Mo
     """An ordinary network, in evaluation mode, with the given weights as its parameters.
 
     Args:
-        model: Whose architecture.
+        model: Whose architecture to use.
         weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Distributions that Pyro lacks: the paper's scale mixture of two normals, and a change of units."""
+"""Distributions missing from Pyro: the paper's scale mixture of two normals, and a change of units."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def univariate(distribution: Any) -> Any:
 
 
 def on_real_line(distribution: Any) -> bool:
-    """Whether a prior has its density on the whole real line, or does not say where."""
+    """Whether a prior's support is the whole real line, or is not stated."""
     try:
         support = distribution.support
     except NotImplementedError:  # a distribution of the user's own

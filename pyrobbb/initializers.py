@@ -27,7 +27,7 @@ def _like(site: Site) -> Tensor:
 
 
 def network(site: Site) -> Tensor:
-    """The network's own initial value of a weight; of other sites the median of draws from their prior."""
+    """The network's own initial value of a weight; for other sites, the median of draws from their prior."""
     if "init" not in site["infer"]:
         return torch.as_tensor(init_to_median(site)).detach().clone()
     return site["infer"]["init"].detach().clone()

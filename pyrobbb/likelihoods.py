@@ -49,11 +49,11 @@ class Likelihood(PyroModule):
         raise NotImplementedError(f"{type(self).__name__} must define forward(self, output)")
 
     def encode(self, y: Tensor) -> Tensor:
-        """Targets as they come in data, in the shape and type that the distribution takes."""
+        """Targets as given in the data, in the shape and type that the distribution expects."""
         return y
 
     def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
-        """Raise ValueError if a value of `y` has no likelihood; looked at once, before training.
+        """Raise ValueError if a value of `y` has no likelihood; called once, before training.
 
         Args:
             distribution: p(y | f) for some row.
@@ -102,12 +102,12 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """p(y = 1 | f) = sigmoid(f): two classes from one output, or several labels that do not exclude another.
+    """p(y = 1 | f) = sigmoid(f): two classes from one output, or several labels that may occur together.
 
     `y` is 0 or 1, of shape `(B,)` or `(B, labels)`.
 
     Args:
-        multilabel: Each output is a label of its own, and data are of task regression, with one column for
+        multilabel: Each output is a separate label, and the data have task regression, with one column for
             each label; else there are two classes, and the network's width is 1.
     """
 
@@ -175,7 +175,7 @@ class StudentT(Likelihood):
 
 
 def _set_scale(likelihood: Likelihood, scale: float | Distribution, learn: bool) -> None:
-    """The attribute `scale` as a constant, a parameter or a latent site."""
+    """Set `scale` as a constant, a parameter or a latent site."""
     if isinstance(scale, Distribution):
         if learn:
             raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")
@@ -188,7 +188,7 @@ def _set_scale(likelihood: Likelihood, scale: float | Distribution, learn: bool)
 
 
 class HeteroscedasticNormal(Likelihood):
-    r"""p(y | f) = N(y | f_{1..K}, softplus(f_{K+1..2K})^2): the network gives the noise as well.
+    r"""p(y | f) = N(y | f_{1..K}, softplus(f_{K+1..2K})^2): the network also outputs the noise.
 
     Args:
         least_scale: Added to the standard deviation, in units of y, so that no datum is fitted exactly.
@@ -286,5 +286,5 @@ class Rescaled(Likelihood):
 
 
 def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:
-    """`likelihood` as that of the standardised targets, where `spec` says what their units are."""
+    """`likelihood` of standardised targets, rescaled to their own units if `spec` states them."""
     return likelihood if spec.units is None else Rescaled(likelihood, spec.units.loc, spec.units.scale)

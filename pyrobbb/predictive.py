@@ -22,7 +22,7 @@ Encode = Callable[[Any, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ErrorMetric:
-    """The one number by which predictions are compared: its key in `metrics`, and how it is written."""
+    """The one number by which predictions are compared: its key in `metrics`, and its format."""
 
     name: str
     unit: str
@@ -35,7 +35,7 @@ class ErrorMetric:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the posterior says of M inputs, from S weight draws.
+    """What the posterior predicts for M inputs, from S weight draws.
 
     `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given; `samples` are draws from
     p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if requested.
@@ -82,7 +82,7 @@ class Prediction:
         raise NotImplementedError
 
     def losses(self, y: Tensor) -> Tensor:
-        """What each row adds to the error, shape `(M,)`; `error_of` their mean is the error."""
+        """Each row's contribution to the error, shape `(M,)`; `error_of` their mean is the error."""
         raise NotImplementedError
 
     @staticmethod
@@ -95,7 +95,7 @@ class Prediction:
         raise NotImplementedError
 
     def facts(self) -> dict[str, Tensor]:
-        """What else is kept of the prediction beside its samples, by name, the rows first."""
+        """What else is stored of the prediction besides its samples, by name, rows first."""
         raise NotImplementedError
 
 
@@ -139,7 +139,7 @@ class ClassPrediction(Prediction):
         return {"probs": probs, "predictive_entropy": predictive, "expected_entropy": entropy}
 
     def losses(self, y: Tensor) -> Tensor:
-        """The share of labels that are wrong, in percent."""
+        """The share of wrong labels, in percent."""
         wrong = self.probs.argmax(-1) != y.reshape(self.probs.shape[:-1])
         return 100 * wrong.double().reshape(len(y), -1).mean(1)
 
@@ -167,7 +167,7 @@ class LabelPrediction(ClassPrediction):
 
 @dataclass(frozen=True)
 class ValuePrediction(Prediction):
-    """The distribution of y for numbers: a mixture of one distribution for each weight draw.
+    """The distribution of a numeric y: an equal mixture of one distribution per weight draw.
 
     `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`.
     """
@@ -220,13 +220,13 @@ class ValuePrediction(Prediction):
         return self.predictive_quantiles([0.5])[0]
 
     def interval(self, level: float = 0.95) -> Tensor:
-        """Low and high of the central interval that holds y with probability `level`, shape `(2, M, *K)`."""
+        """Ends of the central interval containing y with probability `level`, shape `(2, M, *K)`."""
         return self.predictive_quantiles(_tails(level))
 
     def function_interval(self, level: float = 0.95) -> Tensor:
-        """Low and high of the central band that holds E[y | x, w] with probability `level`, `(2, M, *K)`.
+        """Ends of the central band containing E[y | x, w] with probability `level`, `(2, M, *K)`.
 
-        It says how sure the model is of the function. Observations have noise besides: see `interval`.
+        It shows how certain the model is of the function. Observations also have noise: see `interval`.
         """
         return self.function_quantiles(_tails(level))
 
@@ -257,7 +257,7 @@ class ValuePrediction(Prediction):
         return regression_metrics(self._point.flatten(1), self.log_predictive, y.flatten(1))
 
     def facts(self) -> dict[str, Tensor]:
-        """Nothing: samples and functions say it all."""
+        """Nothing beyond samples and functions."""
         return {}
 
     @property

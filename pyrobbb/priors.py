@@ -1,6 +1,6 @@
-"""What a weight is believed to be before data: a parameter's name and value -> distribution, or None.
+"""The prior belief about a weight: a parameter's name and value -> distribution, or None.
 
-A prior is a small frozen object whose constructor checks its domain. `distribution` returns that of a
+A prior is a small frozen object whose constructor checks its domain. `distribution` returns the one of a
 whole parameter tensor, as one event, on that tensor's device and in its precision; None says that the
 parameter is not Bayesian and stays an ordinary trained parameter. To add one, imitate `Laplace`.
 """
@@ -41,11 +41,11 @@ class Prior:
         raise NotImplementedError(f"{type(self).__name__} must define distribution(self, name, parameter)")
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
-        """`distribution` for a prior that asks which module the parameter belongs to."""
+        """`distribution` for a prior that depends on the module the parameter belongs to."""
         return self.distribution(name, parameter)
 
     def parts(self) -> Sequence[Prior]:
-        """The priors that this one is made of."""
+        """The priors that this one combines."""
         return (self,)
 
     def check(self, names: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ def _scalar(value: float, like: Tensor) -> Tensor:
 
 
 def _scale(name: str, value: float, like: Tensor) -> Tensor:
-    """`value` in the precision of `like`, if a density can be computed with it there."""
+    """`value` in the precision of `like`, if a density can be computed in it."""
     least = torch.finfo(like.dtype).max ** -0.5  # 1 / scale^2 is still a number
     if not least < value < 1 / least:
         raise ValueError(
@@ -182,7 +182,7 @@ class FanInNormal(_Elementwise):
 
     Fan-in is the number of inputs that one unit sums over: the product of all dimensions but the first for
     linear, recurrent and convolutional layers (of a group, its own channels); 1 for an embedding, which
-    looks a row up; for a transposed convolution (channels / groups) kernel / stride, the mean number of
+    looks up a row; for a transposed convolution (channels / groups) kernel / stride, the mean number of
     inputs that meet at an output. One-dimensional parameters (biases, normalisation gains) take `bias_sigma`.
     """
 

@@ -45,7 +45,7 @@ def fit_table(
     Args:
         data: The table; its `columns` are kept in `folder`, if there is one, as `columns.json`.
         hidden: Units of each hidden layer.
-        noise: Of a regression: "learned", the same for all rows, as a share of each target's standard
+        noise: For regression: "learned", the same for all rows, as a share of each target's standard
             deviation; or "heteroscedastic", which lets it depend on the inputs.
         prior: By default `table_prior`.
         seed: Decides everything random.
@@ -96,11 +96,11 @@ def table_likelihood(spec: Spec, noise: str = "learned") -> Likelihood:
 
 
 def table_prior(spec: Spec, last: str) -> Prior:
-    r""":math:`N(0, g^2 / \text{fan-in})`, so that a layer's outputs are as large whatever its width.
+    r""":math:`N(0, g^2 / \text{fan-in})`, so that the size of a layer's outputs does not depend on its width.
 
     For values g = 1, and 0.7 in the last layer, whose parameters match the pattern `last`: hidden units are
     as large as the standardised inputs, and the function has half the variance of the standardised targets,
-    beside its bias. For classes g = 8: under narrower priors the mean field, whose every weight is noisy,
+    besides its bias. For classes g = 8: under narrower priors the mean field, whose every weight is noisy,
     cannot be as sure of a class as most tables allow (`python -m experiments.studies.own_tables`).
     """
     if spec.task == "classification":

@@ -1,4 +1,4 @@
-"""Contracts that every prior, guide and likelihood keeps: subclass one, say how yours is made, run pytest.
+"""Contracts of every prior, guide and likelihood: subclass one, define `make`, run pytest.
 
     from pyrobbb.testing import PriorContract
 
@@ -7,7 +7,7 @@
             return MyPrior(scale=0.5)
 
 Each method `test_...` of a contract is one promise that training, prediction or export relies on. They are
-plain assertions, so any runner that calls them will do. None depends on how well a short training goes.
+plain assertions, so any test runner will do. None depends on how well a short training converges.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _trained(model: BayesianNetwork, guide: nn.Module, y: Tensor, task: Any) -> 
 
 
 class PriorContract:
-    """What a prior promises: one event for a whole parameter, in that parameter's precision."""
+    """The contract of a prior: one event for a whole parameter, in that parameter's precision."""
 
     def make(self) -> Prior:
         """The prior under test."""
@@ -107,7 +107,7 @@ class PriorContract:
 
 
 class GuideContract:
-    """What a guide promises: a sample of each weight, with and without data, and parameters that move."""
+    """The contract of a guide: a sample of each weight, with and without data, and parameters that move."""
 
     point = False  # a guide of point estimates: its draws are all the same
 
@@ -162,7 +162,7 @@ class GuideContract:
 
 
 class LikelihoodContract:
-    """What a likelihood promises: one distribution per row, a density to train on, misfits refused."""
+    """The contract of a likelihood: one distribution per row, a density to train on, misfits refused."""
 
     def make(self) -> Likelihood:
         """The likelihood under test."""
@@ -204,7 +204,7 @@ class LikelihoodContract:
         raise AssertionError("fewer targets were taken than the network gave rows")
 
     def test_targets_that_are_not_finite_are_refused(self) -> None:
-        """Also where the density would be NaN without a word."""
+        """Even where the density would silently be NaN."""
         y = self.targets()
         if not y.is_floating_point():
             return

@@ -1,4 +1,4 @@
-"""Which way a training steps: the fastest that fits model and guide, with one line on what was lost."""
+"""Choose the step of a training: the fastest that fits model and guide, logging what was lost."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def make_step(
 ) -> Step:
     """The step that trains `guide`: fast and compiled, fast, or Pyro's own `ReferenceStep`.
 
-    The choice depends on the arguments only, so that a resumed run makes the same one. One that is to take
-    many more steps may compile, or one elsewhere have no compiler: its noise is then of another stream.
+    The choice depends only on the arguments, so that a resumed run makes the same one. A run with
+    many more steps may compile, or another machine lack a compiler: the noise then has another stream.
 
     Args:
         model: The Pyro model, on its device.
@@ -63,10 +63,10 @@ def make_step(
         first: A batch of full size, to record with and to compare both paths on.
         samples: Weight draws per step.
         vectorize: Let the reference path evaluate these draws as one batch.
-        elbo: One of Pyro's ELBOs, for which there is the reference path alone; None is `Trace_ELBO`.
+        elbo: One of Pyro's ELBOs, which only the reference path supports; None is `Trace_ELBO`.
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
         steps: Steps that the whole training will take; a short one is not worth a compilation.
-        log: Told in one line what was lost, and how long a compilation took.
+        log: Receives one line on what was lost, and how long a compilation took.
         ranks: The processes whose gradients are summed.
     """
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize, elbo=elbo)
@@ -236,7 +236,7 @@ Seen = tuple[Tensor, Tensor, Tensor]  # KL, NLL and gradient, as `gradients` giv
 
 
 class Difference(NamedTuple):
-    """What two steps see differently, and what each sees."""
+    """A quantity on which two steps disagree, and each one's value."""
 
     name: str
     ours: Tensor

@@ -58,7 +58,7 @@ class Play:
         steps: Rounds to be played in all.
         seeds: One for each run.
         path: The checkpoint; if the file is there, the play resumes from it. None keeps nothing.
-        checkpoint_seconds: Least time between two checkpoints.
+        checkpoint_seconds: Minimum time between two checkpoints.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Several chains of a small network as one batch of steps: restarts, or settings of a prior.
 
-A small network's step costs calls, not arithmetic; R of them in one program cost little more than one.
+A small network's step is mostly call overhead, not arithmetic; R in one program cost little more than one.
 Every chain keeps its own data order, noise, optimiser, schedule, history and checkpoint.
 """
 
