@@ -177,7 +177,7 @@ def analyse(folder: Path, trust: bool = False) -> str:
 
 
 def options(parser: ArgumentParser) -> None:
-    """What can be asked of `analyse`."""
+    """The options of `analyse`."""
     parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
 
 

@@ -155,7 +155,7 @@ class Posterior:
         """Write `posterior.pt` to `folder`: tensors and plain values, without any data.
 
         Raises:
-            OSError: If it cannot be written; what was there stays.
+            OSError: If it cannot be written; an existing file stays.
         """
         chains = [
             {"model": model.state_dict(), "guide": guide.state_dict(), "N": model.N, "of": _structure(*pair)}

@@ -1,4 +1,4 @@
-"""The runs beneath a folder: what each was asked for and what came of it. Data are read, no code is run."""
+"""The runs beneath a folder: each one's configuration and results. Data are read, no code is run."""
 
 from __future__ import annotations
 

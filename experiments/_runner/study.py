@@ -91,7 +91,7 @@ class Outputs:
         self.names: list[str] = []
 
     def path(self, name: str) -> Path:
-        """Where a file of that name is to be written."""
+        """Where to write a file of that name."""
         make_folder(self.folder)
         self.names.append(name)
         return self.folder / name

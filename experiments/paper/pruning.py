@@ -213,7 +213,7 @@ def _cell(value: float | None, width: int) -> str:
 
 
 def options(parser: ArgumentParser) -> None:
-    """What can be asked of `analyse`."""
+    """The options of `analyse`."""
     parser.add_argument("--draws", type=int, default=10, help="weight draws to average over; 0: none")
     parser.add_argument(
         "--biases", action=BooleanOptionalAction, default=True, help="biases count as weights"

@@ -58,7 +58,7 @@ class Part:
 
 
 def choose(arguments: list[str]) -> tuple[Part, list[str]]:
-    """The form that was asked for, with what the command line changes in it.
+    """The requested form, with the changes from the command line.
 
     Raises:
         ConfigError: An unknown form or row.

@@ -38,13 +38,13 @@ def before(path: Path | str) -> Path:
 def save(path: Path | str, content: dict[str, Any]) -> None:
     """Write `content` (tensors, numbers, strings, lists and dicts) to `path`, whole or not at all.
 
-    The checkpoint that was there stays beside it, under the name `before(path)`.
+    The previous checkpoint is kept next to it, as `before(path)`.
 
     Raises:
-        OSError: It cannot be written; the checkpoints that were there stay.
+        OSError: It cannot be written; existing checkpoints stay.
     """
     content = _plain({"format": FORMAT, **content})
-    # A file of Python's, not a path, for torch's own writer does not say why it fails.
+    # A Python file, not a path: torch's own writer does not report why it fails.
     with replacing(path, before=before(path)) as temporary, temporary.open("wb") as file:
         torch.save({**content, "digest": _digest(content)}, file)
 
@@ -80,7 +80,7 @@ def _digest(content: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """`value` with numpy's numbers as Python's: a learning rate of `np.exp(-7)` must be readable again."""
+    """`value` with numpy numbers as Python numbers: a rate of `np.exp(-7)` must be readable again."""
     if type(value) is dict:
         return {key: _plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -109,7 +109,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
         raise DamagedError(
             f"{path} is not a readable checkpoint (it is damaged, or holds code, which is never run)"
         ) from error
-    except Exception as error:  # on damaged bytes torch raises almost anything
+    except Exception as error:  # torch may raise almost anything on damaged bytes
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise DamagedError(f"{path} is not a readable checkpoint ({reason})") from error
     if not isinstance(content, dict) or "format" not in content:
@@ -135,9 +135,9 @@ def _moved(value: Any, device: torch.device) -> Any:
 def load_newest(
     path: Path | str, device: torch.device | str = "cpu", *, repair: bool = False
 ) -> tuple[dict[str, Any], Path] | None:
-    """The checkpoint at `path`, or the one before it if that one is damaged, and its file; None without any.
+    """The checkpoint at `path`, or the previous one if it is damaged, and its file; None if absent.
 
-    It says so, on the logger `pyrobbb._support.checkpoint`. With `repair` the damaged one is renamed, so that
+    It warns on the logger `pyrobbb._support.checkpoint`. With `repair` the damaged one is renamed, so that
     it does not take the place of the one before when the next is saved; otherwise the folder stays as it is.
 
     Raises:
@@ -159,10 +159,10 @@ def load_newest(
 
 
 def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path | str) -> None:
-    """Put `state` into `module`, or leave it as it is.
+    """Load `state` into `module`, or leave it unchanged.
 
     Raises:
-        CheckpointError: If names or shapes differ; it lists the first few that do.
+        CheckpointError: If names or shapes differ; the message lists the first few.
     """
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise CheckpointError(f"{path} holds no {what}")
@@ -174,7 +174,7 @@ def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path 
 def check_shapes(
     own: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]], what: str, path: Path | str
 ) -> None:
-    """Raise CheckpointError, with the first few differences, unless both name the same shapes."""
+    """Raise CheckpointError, listing the first few differences, unless names and shapes agree."""
     wrong = [f"no {name}" for name in sorted(own.keys() - stored.keys())]
     wrong += [f"unknown {name}" for name in sorted(stored.keys() - own.keys())]
     wrong += [

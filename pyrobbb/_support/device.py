@@ -9,7 +9,7 @@ def best_device(device: str | None = None) -> torch.device:
     """The device requested, or CUDA if there is one, else the CPU.
 
     Raises:
-        ValueError: If torch knows no such device, or CUDA is requested and absent.
+        ValueError: If torch does not know the device, or CUDA is requested and absent.
     """
     if device is None or device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -24,7 +24,7 @@ def best_device(device: str | None = None) -> torch.device:
     try:
         if chosen.type not in ("cpu", "cuda"):
             torch.zeros(1, device=chosen).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch's, for want of a backend
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch's, for lack of a backend
         raise ValueError(
             f"device {device!r} cannot be used ({str(error).splitlines()[0]}); use device=cpu"
         ) from error

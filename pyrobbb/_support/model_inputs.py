@@ -1,4 +1,4 @@
-"""What is asked of inputs and targets before a model sees them: one clear message for what cannot work."""
+"""Checks of inputs and targets before a model sees them: one clear message for what cannot work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyrobbb._support.network_checks import evaluating
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
 
-VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
+VALUES = 2**20  # checked at a time, so that data on disk need not fit into memory
 
 
 def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What networks and priors must be like for a model to be made of them."""
+"""Requirements on networks and priors for a model to be built from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_values(name: str, parameter: Tensor) -> None:
 
 
 def check_rows_stay_apart(network: nn.Module) -> None:
-    """Raise ValueError if a layer is batch normalisation that looks at the other rows of the batch."""
+    """Raise ValueError if a layer is batch normalisation, which mixes the rows of a batch."""
     for name, module in network.named_modules():
         tracks = getattr(module, "track_running_stats", False)
         batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
@@ -78,7 +78,7 @@ def check_prior_event(name: str, prior: TorchDistribution, parameter: Tensor) ->
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every layer of `model` in evaluation mode (dropout off); at the end each is as it was."""
+    """Every layer of `model` in evaluation mode (dropout off); each is restored at the end."""
     training = [module for module in model.modules() if module.training]
     try:
         for module in training:

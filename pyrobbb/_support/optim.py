@@ -35,9 +35,9 @@ class JointOptimizer(PyroOptim):
 
 
 def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptimizer:
-    """`optim`, asked for its one-kernel form where torch has one and `optim` names no other form.
+    """`optim` in its one-kernel form, where torch has one and `optim` names no other form.
 
-    On CUDA it is asked to keep its step count on the device too, so that a CUDA graph can hold it.
+    On CUDA it also keeps its step count on the device, so that a CUDA graph can hold it.
     """
     if not isinstance(optim, partial) or not isinstance(optim.func, type) or optim.args:
         return optim
@@ -77,11 +77,11 @@ def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Load `state`, which an optimiser on another device may have left: forms and kind of rate stay ours.
 
     A rate in a tensor (CUDA) stays one and a number stays a number; so do fused and capturable forms, which
-    a state dictionary would otherwise replace by those of where it was made.
+    a state dictionary would otherwise replace by those of the device it was made on.
     """
     ours = [dict(group) for group in optimizer.param_groups]
     saved = list(state["param_groups"])
-    if len(saved) == len(ours):  # torch says it clearly where they differ
+    if len(saved) == len(ours):  # torch's own message is clear where they differ
         forms = ("fused", "foreach", "capturable", "differentiable")
         saved = [s | {k: o[k] for k in forms if k in o} for s, o in zip(saved, ours, strict=True)]
     optimizer.load_state_dict({**state, "param_groups": saved})
@@ -137,7 +137,7 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> An
 
 
 def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """The optimiser that `make` makes, if it steps by gradients that are there."""
+    """The optimiser that `make` makes, if it steps along given gradients."""
     optimizer: torch.optim.Optimizer = made("optim", make, groups, kind=torch.optim.Optimizer)
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:

@@ -50,7 +50,7 @@ class Games:
 class Play:
     """R runs of one agent in an environment, round by round, resumable.
 
-    Two agents with the same `seeds` meet the same contexts and the same luck.
+    Two agents with the same `seeds` see the same contexts and have the same luck.
 
     Args:
         environment: Where the rounds come from.

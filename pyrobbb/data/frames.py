@@ -33,7 +33,7 @@ def as_frame(name: str, source: Any) -> Frame:
             array or tensor `(N, columns)`, whose columns are called "0", "1", ...
 
     Raises:
-        ValueError: It is none of these, its columns differ in length, or a name comes twice.
+        ValueError: It is none of these, its columns differ in length, or a name occurs twice.
     """
     if isinstance(source, str | os.PathLike):
         columns = _read(name, Path(source).expanduser())

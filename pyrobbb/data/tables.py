@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TableData(Dataset):
-    """A data set that was a table, with what it takes to treat new rows alike.
+    """A data set made from a table, with what is needed to transform new rows the same way.
 
     Inputs are standardised by the training rows. Targets of a regression are in their own units, and
     `spec.units` tells a likelihood what they are.
@@ -53,7 +53,7 @@ class Table:
         source: A path to a CSV (first line: names; missing: empty, NA, NaN, null, none or ?) or Parquet
             file; a DataFrame; a mapping of names to columns; an array `(N, columns)`.
         target: The name of the target column, or several for a regression; by default the last one.
-        task: "regression" or "classification"; found out where text or fractions leave no doubt.
+        task: "regression" or "classification"; inferred where text or fractions leave no doubt.
         categorical: Columns of numbers that name categories.
         drop: Columns to leave out.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
@@ -175,7 +175,7 @@ class Table:
 
 
 def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
-    """`Table(source=source, ...).load()`; `y` is the target where the table is of inputs alone.
+    """`Table(source=source, ...).load()`; `y` is the target if the table has only inputs.
 
     >>> data = from_table("houses.csv", target="price", test=0.2)
     >>> data = from_table(x, y, test=0.2)

@@ -1,4 +1,4 @@
-"""What of a posterior goes into `posterior.nc`: not 2.4 million weights, but what an analysis needs.
+"""What goes into `posterior.nc`: not 2.4 million weights, but what an analysis needs.
 
 Draws of a chosen or random subset of weights and of every other latent site, from posterior and prior, with
 their log prior; the variational parameters' summary by layer; the log-likelihood and the predictive draws of
@@ -62,7 +62,7 @@ class WeightSelection:
     """Some of a model's weights, by place; labels read `0.weight[12,33]`.
 
     Args:
-        model: Whose weights.
+        model: The model with the weights.
         weights: How many at random, or names: a parameter (`4.bias`), a pattern of parameters
             (`*.bias`), one weight (`0.weight[12,33]`) or a row of them (`0.weight[12]`).
         seed: Which ones at random.

@@ -58,7 +58,7 @@ def to_arviz(
 
     The variables of `SAMPLE_GROUPS` have shape `(chain, draw, *dims[variable])`, a chain being an
     independent restart; those of `DATA_GROUPS` have shape `dims[variable]`. `posterior_predictive`,
-    `log_likelihood` (in nats) and `observed_data` speak of the training observations, as `az.loo`
+    `log_likelihood` (in nats) and `observed_data` refer to the training observations, as `az.loo`
     requires; test data goes to `predictions` and `predictions_constant_data`.
 
     Args:
@@ -90,10 +90,10 @@ def to_arviz(
 def save(data: Any, path: Path | str) -> None:
     """Write an `InferenceData` or `DataTree` to `path` as netCDF4, whole or not at all.
 
-    The file is made in memory, for HDF5 brings the whole process down when a disk is full.
+    The file is built in memory, because HDF5 crashes the whole process when a disk is full.
 
     Raises:
-        OSError: It cannot be written; what was there stays.
+        OSError: It cannot be written; an existing file stays.
     """
     memory = io.BytesIO()
     with h5netcdf.File(memory, "w") as file:
@@ -120,7 +120,7 @@ def load(path: Path | str) -> Any:
         ValueError: The file is truncated, damaged, or was not written by `save`.
     """
     path = Path(path)
-    with path.open("rb"):  # missing, a folder, not permitted: Python's own words are the clearest
+    with path.open("rb"):  # missing, a folder, not permitted: Python's own message is the clearest
         pass
     try:
         with h5py.File(path, mode="r") as file:

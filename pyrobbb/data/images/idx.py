@@ -6,7 +6,7 @@
     4 D bytes   the size of each dimension, big-endian uint32
     the rest    the values, row-major, big-endian
 
-Files may be gzipped; that is told from their first two bytes, not from their name.
+Files may be gzipped; this is detected from the first two bytes, not from the name.
 """
 
 from __future__ import annotations

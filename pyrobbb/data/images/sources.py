@@ -32,7 +32,7 @@ def obtain(
 ) -> dict[str, Images]:
     """The four arrays of a data set by file name, from the first source that has them.
 
-    Every step that is not the usual one is told in one line on the logger `pyrobbb.data.images.sources`
+    Every unusual step is logged in one line on the logger `pyrobbb.data.images.sources`
     (standard error, unless logging is configured otherwise).
 
     Raises:
