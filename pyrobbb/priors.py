@@ -258,7 +258,8 @@ class PerParameter(Prior):
         for pattern in self.where:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ValueError(
-                    f"the prior's pattern {pattern!r} matches no parameter; there are {', '.join(names)}"
+                    f"the prior's pattern {pattern!r} matches no parameter; the parameters are "
+                    f"{', '.join(names)}"
                 )
         for prior in (self.default, *self.where.values()):
             prior.check(names)

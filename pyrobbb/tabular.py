@@ -55,7 +55,7 @@ def fit_table(
         ValueError: An option is outside its domain.
     """
     if not isinstance(data, TableData):
-        raise ValueError(f"data must be a table, such as from_table(...) gives, got {type(data).__name__}")
+        raise ValueError(f"data must be a table, such as from_table(...) returns, got {type(data).__name__}")
     likelihood = table_likelihood(data.spec, noise)
     with isolated(checks.seed("seed", seed)):
         network = perceptron(data.spec.features[0], hidden, likelihood.width(data.spec.outputs))

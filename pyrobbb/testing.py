@@ -201,7 +201,7 @@ class LikelihoodContract:
             model.log_likelihood(model.initial(), _draw(N, FEATURES), self.targets()[:-1])
         except ValueError:
             return
-        raise AssertionError("fewer targets were taken than the network gave rows")
+        raise AssertionError("fewer targets than network rows were accepted")
 
     def test_targets_that_are_not_finite_are_refused(self) -> None:
         """Even where the density would silently be NaN."""
@@ -213,7 +213,7 @@ class LikelihoodContract:
             self.make().check_domain(self.make()(self.output()), y)
         except ValueError:
             return
-        raise AssertionError("check_domain took a target that is not a number")
+        raise AssertionError("check_domain accepted a target that is not a number")
 
     def test_the_log_likelihood_has_a_gradient(self) -> None:
         """In the network's output."""

@@ -298,7 +298,7 @@ def test_the_conjugate_posterior_is_recovered(B: int) -> None:
     loc, scale = (part["weight"][0] for part in guide.loc_and_scale())
     assert ((loc - exact["mean"]).abs() / exact["sd"]).max() < 0.1  # mean 0.02, sd 0.007 over 20 seeds
     torch.testing.assert_close(scale, exact["sd"], rtol=0.06, atol=0)  # mean 0.014, sd 0.006
-    assert (exact["sd"] / exact["marginal_sd"]).min() < 0.8  # so the two are told apart
+    assert (exact["sd"] / exact["marginal_sd"]).min() < 0.8  # so the two differ
     last = [row.free_energy * 20 for row in history.rows[-50:]]
     assert sum(last) / len(last) == pytest.approx(float(exact["free_energy"]), abs=0.2)  # mean 0.02, sd 0.015
 

@@ -117,7 +117,7 @@ def test_the_first_pattern_that_fits_decides() -> None:
 
 def test_a_pattern_that_fits_nothing_is_an_error() -> None:
     prior = priors.PerParameter(default=priors.Normal(), where={"*.bais": priors.Laplace()})
-    with pytest.raises(ValueError, match=r"'\*\.bais' matches no parameter; there are 0\.weight, 0\.bias"):
+    with pytest.raises(ValueError, match=r"'\*\.bais' matches no parameter; the parameters are 0\.weight"):
         prior.check(["0.weight", "0.bias"])
 
 

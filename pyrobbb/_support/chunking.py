@@ -32,13 +32,14 @@ class Block:
     rows: int
     megabytes: float
     draws: int = sys.maxsize
-    told: bool = False
+    logged: bool = False
 
     def shrink(self, rows: int, draws: int) -> bool:
         """Allow half of what was too much; False if it was one row and one draw."""
-        if not self.told:
-            logger.warning("out of memory for %d rows and %d draws at a time; taking fewer", rows, draws)
-        self.told = True
+        if not self.logged:
+            message = "out of memory for %d rows and %d draws at a time; retrying with fewer"
+            logger.warning(message, rows, draws)
+        self.logged = True
         if rows > 1:
             self.rows = rows // 2
         elif draws > 1:

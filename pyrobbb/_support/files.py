@@ -98,6 +98,6 @@ def make_folder(folder: Path | str) -> None:
 
 
 def sweep(folder: Path | str) -> None:
-    """Remove half-written files of a killed writer from `folder`; hold its lock, so that no writer is active."""
+    """Remove half-written files of a killed writer from `folder`; hold its lock meanwhile."""
     for part in Path(folder).glob(".*.part"):
         part.unlink(missing_ok=True)

@@ -62,7 +62,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:
         raise ValueError(
-            "the network writes into its input, which would change the data; let its first layer not work in "
+            "the network modifies its input, which would change the data; its first layer must not work in "
             "place (inplace=False, x * 2 for x.mul_(2))"
         )
     if not bool(output.isfinite().all()):

@@ -106,14 +106,14 @@ def parameter_groups(
     `rates` maps part of a parameter's name (`rho`, say) to the factor on its learning rate.
 
     Raises:
-        ValueError: If a name in `rates` fits no parameter, or the optimiser states no `lr` to multiply.
+        ValueError: If a name in `rates` matches no parameter, or the optimiser has no `lr` to multiply.
     """
     rest = dict(named)
     groups = []
     for part, factor in rates.items():
         chosen = {k: rest.pop(k) for k in list(rest) if part in k}
         if not chosen:
-            raise ValueError(f"rates: {part!r} fits no parameter; there are {', '.join(named)}")
+            raise ValueError(f"rates: {part!r} matches no parameter; the parameters are {', '.join(named)}")
         lr = getattr(optim, "keywords", {}).get("lr")
         if lr is None:
             raise ValueError("rates multiply the optimiser's lr, so optim must state one")

@@ -140,7 +140,7 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     expected = _tried(graph, inputs)  # first, because inductor may change the graph
     program = _compile(graph, inputs)
     if not _same(_tried(program, inputs), expected):
-        raise CannotCompileError("the compiled program gives other results than the program itself")
+        raise CannotCompileError("the compiled program and the program itself give different results")
     if key is not None:
         _COMPILED[key] = program
         if len(_COMPILED) > KEPT:

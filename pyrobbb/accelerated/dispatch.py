@@ -72,7 +72,7 @@ def make_step(
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize, elbo=elbo)
     alone = ranks.size == 1
     if fast != "off" and not is_default(elbo):
-        log(f"training by Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
+        log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
     if fast == "off" or not is_default(elbo):
         return reference if alone else SummedStep(reference, ranks)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
@@ -101,7 +101,7 @@ def make_step(
                 step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
         _check(step, model, guide, first, samples)
     except NotFastError as reason:
-        log(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
+        log(f"training with Pyro's own SVI, several times slower than the fast path: {reason}")
         return reference if alone else SummedStep(reference, ranks)
     whole = step if alone else SummedStep(step, ranks)
     if not first.x.is_cuda:

@@ -137,7 +137,7 @@ class PointLearner(Learner):
         parameters = [dict(network.named_parameters()) for network in networks]
         frozen = [name for one in parameters for name, p in one.items() if not p.requires_grad]
         if frozen:
-            raise ValueError(f"parameter {frozen[0]!r} is frozen, and all are trained here")
+            raise ValueError(f"parameter {frozen[0]!r} is frozen, but all are trained here")
         shapes = {k: p.shape for k, p in parameters[0].items()}
         if any({k: p.shape for k, p in other.items()} != shapes for other in parameters):
             raise ValueError("networks must all have parameters of the same names and shapes")

@@ -47,7 +47,7 @@ class Numeric:
         """`(M, 0 to 2)`: a column that is constant in training gives no input."""
         if column.dtype.kind != "f":
             text = next(value for value in column if value is not None)
-            raise ValueError(f"column {self.name!r} holds numbers in the training rows, and {text!r} here")
+            raise ValueError(f"column {self.name!r} holds numbers in the training rows, but {text!r} here")
         lacking = is_missing(column)
         parts: list[Matrix] = []
         if self.sd > 1e-12 * abs(self.mean):

@@ -167,7 +167,7 @@ class Table:
         labels = {label: i for i, label in enumerate(columns.classes)}
         unseen = [text for text in texts if text not in labels]
         if unseen:
-            raise ValueError(f"{part}: target {name!r} is {unseen[0]!r}, a class that no training row has")
+            raise ValueError(f"{part}: target {name!r} is {unseen[0]!r}, a class not in the training rows")
         return Split(x, torch.tensor([labels[text] for text in texts], dtype=torch.int64))
 
     def _name(self) -> str:

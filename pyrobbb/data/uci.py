@@ -216,4 +216,4 @@ def _keep(path: Path, values: Values) -> None:
         with replacing(path) as part:
             part.write_bytes(gzip.compress(rows.encode()))
     except OSError as error:  # a read-only home or a full disk: the values are here all the same
-        logger.warning("%s cannot be kept and will be fetched again: %s", path.name, error)
+        logger.warning("%s cannot be cached and will be fetched again: %s", path.name, error)

@@ -68,7 +68,7 @@ class WeightSelection:
         seed: Which ones at random.
 
     Raises:
-        ValueError: If a name fits no weight.
+        ValueError: If a name matches no weight.
     """
 
     def __init__(self, model: BayesianNetwork, weights: int | Sequence[str], seed: int = 0) -> None:
@@ -99,7 +99,7 @@ class WeightSelection:
                 ) from None
             found += part.flatten().tolist()
         if not found:
-            raise ValueError(f"{text!r} fits no weight; the parameters are {', '.join(self.shapes)}")
+            raise ValueError(f"{text!r} matches no weight; the parameters are {', '.join(self.shapes)}")
         return found
 
     def _label(self, place: int, starts: dict[str, int]) -> str:

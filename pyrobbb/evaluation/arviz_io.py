@@ -199,7 +199,7 @@ def _dataset(
         if array.ndim != len(axes):
             raise ValueError(f"{where} has shape {array.shape}, expected {len(axes)} axes {axes}")
         if set(axes) & set(variables) or "/" in name:
-            raise ValueError(f"{where} has axes {axes}: no axis may be named like a variable, nor hold a '/'")
+            raise ValueError(f"{where} has axes {axes}: no axis may be named like a variable or contain '/'")
         for axis, size in zip(axes, array.shape, strict=True):
             expected = len(coords[axis]) if axis in coords else sizes.setdefault(axis, size)
             if size != expected:

@@ -74,7 +74,7 @@ class BatchedChains:
             if c.ranks.size > 1:
                 raise NotBatchableError("trainings on several processes are not batched")
             if c.device.type != "cpu":
-                raise NotBatchableError(f"trainings are batched on the CPU only, one is on {c.device}")
+                raise NotBatchableError(f"trainings are batched on the CPU only, but one is on {c.device}")
             if not isinstance(c.step, MeanFieldStep | ProgramStep) or len(c.step.noise_shape) != 2:
                 raise NotBatchableError(
                     "each training must take the fast path with a mean-field normal guide"

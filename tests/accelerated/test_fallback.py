@@ -61,7 +61,7 @@ def test_without_a_compiler_it_trains_and_says_in_one_line_what_was_lost(tmp_pat
     guides = "MeanFieldNormal, AutoNormal"
     mean_field, first, auto_normal, second = in_a_process(guides, tmp_path, CXX="/nonexistent/c++")
     assert "training without compiled code" in mean_field
-    assert "training by Pyro's own SVI" in auto_normal
+    assert "training with Pyro's own SVI" in auto_normal
     for line in (mean_field, auto_normal):
         assert "No working C++ compiler" in line
     for line in (first, second):

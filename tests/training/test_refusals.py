@@ -230,7 +230,7 @@ MODEL_CASES: list[Case] = [
         lambda: model(
             tied(), priors.PerParameter(default=priors.Normal(), where={"2.weight": priors.Laplace()})
         ),
-        "there are 0.weight, 0.bias, 2.bias; tied weights go by their first name: 2.weight is 0.weight",
+        "0.weight, 0.bias, 2.bias; tied weights go by their first name: 2.weight is 0.weight",
     ),
     (
         "a frozen parameter's prior",
@@ -238,7 +238,7 @@ MODEL_CASES: list[Case] = [
             nn.Sequential(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 3)),
             priors.PerParameter(default=priors.Normal(), where={"0.*": priors.Laplace()}),
         ),
-        "'0.*' matches no parameter; there are 1.weight, 1.bias",
+        "'0.*' matches no parameter; the parameters are 1.weight, 1.bias",
     ),
     ("N as a fraction", lambda: model(N=0.5), "N must be a whole number of at least 1, got 0.5"),
     (
@@ -291,7 +291,7 @@ PRIOR_CASES: list[Case] = [
     (
         "a pattern without a match",
         lambda: model(prior=priors.PerParameter(default=priors.Normal(), where={"9.*": priors.Laplace()})),
-        "pattern '9.*' matches no parameter; there are 0.weight, 0.bias, 2.weight, 2.bias",
+        "pattern '9.*' matches no parameter; the parameters are 0.weight, 0.bias, 2.weight, 2.bias",
     ),
     (
         "a pattern's prior",
@@ -429,9 +429,9 @@ TRAINING_CASES: list[Case] = [
     ),
     ("x without values", lambda: train(x=X.to("meta")), "x has no values (device meta)"),
     (
-        "a network that writes into its input",
+        "a network that modifies its input",
         lambda: train(net=nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3))),
-        "the network writes into its input",
+        "the network modifies its input",
     ),
     (
         "schedule without its length",
@@ -450,7 +450,7 @@ TRAINING_CASES: list[Case] = [
     (
         "a factor for nothing",
         lambda: train(rates={"rhoo": 1}),
-        "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho",
+        "rates: 'rhoo' matches no parameter; the parameters are guide.loc, guide.rho",
     ),
     ("factors in a list", lambda: train(rates=["rho"]), "rates must be a Mapping or nothing, got ['rho']"),
     ("vectorize as text", lambda: train(vectorize="no"), "vectorize must be a bool, got 'no'"),
@@ -556,7 +556,7 @@ PREDICTION_CASES: list[Case] = [
     (
         "weights by a wrong name",
         lambda: export.to_arviz(posterior(), DATA, weights=["a.b"]),
-        "'a.b' fits no weight; the parameters are 0.weight",
+        "'a.b' matches no weight; the parameters are 0.weight",
     ),
     (
         "a weight out of range",
@@ -629,9 +629,9 @@ ON_THE_WAY: list[tuple[list[str], str]] = [
     (["model.activation=swish"], "activation must be one of relu, sigmoid, tanh, gelu, got 'swish'"),
     (["model=convnet", "model.hidden=4"], "convnet needs images of shape (channels, height, width)"),
     (["likelihood=normal"], "likelihood Normal is for regression, but Blobs is a classification data set"),
-    (["+rates.rhoo=2"], "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho"),
+    (["+rates.rhoo=2"], "rates: 'rhoo' matches no parameter; the parameters are guide.loc, guide.rho"),
     (["optim.lr=-1"], "optim: Invalid learning rate: -1"),
-    (["export_weights=[nope]"], "'nope' fits no weight; the parameters are 0.weight"),
+    (["export_weights=[nope]"], "'nope' matches no weight; the parameters are 0.weight"),
     (["guide=auto_normal", "guide.init_scale=-1"], "Expected init_scale > 0. but got -1"),
     (
         ["prior=mixture_weights_point_biases", "+prior.where.nine={_target_:pyrobbb.priors.Normal}"],

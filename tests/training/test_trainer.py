@@ -639,7 +639,7 @@ def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"validation_draws": -1}, "validation_draws must be a whole number of at least 0, got -1"),
         ({"checkpoint_seconds": float("nan")}, "checkpoint_seconds must be a finite number"),
-        ({"rates": {"rhoo": 2.0}}, "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho"),
+        ({"rates": {"rhoo": 2.0}}, "rates: 'rhoo' matches no parameter; the parameters are guide.loc"),
     ],
 )
 def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:

@@ -77,7 +77,8 @@ def obtain(
         try:
             save(cache, arrays)
         except OSError as error:  # a read-only home or a full disk: the arrays are here all the same
-            logger.warning("%s cannot be kept in %s and will be fetched again: %s", files.title, cache, error)
+            message = "%s cannot be cached in %s and will be fetched again: %s"
+            logger.warning(message, files.title, cache, error)
         return arrays
     lines = [
         f"{files.title} is not available. Tried in this order:",
