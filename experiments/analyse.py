@@ -1,6 +1,6 @@
 """Figures and a report from a run folder alone: `python -m experiments.analyse runs/mnist/default`.
 
-Train on the cluster, look at home: nothing but the files of the folder is read.
+Train on the cluster, look at the results at home: nothing but the files of the folder is read.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _error(scores: Mapping[str, float]) -> ErrorMetric:
 
 
 def _scores(scores: Mapping[str, float]) -> str:
-    """The error, beside that of the mean weights, and the other scores."""
+    """The error, that of the mean weights, and the other scores."""
     error = _error(scores)
     averaged, mean = (error.text(scores[name]) for name in (error.name, f"{error.name}_mean_weights"))
     shown = {"nll": "NLL {:.4f} nats", "brier": "Brier {:.4f}", "ece": "ECE {:.4f}"}
@@ -171,7 +171,7 @@ def _scores(scores: Mapping[str, float]) -> str:
 
 
 def analyse(folder: Path, trust: bool = False) -> str:
-    """Draw the figures of a run folder, and say what it found."""
+    """Draw the figures of a run folder, and report what it found."""
     figures(folder, trust=trust)
     return report(folder)
 

@@ -57,7 +57,7 @@ def claim(config: DictConfig) -> Path:
 
 @contextmanager
 def claimed(config: DictConfig) -> Iterator[Path]:
-    """The run's folder, claimed; left as it was if the body fails before a result lies there."""
+    """The run's folder, claimed; restored if the body fails before there is a result."""
     folder = Path(config.folder) if config.folder else None
     made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
     new = folder is not None and not (folder / "config.yaml").exists()
@@ -136,7 +136,7 @@ def differences(config: DictConfig) -> list[str]:
 
 
 def _content(config: DictConfig) -> dict[str, Any]:
-    """All that is said; what is not said is as `Run` has it."""
+    """All that is given, with `Run`'s defaults for the rest."""
     content = OmegaConf.to_container(config, resolve=True)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items() if value != "???"}

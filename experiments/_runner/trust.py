@@ -1,4 +1,4 @@
-"""What a run folder's `config.yaml` may name: opening a folder of somebody else's runs none of their code.
+"""What a run folder's `config.yaml` may name: opening somebody else's folder runs none of their code.
 
 Hydra calls whatever a `_target_` names, `os.system` too. Here a name must be that of a class or function that
 one of the listed modules itself defines. A configuration of the user's own may name anything.

@@ -1,7 +1,7 @@
 """Table 1, Fig. 2 and Fig. 3: SGD, dropout and Bayes by Backprop on MNIST at 400, 800 and 1200 units.
 
 `python -m experiments.paper.table1 [form=short|full] [rows=[...]] [widths=[...]] [seeds=[...]]
-[epochs=E] [draws=S] [key=value ...]` trains what is not there yet, prints the table beside the published
+[epochs=E] [draws=S] [key=value ...]` trains what is missing, prints the table next to the published
 numbers, and draws both figures. Other keys (data.limit=, device=) go to every run. `table1.yaml` says what
 the forms and rows are.
 """
@@ -46,7 +46,7 @@ def declaration() -> DictConfig:
 
 @dataclass
 class Part:
-    """Which part of the table; what is left empty is the form's."""
+    """Which part of the table; the form decides what is left empty."""
 
     form: str = "short"
     rows: list[str] = field(default_factory=list)
@@ -181,7 +181,7 @@ def report(cells: list[Cell], part: Part) -> str:
 
 
 def gaps(cells: list[Cell], part: Part) -> str:
-    """Differences in mean test error, in percentage points, beside the paper's."""
+    """Differences in mean test error, in percentage points, next to the paper's."""
     published = declaration().rows
     lines = []
     for worse, better in (("sgd", "mixture"), ("dropout", "mixture"), ("gaussian", "mixture")):

@@ -1,4 +1,4 @@
-"""Hyperparameter grids of both reports, beside their winners.
+"""Hyperparameter grids of both reports, and their winners.
 
 `python -m experiments.reproductions.grid [preset=reduced] [key=value ...]`
 

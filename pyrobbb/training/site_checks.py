@@ -15,7 +15,7 @@ from pyrobbb.data.dataset import Split
 def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     """Raise ValueError unless the guide samples exactly the model's latent sites, in their shapes.
 
-    Its parameters must be known to Pyro, too: without any, Pyro's ELBO takes no gradient and says nothing.
+    Its parameters must be known to Pyro, too: without any, its ELBO silently takes no gradient.
     And it must give weights without data, as predictions ask for them.
     """
     with torch.no_grad():
