@@ -70,7 +70,7 @@ def test_a_cut_checkpoint(
 def test_bytes_that_are_no_checkpoint(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.mktemp("bytes") / "bytes.pt"
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"bytes\.pt is (no readable|not a) checkpoint"):
+    with pytest.raises(CheckpointError, match=r"bytes\.pt is not a (readable|pyrobbb) checkpoint"):
         checkpoint.load(path)
 
 
