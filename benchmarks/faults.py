@@ -2,7 +2,7 @@
 
 A tiny run is killed, cut off from its disk or robbed of its checkpoint in processes of their own, and is then
 given the same call again. A fault counts as survived if the run ends in the very parameters, history, metrics
-and posterior of the run that was left alone. The table it prints is that of `docs/reliability.md`.
+and posterior of the undisturbed run. The table it prints is that of `docs/reliability.md`.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Trial:
 
 
 def kills(trial: Trial, times: int) -> Row:
-    """Kill, resume, and so on to the end; begin anew until there were so many kills."""
+    """Kill and resume until it ends; start over until there were enough kills."""
     moments = ("any", "writing", "renaming")
     done = dict.fromkeys(moments, 0)
     runs = good = 0
@@ -252,7 +252,7 @@ def damage(trial: Trial, times: int) -> Row:
         good += trial.ends_the_same(copy)
         fell_back += (copy / "chain-0.damaged.pt").exists()
         shutil.rmtree(copy)
-    outcome = f"{good} runs went on to the same end, {fell_back} of them from the checkpoint before"
+    outcome = f"{good} runs resumed to the same end, {fell_back} of them from the previous checkpoint"
     return Row("checkpoint damaged", "cut, or one bit changed, at random places", times, outcome)
 
 
@@ -295,7 +295,7 @@ def full_disk(trial: Trial, times: int) -> Row:
             (disk / "others").unlink()
             good += clear and whole and trial.ends_the_same(disk / "run")
     how = "a 6 MB disk with 0.02 to 2.6 MB left, then freed"
-    return Row("disk full", how, times, f"{good} stopped with one message and went on to the same end")
+    return Row("disk full", how, times, f"{good} stopped with one message and resumed to the same end")
 
 
 def read_only(trial: Trial, times: int) -> Row:
@@ -311,7 +311,7 @@ def read_only(trial: Trial, times: int) -> Row:
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
             good += "Read-only file system" in problem and trial.ends_the_same(folder)
     how = "remounted read-only between two runs"
-    return Row("folder not writable", how, times, f"{good} refused by name, then went on to the same end")
+    return Row("folder not writable", how, times, f"{good} refused by name, then resumed to the same end")
 
 
 def two_runs(trial: Trial, times: int) -> Row:

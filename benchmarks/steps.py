@@ -77,7 +77,7 @@ def training(
     device: str = "cpu",
     told: Told | None = None,
 ) -> tuple[Training, Tensor, Tensor]:
-    """This library's training, and a minibatch for it; `told` hears what it says."""
+    """This library's training, and a minibatch for it; `told` receives its log lines."""
     x, y = rows(batch, device)
     data = Dataset("made", Split(x, y), Spec(batch, (INPUTS,), CLASSES, "classification"))
     model = network(width, batch)

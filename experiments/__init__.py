@@ -1,6 +1,6 @@
 """The composition root: commands, and YAML declarations by name.
 
-`models` and `guides` in a declaration are the folders beside this one, also where the working folder has a
+`models` and `guides` in a declaration are the folders next to this one, even if the working folder has a
 `models.py` or `guides/` of its own: they are imported here, before any declaration is read. What lies in a
 user's own `models/` or `guides/` is found as well, after ours; every other module of the working folder is
 importable too.

@@ -1,6 +1,6 @@
 """Figures and a report from a run folder alone: `python -m experiments.analyse runs/mnist/default`.
 
-Train on the cluster, look at home: nothing but the files of the folder is read.
+Train on the cluster, look at the results at home: nothing but the files of the folder is read.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     at = torch.linspace(-1.0, 1.0, 9)
     found = []
     for name, shape in PROBES:
-        law = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
-        if law is None:
+        base = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
+        if base is None:
             return None
-        found.append(torch.stack([law.log_prob(torch.full(shape, float(w))).flatten()[0] for w in at]))
+        found.append(torch.stack([base.log_prob(torch.full(shape, float(w))).flatten()[0] for w in at]))
     if not all(torch.allclose(found[0], other) for other in found[1:]):
         return None
     one: Any = prior.distribution("weight", torch.zeros(1))
@@ -162,7 +162,7 @@ def _error(scores: Mapping[str, float]) -> ErrorMetric:
 
 
 def _scores(scores: Mapping[str, float]) -> str:
-    """The error, beside that of the mean weights, and the other scores."""
+    """The error, that of the mean weights, and the other scores."""
     error = _error(scores)
     averaged, mean = (error.text(scores[name]) for name in (error.name, f"{error.name}_mean_weights"))
     shown = {"nll": "NLL {:.4f} nats", "brier": "Brier {:.4f}", "ece": "ECE {:.4f}"}
@@ -171,13 +171,13 @@ def _scores(scores: Mapping[str, float]) -> str:
 
 
 def analyse(folder: Path, trust: bool = False) -> str:
-    """Draw the figures of a run folder, and say what it found."""
+    """Draw the figures of a run folder, and report what it found."""
     figures(folder, trust=trust)
     return report(folder)
 
 
 def options(parser: ArgumentParser) -> None:
-    """What can be asked of `analyse`."""
+    """The options of `analyse`."""
     parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
 
 

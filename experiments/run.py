@@ -34,7 +34,7 @@ schema.register()
 
 
 def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = False) -> dict[str, Any]:
-    """Fit what `config` says, or resume it, and return the metrics (empty but in the first process)."""
+    """Fit what `config` describes, or resume it, and return the metrics (empty but in the first process)."""
     run = build(config)
     point = isinstance(run.prior, Deterministic)
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
@@ -83,7 +83,7 @@ def hydra_main(config: DictConfig) -> float:
 
 
 def check_argument(argument: str) -> None:
-    """ConfigError for a `key=value` that Hydra would answer with an error that names no key."""
+    """ConfigError for a `key=value` to which Hydra's own error would name no key."""
     key, equals, _ = argument.partition("=")
     if not equals or argument.startswith("-"):
         return
@@ -103,7 +103,7 @@ def check_argument(argument: str) -> None:
 
 
 def own_file(argument: str) -> list[str]:
-    """Hydra's options for a configuration file of the user's own.
+    """Hydra's options for the user's own configuration file.
 
     Raises:
         ConfigError: If it cannot be read, or cannot be a run.
@@ -126,7 +126,7 @@ def own_file(argument: str) -> list[str]:
 
 
 def main() -> None:
-    """The command line; a first argument `file.yaml` is a configuration of the user's own."""
+    """The command line; a first argument `file.yaml` is the user's own configuration."""
     arguments, given = sys.argv[1:], "HYDRA_FULL_ERROR" in os.environ
     try:
         for i, argument in enumerate(arguments):

@@ -32,7 +32,7 @@ Group = list[RunFolder]
 
 
 def groups(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
-    """The finished runs by what they are judged by, those that differ only by seed together, best first."""
+    """The finished runs by measure, grouping those that differ only by seed, best first."""
     by_setting: dict[tuple[str, str], Group] = {}
     for run in runs:
         if run.metrics:
@@ -66,7 +66,7 @@ def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
 
 
 def report(runs: Sequence[RunFolder], root: Path) -> str:
-    """The settings in the order of their mean, then what failed and what is not done."""
+    """The settings in the order of their mean, then failed and unfinished runs."""
     keys = varied([run.config for run in runs if run.metrics])
     blocks = []
     for measure, of in groups(runs).items():

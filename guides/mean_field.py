@@ -1,4 +1,4 @@
-"""Bayes by Backprop's variational family; it lives in the package, for those who install that alone."""
+"""Bayes by Backprop's variational family; it lives in the package, so that an installed package has it."""
 
 from pyrobbb.mean_field import MeanFieldNormal
 

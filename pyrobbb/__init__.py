@@ -1,7 +1,6 @@
 """Bayes by Backprop (Blundell et al. 2015) as probabilistic programs in Pyro.
 
-The names below are loaded when first used, so that `pyrobbb.evaluation.arviz_io` works where there is no
-torch.
+The names below are loaded when first used, so that `pyrobbb.evaluation.arviz_io` works without torch.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
 from pyrobbb._support.network_checks import (
     check_event,
-    check_law,
+    check_prior_event,
     check_rows_stay_apart,
     check_values,
     padding_rows,
@@ -42,7 +42,7 @@ class BayesianNetwork(PyroModule):
     from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
     the padding row of an embedding. Dropout acts in training alone.
 
-    Prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
+    The prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
     `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
     `pyro.sample` in `distribution`.
 
@@ -55,7 +55,7 @@ class BayesianNetwork(PyroModule):
         N: Number of training data; None until `fit` reads it from the data.
 
     Raises:
-        ValueError: If an argument is of another kind, the network has no parameter, a parameter has no
+        ValueError: If an argument has the wrong type, the network has no parameter, a parameter has no
             floating-point values, a layer mixes the rows of a batch, or the prior names absent parameters,
             does not fit their shapes or would not be trained.
     """
@@ -84,7 +84,7 @@ class BayesianNetwork(PyroModule):
                 setattr(self, self._priors[-1], part)
         self.likelihood = deepcopy(likelihood)
         self.network = deepcopy(network)
-        self.batched = True  # until torch.vmap cannot take the network
+        self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)
         self.sites, hyper = self._make_room(self.network)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
@@ -95,7 +95,7 @@ class BayesianNetwork(PyroModule):
         self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
     def _make_room(self, network: nn.Module) -> tuple[tuple[str, ...], list[str]]:
-        """Turn each Bayesian parameter of `network` into a buffer that holds its initial value.
+        """Replace each Bayesian parameter of `network` by a buffer holding its initial value.
 
         Returns their names, and those of the sites that the prior samples in `distribution`.
         """
@@ -128,17 +128,19 @@ class BayesianNetwork(PyroModule):
         return tuple(sites), hyper
 
     def _bayesian(self, network: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
-        """Which parameters have a prior, and the sites that it samples itself."""
+        """The parameters with a prior, and the sites that the prior samples itself."""
         sites = []
         with isolated(), poutine.block(), poutine.trace() as seen:
             for name in names:
                 parameter = network.get_parameter(name).detach()
-                law = self.prior.for_module(name, parameter, network.get_submodule(name.rpartition(".")[0]))
-                if law is None:
+                distribution = self.prior.for_module(
+                    name, parameter, network.get_submodule(name.rpartition(".")[0])
+                )
+                if distribution is None:
                     continue
-                check_law(name, law, parameter)
+                check_prior_event(name, distribution, parameter)
                 learned = any(
-                    v.requires_grad for v in vars(univariate(law)).values() if isinstance(v, Tensor)
+                    v.requires_grad for v in vars(univariate(distribution)).values() if isinstance(v, Tensor)
                 )
                 if learned and not any(
                     True for part in self._priors for _ in getattr(self, part).parameters()
@@ -151,7 +153,7 @@ class BayesianNetwork(PyroModule):
         return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
-        """Move or cast everything; torch keeps tied parameters together, and tied buffers we must."""
+        """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""
         network = self._modules["network"]
         first: dict[int, str] = {}  # the path at which each buffer was met first
         every = network.named_buffers(remove_duplicate=False)
@@ -173,12 +175,12 @@ class BayesianNetwork(PyroModule):
         except ValueError as error:
             also = ", ".join(f"{other} is {name}" for other, name in tied.items())
             raise ValueError(
-                f"{error}; of tied weights the first name counts: {also}" if tied else error
+                f"{error}; tied weights go by their first name: {also}" if tied else error
             ) from error
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters and buffers are."""
+        """The device of its parameters and buffers."""
         module = self._modules["network"]
         return next(tensor.device for part in (module.parameters(), module.buffers()) for tensor in part)
 
@@ -207,14 +209,14 @@ class BayesianNetwork(PyroModule):
     def prior_of(self, name: str) -> TorchDistribution:
         """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
         module = self._modules["network"].get_submodule(name.rpartition(".")[0])
-        law = self.prior.for_module(name, self._buffer(name), module)
-        assert law is not None
-        return law
+        distribution = self.prior.for_module(name, self._buffer(name), module)
+        assert distribution is not None
+        return distribution
 
     def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
-        """Each `PyroSample` of prior and likelihood: its site, its module and its attribute there.
+        """Each `PyroSample` of the prior and the likelihood: its site, its module and its attribute.
 
-        The sites are named here, for Pyro's names begin with the model's, which is another in each process.
+        The sites are named here because Pyro's names begin with the model's, which differs between processes.
         """
         for part in (*self._priors, "likelihood"):
             for path, module in self._modules[part].named_modules(prefix=part):
@@ -222,13 +224,15 @@ class BayesianNetwork(PyroModule):
                     yield f"{path}.{attribute}", module, attribute
 
     def sample_weights(self) -> Weights:
-        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and what else is latent."""
+        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and all other latents."""
         sampled = {}
         for part in self._priors:
             getattr(self, part)  # so that Pyro registers its parameters
         for name, module, attribute in self._own_latents():
-            law = module._pyro_samples[attribute]
-            sampled[name] = pyro.sample(name, law if hasattr(law, "sample") else law(module))
+            distribution = module._pyro_samples[attribute]
+            sampled[name] = pyro.sample(
+                name, distribution if hasattr(distribution, "sample") else distribution(module)
+            )
             self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
@@ -237,7 +241,7 @@ class BayesianNetwork(PyroModule):
         return sampled
 
     def prior_draw(self) -> Weights:
-        """A draw of every weight and of what else is latent from the prior, leaving no trace."""
+        """A draw of every weight and all other latents from the prior, leaving no trace."""
         with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
             return self.sample_weights()
 
@@ -251,7 +255,7 @@ class BayesianNetwork(PyroModule):
         Raises:
             ValueError: If the network does not return one row per row of `x`.
         """
-        network = self.network  # here and not within vmap, for Pyro registers its parameters on the way
+        network = self.network  # outside vmap: Pyro registers its parameters on the way
         weights = self.with_padding({name: weights[name] for name in self.sites})
         draws = self.draws_of(weights)
         if not draws:
@@ -261,7 +265,7 @@ class BayesianNetwork(PyroModule):
             try:
                 output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
                 return output.reshape(*draws, *output.shape[1:])
-            except RuntimeError as error:  # a module that torch cannot batch, an LSTM for one
+            except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
                 if out_of_memory(error):
                     raise
         each = zip(*(w.unbind() for w in flat.values()), strict=True)
@@ -270,7 +274,7 @@ class BayesianNetwork(PyroModule):
         return output.reshape(*draws, *output.shape[1:])
 
     def draws_of(self, weights: Mapping[str, Tensor]) -> torch.Size:
-        """The dimensions of `weights` in front of the parameters' own."""
+        """The leading dimensions of `weights`, before the parameters' own."""
         if not self.sites:
             return torch.Size()
         name, dims = self._first
@@ -293,7 +297,7 @@ class BayesianNetwork(PyroModule):
         Args:
             output: The network's output.
             latents: A value `(*draws, *event)` of each latent site of the likelihood.
-            draws: How many dimensions lie in front of the rows.
+            draws: Number of dimensions before the rows.
 
         Raises:
             ValueError: If the likelihood's distribution has another batch shape.
@@ -310,8 +314,8 @@ class BayesianNetwork(PyroModule):
                         room = (1,) * (output.dim() - value.dim())
                         value = value.reshape(value.shape[:draws] + room + value.shape[draws:])
                     self._pyro_context.set(module._pyro_get_fullname(attribute), value)
-            law = likelihood(output)
-        given, rows = law.batch_shape, output.shape[: draws + 1]
+            distribution = likelihood(output)
+        given, rows = distribution.batch_shape, output.shape[: draws + 1]
         if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
             raise ValueError(
                 f"{type(likelihood).__name__} gave a distribution of batch shape {tuple(given)} for an "
@@ -319,7 +323,7 @@ class BayesianNetwork(PyroModule):
                 f"observation per row: end forward with .to_event(1) if outputs are independent"
             )
         grid = len(given) - len(rows)
-        return law.to_event(grid) if grid else law
+        return distribution.to_event(grid) if grid else distribution
 
     def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
@@ -328,13 +332,13 @@ class BayesianNetwork(PyroModule):
             ValueError: If x, y and the likelihood do not fit one another.
         """
         draws = len(self.draws_of(weights))
-        law = self.observation(self.apply_network(weights, x), weights, draws=draws)
-        return law.log_prob(self.encoded(law, y, draws))
+        distribution = self.observation(self.apply_network(weights, x), weights, draws=draws)
+        return distribution.log_prob(self.encoded(distribution, y, draws))
 
-    def encoded(self, law: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
-        """`y` as `law` takes it; ValueError if its shape is another."""
+    def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
+        """`y` as `distribution` takes it; ValueError if its shape is another."""
         y = self.likelihood.encode(y)
-        rows, event = law.batch_shape[draws], tuple(law.event_shape)
+        rows, event = distribution.batch_shape[draws], tuple(distribution.event_shape)
         if len(y) != rows:
             raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
         if y.shape[1:] != event:
@@ -349,7 +353,7 @@ class BayesianNetwork(PyroModule):
 
         Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
         that sees this trace must never take the prediction for a latent variable. Without `x` only the
-        weights are sampled, which is all that a guide needs to set itself up.
+        weights are sampled, which is all a guide needs to set itself up.
         """
         if x is not None and y is not None and len(x) > self._size():
             raise ValueError(f"a batch of {len(x)} rows is larger than the data set, N={self.N}")
@@ -360,11 +364,11 @@ class BayesianNetwork(PyroModule):
         if lead:  # particles: Pyro left room for the data plate, one dimension of size 1
             sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
             lead -= 1
-        law = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
+        distribution = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
         with pyro.plate("data", len(x) if y is None else self._size(), subsample=x):
             with torch.no_grad():
-                value = law.sample() if y is None else self.encoded(law, y, lead)
-            return pyro.sample("y", law, obs=value)
+                value = distribution.sample() if y is None else self.encoded(distribution, y, lead)
+            return pyro.sample("y", distribution, obs=value)
 
     def _size(self) -> int:
         if self.N is None:
@@ -384,7 +388,7 @@ def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Mo
     """An ordinary network, in evaluation mode, with the given weights as its parameters.
 
     Args:
-        model: Whose architecture.
+        model: Whose architecture to use.
         weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Distributions that Pyro lacks: the paper's scale mixture of two normals, and a change of units."""
+"""Distributions missing from Pyro: the paper's scale mixture of two normals, and a change of units."""
 
 from __future__ import annotations
 
@@ -156,17 +156,17 @@ class Affine(TransformedDistribution):
 
 
 def univariate(distribution: Any) -> Any:
-    """What lies within `Independent` and expanded distributions: one law for each value."""
+    """The base of `Independent` and expanded distributions: one univariate distribution per value."""
     while type(distribution).__name__ in ("Independent", "ExpandedDistribution"):
         distribution = distribution.base_dist
     return distribution
 
 
-def on_real_line(law: Any) -> bool:
-    """Whether a prior has its density on the whole real line, or does not say where."""
+def on_real_line(distribution: Any) -> bool:
+    """Whether a prior's support is the whole real line, or is not stated."""
     try:
-        support = law.support
-    except NotImplementedError:  # a law of the user's own
+        support = distribution.support
+    except NotImplementedError:  # a distribution of the user's own
         return True
     while hasattr(support, "base_constraint"):
         support = support.base_constraint

@@ -1,4 +1,4 @@
-"""A whole experiment as one value: what to fit, how, and what to leave in the run folder."""
+"""A whole experiment as one value: what to fit, how, and what to write to the run folder."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Run(Options):
     Args:
         data: Has `.load()`.
         model: Makes the Pyro model from the data's spec, the prior and the likelihood.
-        prior: What each weight is believed to be.
+        prior: The prior belief about each weight.
         likelihood: What y is, given the network's output; of standardised y, if the data say their units.
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         together: Train the chains of a small network as one batch, several times faster.
         draws: Weight draws for the final predictions, of each chain.
         export_weights: How many weights (or which) go into `posterior.nc`.
-        observations: How many training data have their log-likelihood there.
+        observations: Number of training data whose log-likelihood is stored there.
     """
 
     data: Source
@@ -100,8 +100,8 @@ class Run(Options):
     ) -> Result:
         """Fit, or resume, and leave checkpoints, metrics and `posterior.nc` in `folder`.
 
-        Of several processes (`ranks`) the first writes everything; the others' results have no metrics.
-        Of several chains each has copies of the callbacks.
+        With several processes (`ranks`) the first writes everything; the others' results have no metrics.
+        With several chains, each has its own copies of the callbacks.
         """
         progress = progress if progress and ranks.is_main else Silent()
         folder = None if folder is None else Path(folder)
@@ -169,14 +169,14 @@ class Run(Options):
         fast: str | None = None,
         **others: Any,
     ) -> Training:
-        """The training of one chain, at its beginning; `others` are further arguments of `Training`."""
+        """The training of one chain, ready to start; `others` are further arguments of `Training`."""
         seed = self.seed + chain
         with isolated(seed):
             model = self.model(data.spec, self.prior, in_units(self.likelihood, data.spec))
             if not isinstance(self.export_weights, int):
                 export.WeightSelection(
                     model, self.export_weights
-                )  # a misspelt name is found now, not after training
+                )  # a misspelt name is caught now, not after training
             guide = self.guide(model) if model.sites else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}
         if self.batch_size is not None:
@@ -223,7 +223,7 @@ class Result:
 
 
 def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) -> dict[str, float]:
-    """Metrics of the draw-averaged prediction, and the error of the mean weights beside it."""
+    """Metrics of the draw-averaged prediction, and the error of the mean weights."""
     averaged = posterior.predict(part.x, part.y, draws=draws, seed=seed)
     mean = posterior.predict(part.x, part.y, mean_weights=True)
     name = averaged.error.name
@@ -231,7 +231,7 @@ def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) ->
 
 
 def _check_callable(name: str, make: Any, arguments: int) -> None:
-    """Find a misspelt option of a factory before any data is loaded."""
+    """Catch a misspelt option of a factory before any data are loaded."""
     if make is None and name == "schedule":
         return
     if not callable(make):

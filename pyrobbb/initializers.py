@@ -27,7 +27,7 @@ def _like(site: Site) -> Tensor:
 
 
 def network(site: Site) -> Tensor:
-    """The network's own initial value of a weight; of other sites the median of draws from their prior."""
+    """The network's own initial value of a weight; for other sites, the median of draws from their prior."""
     if "init" not in site["infer"]:
         return torch.as_tensor(init_to_median(site)).detach().clone()
     return site["infer"]["init"].detach().clone()
@@ -53,7 +53,7 @@ class Normal:
 
 
 class Uniform:
-    """Draws from the uniform law on [low, high)."""
+    """Draws from the uniform distribution on [low, high)."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = checks.number("low", low), checks.number("high", high)

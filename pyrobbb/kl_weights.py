@@ -2,8 +2,8 @@
 
 The paper's minibatch cost is F_i = pi_i KL - log P(D_i | w) with sum_i pi_i = 1 (eq. 9). Pyro's plate
 counts the likelihood N/B times, so its loss is N/B * F_i and the KL there has the weight
-`N/B * weight(i, M, epoch, B/N)`; `LatentScale` puts it on the weight sites of model and guide alike, for a
-weight on one of the two alone would not optimise a free energy at all.
+`N/B * weight(i, M, epoch, B/N)`; `LatentScale` applies it to the weight sites of both model and guide: a
+weight on only one of them would not optimise a free energy at all.
 """
 
 from __future__ import annotations

@@ -49,19 +49,19 @@ class Likelihood(PyroModule):
         raise NotImplementedError(f"{type(self).__name__} must define forward(self, output)")
 
     def encode(self, y: Tensor) -> Tensor:
-        """Targets as they come in data, in the shape and type that the distribution takes."""
+        """Targets as given in the data, in the shape and type that the distribution expects."""
         return y
 
-    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
-        """Raise ValueError if a value of `y` has no likelihood; looked at once, before training.
+    def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
+        """Raise ValueError if a value of `y` has no likelihood; called once, before training.
 
         Args:
-            law: p(y | f) for some row.
+            distribution: p(y | f) for some row.
             y: Targets, as `encode` gives them.
         """
         if not bool(y.isfinite().all()):
             raise ValueError(f"y has {int((~y.isfinite()).sum())} values that are not finite")
-        base = univariate(law)
+        base = univariate(distribution)
         support = type(base).support
         if constraints.is_dependent(support):  # on the parameters, and so on the row
             return
@@ -92,8 +92,8 @@ class Categorical(Likelihood):
             )
         return y.long()
 
-    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
-        width = univariate(law).logits.shape[-1]
+    def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
+        width = univariate(distribution).logits.shape[-1]
         if int(y.min()) < 0 or int(y.max()) >= width:
             raise ValueError(
                 f"labels must lie in 0..{width - 1} for a network output of width {width}, "
@@ -102,12 +102,12 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """p(y = 1 | f) = sigmoid(f): two classes from one output, or several labels that do not exclude another.
+    """p(y = 1 | f) = sigmoid(f): two classes from one output, or several labels that may occur together.
 
     `y` is 0 or 1, of shape `(B,)` or `(B, labels)`.
 
     Args:
-        multilabel: Each output is a label of its own, and data are of task regression, with one column for
+        multilabel: Each output is a separate label, and the data have task regression, with one column for
             each label; else there are two classes, and the network's width is 1.
     """
 
@@ -134,7 +134,7 @@ class Bernoulli(Likelihood):
         y = y if y.is_floating_point() else y.to(torch.get_default_dtype())
         return y[:, None] if y.dim() == 1 else y
 
-    def check_domain(self, law: TorchDistribution, y: Tensor) -> None:
+    def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
         if not bool(((y == 0) | (y == 1)).all()):
             raise ValueError("Bernoulli needs targets that are 0 or 1")
 
@@ -175,7 +175,7 @@ class StudentT(Likelihood):
 
 
 def _set_scale(likelihood: Likelihood, scale: float | Distribution, learn: bool) -> None:
-    """The attribute `scale` as a constant, a parameter or a latent site."""
+    """Set `scale` as a constant, a parameter or a latent site."""
     if isinstance(scale, Distribution):
         if learn:
             raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")
@@ -188,7 +188,7 @@ def _set_scale(likelihood: Likelihood, scale: float | Distribution, learn: bool)
 
 
 class HeteroscedasticNormal(Likelihood):
-    r"""p(y | f) = N(y | f_{1..K}, softplus(f_{K+1..2K})^2): the network gives the noise as well.
+    r"""p(y | f) = N(y | f_{1..K}, softplus(f_{K+1..2K})^2): the network also outputs the noise.
 
     Args:
         least_scale: Added to the standard deviation, in units of y, so that no datum is fitted exactly.
@@ -278,13 +278,13 @@ class Rescaled(Likelihood):
         return self.likelihood.width(outputs)
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        law = self.likelihood(output)
-        base, events = univariate(law), len(law.event_shape)
+        distribution = self.likelihood(output)
+        base, events = univariate(distribution), len(distribution.event_shape)
         if base.event_shape or getattr(base.support, "is_discrete", False):
             raise ValueError(f"targets under {type(self.likelihood).__name__} cannot be standardised")
         return Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype)).to_event(events)
 
 
 def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:
-    """`likelihood` as that of the standardised targets, where `spec` says what their units are."""
+    """`likelihood` of standardised targets, rescaled to their own units if `spec` states them."""
     return likelihood if spec.units is None else Rescaled(likelihood, spec.units.loc, spec.units.scale)

@@ -51,13 +51,13 @@ class MeanFieldNormal(PyroModule):
         for name, given in (("model", model), ("init_loc", init_loc)):
             if not callable(given):
                 raise ValueError(f"{name} must be callable, got {given!r}")
-        self._model = (model,)  # a tuple, so that the model's parameters do not become the guide's
+        self._model = (model,)  # a tuple, so that the model's parameters are not registered as the guide's
         self.init_loc = init_loc
         self.init_rho = init_rho if callable(init_rho) else Constant(checks.number("init_rho", init_rho))
         self.shapes: dict[str, torch.Size] = {}
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
-        with poutine.block(), torch.no_grad():  # whoever traces the guide must not see this trial run
+        with poutine.block(), torch.no_grad():  # an outer trace of the guide must not see this trial run
             trace = poutine.trace(self._model[0]).get_trace(*args, **kwargs)
             sites = [
                 site
@@ -110,7 +110,7 @@ def _check_real(site: dict[str, Any]) -> None:
     if not on_real_line(site["fn"]):
         raise ValueError(
             f"the prior of {site['name']!r} lives on {site['fn'].support}, a normal on the whole real line; "
-            f"take a guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
+            f"use a guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
         )
 
 

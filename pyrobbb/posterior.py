@@ -32,7 +32,7 @@ class Posterior:
 
     Args:
         chains: Pairs of the Pyro model p(y, w | x) and the fitted guide q(w).
-        history: How the fit went; kept as it is, and saved with the posterior.
+        history: The course of the fit, saved with the posterior.
     """
 
     def __init__(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]], history: Any = None) -> None:
@@ -50,7 +50,7 @@ class Posterior:
         return self.chains[0][0]
 
     def each_draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Iterator[Weights]:
-        """One weight draw after another; draw s is the same however many are asked for.
+        """One weight draw after another; draw s does not depend on how many are requested.
 
         Each draw maps a site's name to a value of the site's own shape; latent sites of prior and likelihood
         are among them.
@@ -72,8 +72,8 @@ class Posterior:
     def function(self, draw: int = 0, *, chain: int = 0, seed: int = 0) -> nn.Module:
         """One function from the posterior: a plain network with the weights of draw number `draw`.
 
-        It is a module of the kind that the model was made of, independent of this posterior, to be kept,
-        called with any inputs, saved or exported.
+        It is a module of the same class as the model's network, independent of this posterior; it can be
+        called with any inputs, kept, saved or exported.
         """
         weights = self._draw(checks.count("draw", draw, minimum=0), chain, seed)
         return network_with(self.chains[chain][0], weights)  # _draw has checked the chain
@@ -102,7 +102,7 @@ class Posterior:
     ) -> Any:
         """The posterior predictive of y at `x`, averaging probabilities over weight draws.
 
-        Draws are made and used a few at a time, and `x` in blocks of `rows`. What is returned for each
+        Draws are made and used a few at a time, and `x` in blocks of `rows`. What is returned per
         draw does grow with their number: `log_likelihood`, `samples`, and the `components` of a regression.
 
         Args:
@@ -113,15 +113,16 @@ class Posterior:
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
             seed: Which draws.
-            rows: Rows of `x` at a time, at most; fewer where memory does not suffice, which the log tells.
-            megabytes: Room for the weights drawn at a time, as much again for the activations, and for
+            rows: Rows of `x` at a time, at most; fewer if memory runs out, which is logged.
+            megabytes: Memory for the weights drawn at a time, as much again for the activations, and for
                 each of a few copies of the outputs.
 
         Raises:
             ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
         """
         device = self.model.device
-        x, y, width = self._checked(x, y, device)
+        with isolated(device=device):  # a learned noise scale would be left in Pyro's parameter store
+            x, y, width = self._checked(x, y, device)
         checks.count("rows", rows)
         checks.positive("megabytes", megabytes)
         chains = range(len(self.chains)) if chains is None else chains
@@ -144,18 +145,18 @@ class Posterior:
                 stack.enter_context(evaluating(model))
             block = Block(rows, megabytes)
 
-            def laws() -> Iterator[TorchDistribution]:
+            def distributions() -> Iterator[TorchDistribution]:
                 for model, weights in batches:
                     yield model.observation(outputs(model, weights, x, block), weights, draws=1)
 
             encode = partial(self.model.encoded, draws=1)
-            return self.model.likelihood.prediction.of(laws(), y, encode, sample=sample)
+            return self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
 
     def save(self, folder: Path | str) -> Path:
         """Write `posterior.pt` to `folder`: tensors and plain values, without any data.
 
         Raises:
-            OSError: If it cannot be written; what was there stays.
+            OSError: If it cannot be written; an existing file stays.
         """
         chains = [
             {"model": model.state_dict(), "guide": guide.state_dict(), "N": model.N, "of": _structure(*pair)}
@@ -171,11 +172,11 @@ class Posterior:
     def load(cls, folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> Posterior:
         """The posterior that `save` wrote, for a model and a guide built as they were before the fit.
 
-        No code comes from the file: it holds numbers, your program says what they are the numbers of.
+        The file holds no code, only numbers; your program says what they belong to.
 
-        >>> model = BayesianNetwork(network, Normal(), likelihoods.Normal())
-        >>> posterior = Posterior.load("fitted", model, MeanFieldNormal(model))
-        >>> posterior.predict(x).interval(0.95)
+        >>> model = BayesianNetwork(network, Normal(), likelihoods.Normal())  # doctest: +SKIP
+        >>> posterior = Posterior.load("fitted", model, MeanFieldNormal(model))  # doctest: +SKIP
+        >>> posterior.predict(x).interval(0.95)  # doctest: +SKIP
 
         Raises:
             CheckpointError: If the file is missing, damaged, or of another network, likelihood or guide.
@@ -245,7 +246,7 @@ class Posterior:
 
 
 def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]:
-    """Location and scale of q for each weight: exact where the guide knows them.
+    """Location and scale of q for each weight: exact if the guide knows them.
 
     A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides);
     a point (Pyro's AutoDelta) has scale 0; of other guides, and under priors that are not on the whole real
@@ -255,7 +256,7 @@ def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]
 
 
 def _moments(chain: tuple[BayesianNetwork, nn.Module], names: Sequence[str]) -> tuple[Weights, Weights]:
-    """The same of any latent sites."""
+    """The same for any latent sites."""
     model, guide = _fitted(chain)
     with torch.no_grad(), isolated():
         if hasattr(guide, "loc_and_scale"):  # a normal's; under other priors its sites would not fit
@@ -293,11 +294,11 @@ def _moments_of_draws(
 
 
 def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, nn.Module]:
-    """The chain, if its guide has parameters: guides make them when they are first called."""
+    """The chain, if its guide has parameters: guides create them when first called."""
     guide = chain[1]
     if isinstance(guide, AutoLaplaceApproximation):
         raise ValueError(
-            "AutoLaplaceApproximation is only the mode until its curvature is asked for: predict with "
+            "AutoLaplaceApproximation is only the mode until its curvature is computed: predict with "
             "Posterior([(model, guide.laplace_approximation(x, y))]), x and y being all training data"
         )
     if chain[0].sites and not any(True for _ in (*guide.parameters(), *guide.buffers())):
@@ -317,7 +318,7 @@ def _mix(seed: int, chain: int, draw: int) -> int:
 
 
 def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
-    """What must be the same for a saved posterior to be loaded, besides names and shapes."""
+    """What must match for a saved posterior to be loaded, besides names and shapes."""
     return {
         "network": str(model.network),
         "likelihood": str(model.likelihood),

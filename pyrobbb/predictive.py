@@ -22,7 +22,7 @@ Encode = Callable[[Any, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ErrorMetric:
-    """The one number by which predictions are compared: its key in `metrics`, and how it is written."""
+    """The one number by which predictions are compared: its key in `metrics`, and its format."""
 
     name: str
     unit: str
@@ -35,10 +35,10 @@ class ErrorMetric:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the posterior says of M inputs, from S weight draws.
+    """What the posterior predicts for M inputs, from S weight draws.
 
     `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given; `samples` are draws from
-    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if they were asked for.
+    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if requested.
     """
 
     log_likelihood: Tensor | None
@@ -66,23 +66,23 @@ class Prediction:
         log_likelihood, samples = [], []
 
         def seen() -> Iterable[Any]:
-            for law in batches:
+            for distribution in batches:
                 if y is not None:
-                    log_likelihood.append(law.log_prob(encode(law, y)))
+                    log_likelihood.append(distribution.log_prob(encode(distribution, y)))
                 if sample:
-                    samples.append(law.sample())
-                yield law
+                    samples.append(distribution.sample())
+                yield distribution
 
         parts = cls._average(seen())
         return cls(_cat(log_likelihood), _cat(samples), **parts)
 
     @classmethod
-    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
+    def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
         """The fields of this kind of prediction."""
         raise NotImplementedError
 
     def losses(self, y: Tensor) -> Tensor:
-        """What each row adds to the error, shape `(M,)`; `error_of` their mean is the error."""
+        """Each row's contribution to the error, shape `(M,)`; `error_of` their mean is the error."""
         raise NotImplementedError
 
     @staticmethod
@@ -95,7 +95,7 @@ class Prediction:
         raise NotImplementedError
 
     def facts(self) -> dict[str, Tensor]:
-        """What else is kept of the prediction beside its samples, by name, the rows first."""
+        """What else is stored of the prediction besides its samples, by name, rows first."""
         raise NotImplementedError
 
 
@@ -118,18 +118,18 @@ class ClassPrediction(Prediction):
         return (self.predictive_entropy - self.expected_entropy).clamp_min(0)
 
     @staticmethod
-    def log_probs(law: Any) -> Tensor:
+    def log_probs(distribution: Any) -> Tensor:
         """Log p(c | x, w_s) of each class, the classes last."""
-        logits: Tensor = law.logits
+        logits: Tensor = distribution.logits
         return logits.log_softmax(-1)
 
     @classmethod
-    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
+    def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
         probs: Any = 0.0
         entropy: Any = 0.0
         total = 0
-        for law in laws:
-            log_probs = cls.log_probs(univariate(law))
+        for distribution in distributions:
+            log_probs = cls.log_probs(univariate(distribution))
             p = log_probs.exp()
             probs = probs + p.sum(0)
             entropy = entropy - (p * log_probs).sum((0, -1))
@@ -139,7 +139,7 @@ class ClassPrediction(Prediction):
         return {"probs": probs, "predictive_entropy": predictive, "expected_entropy": entropy}
 
     def losses(self, y: Tensor) -> Tensor:
-        """The share of labels that are wrong, in percent."""
+        """The share of wrong labels, in percent."""
         wrong = self.probs.argmax(-1) != y.reshape(self.probs.shape[:-1])
         return 100 * wrong.double().reshape(len(y), -1).mean(1)
 
@@ -159,15 +159,15 @@ class LabelPrediction(ClassPrediction):
     """p(0 | x) and p(1 | x), shape `(M, 2)`, or for each of K labels, `(M, K, 2)`."""
 
     @staticmethod
-    def log_probs(law: Any) -> Tensor:
+    def log_probs(distribution: Any) -> Tensor:
         """Log p(0) and log p(1)."""
-        both = torch.stack([F.logsigmoid(-law.logits), F.logsigmoid(law.logits)], -1)
+        both = torch.stack([F.logsigmoid(-distribution.logits), F.logsigmoid(distribution.logits)], -1)
         return both[..., 0, :] if both.shape[-2] == 1 else both
 
 
 @dataclass(frozen=True)
 class ValuePrediction(Prediction):
-    """The distribution of y for numbers: a mixture of one distribution for each weight draw.
+    """The distribution of a numeric y: an equal mixture of one distribution per weight draw.
 
     `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`.
     """
@@ -177,13 +177,13 @@ class ValuePrediction(Prediction):
     error: ClassVar[ErrorMetric] = ErrorMetric("rmse", "", "{:.4g}")
 
     @classmethod
-    def _average(cls, laws: Iterable[Any]) -> dict[str, Any]:
-        return {"components": tuple(univariate(law) for law in laws)}
+    def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
+        return {"components": tuple(univariate(distribution) for distribution in distributions)}
 
     @cached_property
     def means(self) -> Tensor:
         """E[y | x, w_s] for each draw, shape `(S, M, *K)`; the median where y has no mean (Cauchy)."""
-        return torch.cat([_centre(law) for law in self.components])
+        return torch.cat([_centre(part) for part in self.components])
 
     @property
     def mean(self) -> Tensor:
@@ -192,7 +192,7 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: If y has no mean, as under a Cauchy distribution.
         """
-        means = torch.cat([law.mean for law in self.components])
+        means = torch.cat([part.mean for part in self.components])
         if bool(means.isnan().any()):
             raise ValueError(f"{self._name} has no mean: use median, or interval(0.95)")
         return means.mean(0)
@@ -204,7 +204,7 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: If y has no variance.
         """
-        total = torch.stack([law.variance.sum(0) for law in self.components]).sum(0)
+        total = torch.stack([part.variance.sum(0) for part in self.components]).sum(0)
         if bool(total.isnan().any()):
             raise ValueError(f"{self._name} has no variance: use interval(0.95)")
         return total / len(self.means)
@@ -220,13 +220,13 @@ class ValuePrediction(Prediction):
         return self.predictive_quantiles([0.5])[0]
 
     def interval(self, level: float = 0.95) -> Tensor:
-        """Low and high of the central interval that holds y with probability `level`, shape `(2, M, *K)`."""
+        """Ends of the central interval containing y with probability `level`, shape `(2, M, *K)`."""
         return self.predictive_quantiles(_tails(level))
 
     def function_interval(self, level: float = 0.95) -> Tensor:
-        """Low and high of the central band that holds E[y | x, w] with probability `level`, `(2, M, *K)`.
+        """Ends of the central band containing E[y | x, w] with probability `level`, `(2, M, *K)`.
 
-        It says how sure the model is of the function. Observations have noise besides: see `interval`.
+        It shows how certain the model is of the function. Observations also have noise: see `interval`.
         """
         return self.function_quantiles(_tails(level))
 
@@ -257,12 +257,12 @@ class ValuePrediction(Prediction):
         return regression_metrics(self._point.flatten(1), self.log_predictive, y.flatten(1))
 
     def facts(self) -> dict[str, Tensor]:
-        """Nothing: samples and functions say it all."""
+        """Nothing beyond samples and functions."""
         return {}
 
     @property
     def _point(self) -> Tensor:
-        has_mean = not any(bool(law.mean.isnan().any()) for law in self.components)
+        has_mean = not any(bool(part.mean.isnan().any()) for part in self.components)
         return self.mean if has_mean else self.median
 
     @property
@@ -282,14 +282,14 @@ def _checked(levels: Sequence[float]) -> list[float]:
     return levels
 
 
-def _centre(law: Any) -> Tensor:
-    mean: Tensor = law.mean
+def _centre(distribution: Any) -> Tensor:
+    mean: Tensor = distribution.mean
     if not bool(mean.isnan().any()):
         return mean
     try:
-        middle: Tensor = law.icdf(torch.full_like(mean, 0.5))
+        middle: Tensor = distribution.icdf(torch.full_like(mean, 0.5))
     except NotImplementedError:  # a symmetric one, such as Student's t
-        middle = law.loc.expand(mean.shape)
+        middle = distribution.loc.expand(mean.shape)
     return middle
 
 

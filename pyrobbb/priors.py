@@ -1,6 +1,6 @@
-"""What a weight is believed to be before data: a parameter's name and value -> distribution, or None.
+"""The prior belief about a weight: a parameter's name and value -> distribution, or None.
 
-A prior is a small frozen object whose constructor checks its domain. `distribution` returns that of a
+A prior is a small frozen object whose constructor checks its domain. `distribution` returns the one of a
 whole parameter tensor, as one event, on that tensor's device and in its precision; None says that the
 parameter is not Bayesian and stays an ordinary trained parameter. To add one, imitate `Laplace`.
 """
@@ -41,21 +41,21 @@ class Prior:
         raise NotImplementedError(f"{type(self).__name__} must define distribution(self, name, parameter)")
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
-        """`distribution` for a prior that asks which module the parameter belongs to."""
+        """`distribution` for a prior that depends on the module the parameter belongs to."""
         return self.distribution(name, parameter)
 
     def parts(self) -> Sequence[Prior]:
-        """The priors that this one is made of."""
+        """The priors that this one combines."""
         return (self,)
 
     def check(self, names: Sequence[str]) -> None:
         """Raise ValueError if this prior does not fit a network with these parameter names."""
 
 
-def elementwise(law: TorchDistribution, parameter: Tensor) -> TorchDistribution:
-    """Independent weights from one univariate `law`, of batch shape `(*draws, 1, ..., 1)` or smaller."""
-    draws = law.batch_shape[: max(0, len(law.batch_shape) - parameter.dim())]
-    return law.expand(draws + parameter.shape).to_event(parameter.dim())
+def elementwise(distribution: TorchDistribution, parameter: Tensor) -> TorchDistribution:
+    """Independent weights from a univariate `distribution`, of batch shape `(*draws, 1, ..., 1)` or less."""
+    draws = distribution.batch_shape[: max(0, len(distribution.batch_shape) - parameter.dim())]
+    return distribution.expand(draws + parameter.shape).to_event(parameter.dim())
 
 
 def beside(hyperparameter: Tensor, parameter: Tensor) -> Tensor:
@@ -66,12 +66,12 @@ def beside(hyperparameter: Tensor, parameter: Tensor) -> Tensor:
 class _Elementwise(Prior):
     """A prior under which the weights are independent draws from one univariate distribution."""
 
-    def law(self, parameter: Tensor) -> TorchDistribution:
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         """The distribution of a single weight of `parameter`, with empty or full batch shape."""
         raise NotImplementedError
 
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution:
-        return elementwise(self.law(parameter), parameter)
+        return elementwise(self.base_distribution(parameter), parameter)
 
 
 def _scalar(value: float, like: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def _scalar(value: float, like: Tensor) -> Tensor:
 
 
 def _scale(name: str, value: float, like: Tensor) -> Tensor:
-    """`value` in the precision of `like`, if a density can be computed with it there."""
+    """`value` in the precision of `like`, if a density can be computed in it."""
     least = torch.finfo(like.dtype).max ** -0.5  # 1 / scale^2 is still a number
     if not least < value < 1 / least:
         raise ValueError(
@@ -105,7 +105,7 @@ class ScaleMixture(_Elementwise):
                 f"sigma1 must be greater than sigma2, got sigma1={self.sigma1!r} and sigma2={self.sigma2!r}"
             )
 
-    def law(self, parameter: Tensor) -> TorchDistribution:
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         sigma1, sigma2 = (_scale(name, getattr(self, name), parameter) for name in ("sigma1", "sigma2"))
         return ScaleMixtureNormal(_scalar(self.pi, parameter), sigma1, sigma2)
 
@@ -119,7 +119,7 @@ class Normal(_Elementwise):
     def __post_init__(self) -> None:
         checks.positive("sigma", self.sigma)
 
-    def law(self, parameter: Tensor) -> TorchDistribution:
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return dist.Normal(_scalar(0.0, parameter), _scale("sigma", self.sigma, parameter))
 
 
@@ -132,7 +132,7 @@ class Laplace(_Elementwise):
     def __post_init__(self) -> None:
         checks.positive("scale", self.scale)
 
-    def law(self, parameter: Tensor) -> TorchDistribution:
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return dist.Laplace(_scalar(0.0, parameter), _scale("scale", self.scale, parameter))
 
 
@@ -147,7 +147,7 @@ class StudentT(_Elementwise):
         checks.positive("df", self.df)
         checks.positive("scale", self.scale)
 
-    def law(self, parameter: Tensor) -> TorchDistribution:
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return dist.StudentT(
             _scalar(self.df, parameter), _scalar(0.0, parameter), _scale("scale", self.scale, parameter)
         )
@@ -160,16 +160,16 @@ class IID(_Elementwise):
     univariate: Distribution
 
     def __post_init__(self) -> None:
-        law = self.univariate
-        shape = (*getattr(law, "batch_shape", (1,)), *getattr(law, "event_shape", ()))
-        if not isinstance(law, Distribution) or shape or not law.arg_constraints:
+        base = self.univariate
+        shape = (*getattr(base, "batch_shape", (1,)), *getattr(base, "event_shape", ()))
+        if not isinstance(base, Distribution) or shape or not base.arg_constraints:
             raise ValueError(
-                f"IID needs a univariate distribution of Pyro, such as dist.Laplace(0.0, 1.0), got {law!r}"
+                f"IID needs a univariate distribution of Pyro, such as dist.Laplace(0.0, 1.0), got {base!r}"
             )
-        if getattr(law.support, "is_discrete", False):
-            raise ValueError(f"a weight is continuous, and {law!r} is not")
+        if getattr(base.support, "is_discrete", False):
+            raise ValueError(f"a weight is continuous, but {base!r} is discrete")
 
-    def law(self, parameter: Tensor) -> TorchDistribution:
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         given = {name: getattr(self.univariate, name) for name in self.univariate.arg_constraints}
         family = getattr(dist, type(self.univariate).__name__, type(self.univariate))  # Pyro's, for torch's
         made: TorchDistribution = family(**{k: v.to(parameter) for k, v in given.items()})
@@ -182,7 +182,7 @@ class FanInNormal(_Elementwise):
 
     Fan-in is the number of inputs that one unit sums over: the product of all dimensions but the first for
     linear, recurrent and convolutional layers (of a group, its own channels); 1 for an embedding, which
-    looks a row up; for a transposed convolution (channels / groups) kernel / stride, the mean number of
+    looks up a row; for a transposed convolution (channels / groups) kernel / stride, the mean number of
     inputs that meet at an output. One-dimensional parameters (biases, normalisation gains) take `bias_sigma`.
     """
 
@@ -193,7 +193,7 @@ class FanInNormal(_Elementwise):
         checks.positive("gain", self.gain)
         checks.positive("bias_sigma", self.bias_sigma)
 
-    def law(self, parameter: Tensor) -> TorchDistribution:
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return self._normal(parameter, prod(parameter.shape[1:]))
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution:
@@ -258,7 +258,8 @@ class PerParameter(Prior):
         for pattern in self.where:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ValueError(
-                    f"the prior's pattern {pattern!r} matches no parameter; there are {', '.join(names)}"
+                    f"the prior's pattern {pattern!r} matches no parameter; the parameters are "
+                    f"{', '.join(names)}"
                 )
         for prior in (self.default, *self.where.values()):
             prior.check(names)

@@ -1,4 +1,4 @@
-"""One training step by Pyro's own means: `pyro.infer.SVI` with any of its ELBOs, the reference path."""
+"""One training step with Pyro's own tools: `pyro.infer.SVI` with any of its ELBOs, the reference path."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ class _Recording:
 
 
 def check_elbo(elbo: Any, samples: int) -> None:
-    """Raise ValueError unless `elbo` is None or one of Pyro's ELBOs, for so many draws per step."""
+    """Raise ValueError unless `elbo` is None or one of Pyro's ELBOs, for `samples` draws per step."""
     kind, made = _kind(elbo), None if isinstance(elbo, type | partial) else elbo
     if not isinstance(kind, type) or not issubclass(kind, ELBO):
         raise ValueError(f"elbo must be one of Pyro's ELBOs, a class or an instance, got {elbo!r:.80}")
     if kind.__name__.startswith("Jit") or not hasattr(kind, "_get_trace"):
         raise ValueError(
-            f"elbo {kind.__name__} does not show its traces at each step; take one that does, such as "
+            f"elbo {kind.__name__} does not expose its traces at each step; use one that does, such as "
             f"Trace_ELBO or RenyiELBO"
         )
     if made is not None and samples not in (1, made.num_particles):
         raise ValueError(
-            f"samples={samples}, but elbo has num_particles={made.num_particles}; say one of the two"
+            f"samples={samples}, but elbo has num_particles={made.num_particles}; set only one of the two"
         )
 
 
 def _kind(elbo: Any) -> Any:
-    """The class of an ELBO that is given as one, as a `partial` of one, or made; `Trace_ELBO` for None."""
+    """The class of an ELBO given as a class, a `partial` or an instance; `Trace_ELBO` for None."""
     if elbo is None:
         return Trace_ELBO
     if isinstance(elbo, partial):
@@ -78,7 +78,7 @@ def _kind(elbo: Any) -> Any:
 
 
 def is_default(elbo: Any) -> bool:
-    """Whether the fast path takes the same gradient: no ELBO in particular, or the class `Trace_ELBO`."""
+    """Whether the fast path computes the same gradient: no ELBO given, or the class `Trace_ELBO`."""
     return elbo is None or elbo is Trace_ELBO
 
 
@@ -115,7 +115,7 @@ def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
 
 @contextmanager
 def no_nan_warnings() -> Iterator[None]:
-    """Keep Pyro from warning of a loss that is not finite: the training says where it was, and why."""
+    """Silence Pyro's warning about a loss that is not finite: the training reports where, and why."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Encountered (NaN|.?inf)", UserWarning)
         yield
@@ -124,8 +124,8 @@ def no_nan_warnings() -> Iterator[None]:
 class ReferenceStep:
     r"""Minimises the paper's minibatch cost F_i = pi_i KL - log P(D_i | w) (eq. 9) with `SVI`.
 
-    Pyro's loss is N/B F_i; the whole program is scaled by B/N, so that the optimiser follows F_i itself
-    and a learning rate means what it means in the paper. Of an objective that is not linear in the
+    Pyro's loss is N/B F_i; the whole program is scaled by B/N, so that the optimiser minimises F_i itself
+    and a learning rate means what it means in the paper. For an objective that is not linear in the
     log-densities, such as `RenyiELBO`, the gradient is scaled by B/N instead.
 
     Args:

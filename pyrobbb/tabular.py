@@ -42,13 +42,13 @@ def fit_table(
     They were searched on validation rows of four tables of scikit-learn and four of UCI; the search saw some
     test scores as well (`experiments.studies.own_tables`).
 
-    >>> data = from_table("houses.csv", target="price", test=0.1)
-    >>> prediction = fit_table(data).predict(data.inputs(new_rows))
+    >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
+    >>> prediction = fit_table(data).predict(data.inputs(new_rows))  # doctest: +SKIP
 
     Args:
         data: The table; its `columns` are kept in `folder`, if there is one, as `columns.json`.
         hidden: Units of each hidden layer.
-        noise: Of a regression: "learned", the same for all rows, as a share of each target's standard
+        noise: For regression: "learned", the same for all rows, as a share of each target's standard
             deviation; or "heteroscedastic", which lets it depend on the inputs.
         prior: By default `table_prior`.
         seed: Decides everything random.
@@ -58,7 +58,7 @@ def fit_table(
         ValueError: An option is outside its domain.
     """
     if not isinstance(data, TableData):
-        raise ValueError(f"data must be a table, such as from_table(...) gives, got {type(data).__name__}")
+        raise ValueError(f"data must be a table, such as from_table(...) returns, got {type(data).__name__}")
     likelihood = table_likelihood(data.spec, noise)
     with isolated(checks.seed("seed", seed)):
         network = perceptron(data.spec.features[0], hidden, likelihood.width(data.spec.outputs))
@@ -99,11 +99,11 @@ def table_likelihood(spec: Spec, noise: str = "learned") -> Likelihood:
 
 
 def table_prior(spec: Spec, last: str) -> Prior:
-    r""":math:`N(0, g^2 / \text{fan-in})`, so that a layer's outputs are as large whatever its width.
+    r""":math:`N(0, g^2 / \text{fan-in})`, so that the size of a layer's outputs does not depend on its width.
 
     For values g = 1, and 0.7 in the last layer, whose parameters match the pattern `last`: hidden units are
     as large as the standardised inputs, and the function has half the variance of the standardised targets,
-    beside its bias. For classes g = 8: under narrower priors the mean field, whose every weight is noisy,
+    besides its bias. For classes g = 8: under narrower priors the mean field, whose every weight is noisy,
     cannot be as sure of a class as most tables allow (`python -m experiments.studies.own_tables`).
     """
     if spec.task == "classification":

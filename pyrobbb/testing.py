@@ -1,4 +1,4 @@
-"""Contracts that every prior, guide and likelihood keeps: subclass one, say how yours is made, run pytest.
+"""Contracts of every prior, guide and likelihood: subclass one, define `make`, run pytest.
 
     from pyrobbb.testing import PriorContract
 
@@ -7,7 +7,7 @@
             return MyPrior(scale=0.5)
 
 Each method `test_...` of a contract is one promise that training, prediction or export relies on. They are
-plain assertions, so any runner that calls them will do. None depends on how well a short training goes.
+plain assertions, so any test runner will do. None depends on how well a short training converges.
 """
 
 from __future__ import annotations
@@ -58,39 +58,41 @@ def _trained(model: BayesianNetwork, guide: nn.Module, y: Tensor, task: Any) -> 
 
 
 class PriorContract:
-    """What a prior promises: the law of a whole parameter as one event, in that parameter's precision."""
+    """The contract of a prior: one event for a whole parameter, in that parameter's precision."""
 
     def make(self) -> Prior:
         """The prior under test."""
         raise NotImplementedError(f"{type(self).__name__} must define make(self)")
 
-    def laws(self, dtype: torch.dtype = torch.float32) -> list[tuple[Any, Tensor]]:
-        """Each law that the prior gives, with a parameter of its shape; deterministic ones left out."""
+    def distributions(self, dtype: torch.dtype = torch.float32) -> list[tuple[Any, Tensor]]:
+        """Each distribution of the prior, with a parameter of its shape, leaving out deterministic ones."""
         given = [(name, _draw(*shape, dtype=dtype)) for name, shape in ROOMS.items()]
-        laws = [(self.make().distribution(name, parameter), parameter) for name, parameter in given]
-        return [(law, parameter) for law, parameter in laws if law is not None]
+        distributions = [(self.make().distribution(name, parameter), parameter) for name, parameter in given]
+        return [
+            (distribution, parameter) for distribution, parameter in distributions if distribution is not None
+        ]
 
-    def test_a_law_is_one_event_of_the_parameter_s_shape(self) -> None:
+    def test_a_distribution_is_one_event_of_the_parameter_s_shape(self) -> None:
         """Otherwise a log density of many numbers would be summed by chance, or not at all."""
-        for law, parameter in self.laws():
-            assert law.event_shape == parameter.shape, (law.event_shape, parameter.shape)
-            assert law.batch_shape == (), law.batch_shape
-            assert law.log_prob(law.sample()).shape == ()
+        for distribution, parameter in self.distributions():
+            assert distribution.event_shape == parameter.shape, (distribution.event_shape, parameter.shape)
+            assert distribution.batch_shape == (), distribution.batch_shape
+            assert distribution.log_prob(distribution.sample()).shape == ()
 
-    def test_the_law_keeps_the_parameter_s_precision(self) -> None:
+    def test_the_distribution_keeps_the_parameter_s_precision(self) -> None:
         """A double network is not rounded to single precision by its prior."""
         for dtype in (torch.float32, torch.float64):
-            for law, _ in self.laws(dtype):
-                drawn = law.sample()
-                assert drawn.dtype == law.log_prob(drawn).dtype == dtype
+            for distribution, _ in self.distributions(dtype):
+                drawn = distribution.sample()
+                assert drawn.dtype == distribution.log_prob(drawn).dtype == dtype
 
     def test_the_log_density_of_a_draw_has_a_gradient(self) -> None:
         """Training needs d log P(w) / dw."""
         with isolated(0):
-            for law, _ in self.laws():
-                w = law.sample().requires_grad_()
-                assert law.support.check(w).all()
-                (slope,) = torch.autograd.grad(law.log_prob(w), w)
+            for distribution, _ in self.distributions():
+                w = distribution.sample().requires_grad_()
+                assert distribution.support.check(w).all()
+                (slope,) = torch.autograd.grad(distribution.log_prob(w), w)
                 assert slope.isfinite().all()
 
     def test_a_network_trains_and_predicts_under_it(self) -> None:
@@ -105,7 +107,7 @@ class PriorContract:
 
 
 class GuideContract:
-    """What a guide promises: a sample of each weight, with and without data, and parameters that move."""
+    """The contract of a guide: a sample of each weight, with and without data, and parameters that move."""
 
     point = False  # a guide of point estimates: its draws are all the same
 
@@ -160,7 +162,7 @@ class GuideContract:
 
 
 class LikelihoodContract:
-    """What a likelihood promises: one law a row, densities that can be trained on, misfits refused."""
+    """The contract of a likelihood: one distribution per row, a density to train on, misfits refused."""
 
     def make(self) -> Likelihood:
         """The likelihood under test."""
@@ -178,9 +180,9 @@ class LikelihoodContract:
     def test_a_row_has_one_log_likelihood_and_draws_stay_in_front(self) -> None:
         """Without `.to_event(1)` over the outputs the plate would count each row several times."""
         likelihood, y = self.make(), self.targets()
-        law = likelihood(self.output(5))
-        assert law.batch_shape == (5, N), law.batch_shape
-        each = law.log_prob(y)
+        distribution = likelihood(self.output(5))
+        assert distribution.batch_shape == (5, N), distribution.batch_shape
+        each = distribution.log_prob(y)
         assert each.shape == (5, N)
         for s in range(5):
             torch.testing.assert_close(likelihood(self.output(5)[s]).log_prob(y), each[s])
@@ -199,10 +201,10 @@ class LikelihoodContract:
             model.log_likelihood(model.initial(), _draw(N, FEATURES), self.targets()[:-1])
         except ValueError:
             return
-        raise AssertionError("fewer targets were taken than the network gave rows")
+        raise AssertionError("fewer targets than network rows were accepted")
 
     def test_targets_that_are_not_finite_are_refused(self) -> None:
-        """Also where the density would be NaN without a word."""
+        """Even where the density would silently be NaN."""
         y = self.targets()
         if not y.is_floating_point():
             return
@@ -211,7 +213,7 @@ class LikelihoodContract:
             self.make().check_domain(self.make()(self.output()), y)
         except ValueError:
             return
-        raise AssertionError("check_domain took a target that is not a number")
+        raise AssertionError("check_domain accepted a target that is not a number")
 
     def test_the_log_likelihood_has_a_gradient(self) -> None:
         """In the network's output."""

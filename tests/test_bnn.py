@@ -331,7 +331,7 @@ def test_copies_and_pickles() -> None:
         ({"prior": "normal"}, "prior must be a pyrobbb.priors.Prior, got 'normal'"),
         (
             {"prior": priors.PerParameter(default=PRIOR, where={"x": PRIOR})},
-            "'x' matches no parameter; there are 0.w",
+            "'x' matches no parameter; the parameters are 0.w",
         ),
         ({"likelihood": "categorical"}, "likelihood must be a pyrobbb.likelihoods.Likelihood"),
         ({"N": 0}, "N must be a whole number of at least 1, got 0"),

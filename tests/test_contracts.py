@@ -89,10 +89,10 @@ def test_the_table_holds_every_pair() -> None:
 def test_it_trains_draws_and_predicts(
     prior: str, guide: str, likelihood: str, share: str, samples: int, vectorize: bool
 ) -> None:
-    law = LIKELIHOODS[likelihood]
-    data = classes() if law.task == "classification" else values(binary=likelihood == "bernoulli")
+    chosen = LIKELIHOODS[likelihood]
+    data = classes() if chosen.task == "classification" else values(binary=likelihood == "bernoulli")
     K = data.spec.outputs
-    model = BayesianNetwork(network(width=law.width(K)), PRIORS[prior], law, data.spec.N)
+    model = BayesianNetwork(network(width=chosen.width(K)), PRIORS[prior], chosen, data.spec.N)
     q = GUIDES[guide](model)
     run = Training(
         model, q, data, epochs=1, batch_size=6, kl=SHARES[share], samples=samples, vectorize=vectorize,
@@ -177,7 +177,7 @@ class LooseLikelihood(likelihoods.Normal):
 @pytest.mark.parametrize(
     ("contract", "make", "broken"),
     [
-        (PriorContract, FlatPrior, "test_a_law_is_one_event_of_the_parameter_s_shape"),
+        (PriorContract, FlatPrior, "test_a_distribution_is_one_event_of_the_parameter_s_shape"),
         (GuideContract, StillGuide, "test_it_samples_every_weight_with_and_without_data"),
         (LikelihoodContract, LooseLikelihood, "test_a_row_has_one_log_likelihood_and_draws_stay_in_front"),
     ],

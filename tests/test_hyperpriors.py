@@ -98,10 +98,10 @@ def among(prior: priors.Prior) -> priors.Prior:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_iid_of_any_univariate_distribution(family: Any, exact: Any, dtype: torch.dtype) -> None:
     w = normal(4, 3, dtype=dtype)
-    law: Any = priors.IID(family).distribution("w", w)
-    assert (law.batch_shape, law.event_shape) == ((), (4, 3))
-    assert law.log_prob(w).dtype == dtype
-    assert float(law.log_prob(w)) == pytest.approx(exact.logpdf(w.numpy()).sum(), rel=1e-5)
+    distribution: Any = priors.IID(family).distribution("w", w)
+    assert (distribution.batch_shape, distribution.event_shape) == ((), (4, 3))
+    assert distribution.log_prob(w).dtype == dtype
+    assert float(distribution.log_prob(w)) == pytest.approx(exact.logpdf(w.numpy()).sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("wrong", ["normal", dist.Normal(torch.zeros(2), 1.0), dist.Poisson(1.0)])
@@ -128,16 +128,16 @@ def test_iid_refuses_what_is_not_one(wrong: Any) -> None:
 )
 def test_fan_in_is_that_of_the_module(module: nn.Module, name: str, fan_in: float) -> None:
     prior = priors.PerParameter(default=priors.FanInNormal(gain=3.0))
-    law: Any = prior.for_module(name, module.get_parameter(name), module)
-    assert float(law.base_dist.scale.flatten()[0]) == pytest.approx(3.0 / fan_in**0.5)
+    distribution: Any = prior.for_module(name, module.get_parameter(name), module)
+    assert float(distribution.base_dist.scale.flatten()[0]) == pytest.approx(3.0 / fan_in**0.5)
 
 
 def test_under_the_fan_in_prior_a_transposed_convolution_keeps_the_scale() -> None:
     """Inner outputs of unit inputs have variance gain^2, within 5 standard errors over 4,000 channels."""
     with isolated(0), torch.no_grad():
         layer = nn.ConvTranspose1d(16, 4000, 4, stride=2, bias=False)
-        law: Any = priors.FanInNormal(gain=1.0).for_module("weight", layer.weight, layer)
-        layer.weight.data = law.sample()
+        distribution: Any = priors.FanInNormal(gain=1.0).for_module("weight", layer.weight, layer)
+        layer.weight.data = distribution.sample()
         output = layer(torch.ones(1, 16, 12))[0, :, 6:14]
     assert float(output.var(0).mean()) == pytest.approx(1.0, abs=5 * (2 / 4000) ** 0.5)
 

@@ -20,8 +20,8 @@ DRAWS = torch.linspace(-1.0, 1.0, 5)  # the function at one input, in five draws
 def prediction(likelihood: likelihoods.Likelihood, functions: Tensor = DRAWS) -> ValuePrediction:
     """What is predicted at one input where the draws of the function are these."""
     with torch.no_grad():
-        law: Any = likelihood(functions[:, None, None])
-    return ValuePrediction.of([law], None, lambda law, y: y)
+        distribution: Any = likelihood(functions[:, None, None])
+    return ValuePrediction.of([distribution], None, lambda distribution, y: y)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])

@@ -27,11 +27,11 @@ LABELS = torch.tensor([0, 2, 1, 2, 0])
 def judged(likelihood: likelihoods.Likelihood, output: Tensor, y: Tensor | None = None) -> Any:
     """The distribution as the model takes it, and `y` if it fits; any network would do."""
     model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihood, 5)
-    law = model.observation(output, draws=output.dim() - 2)
+    distribution = model.observation(output, draws=output.dim() - 2)
     if y is not None:
-        model.encoded(law, y)
-        model.likelihood.check_domain(law, model.likelihood.encode(y))
-    return law
+        model.encoded(distribution, y)
+        model.likelihood.check_domain(distribution, model.likelihood.encode(y))
+    return distribution
 
 
 def softplus(x: Any) -> Any:
@@ -40,10 +40,10 @@ def softplus(x: Any) -> Any:
 
 def test_categorical() -> None:
     likelihood, f = likelihoods.Categorical(), normal(5, 3)
-    law = likelihood(f)
-    assert law.batch_shape == (5,)
+    distribution = likelihood(f)
+    assert distribution.batch_shape == (5,)
     expected = -torch.nn.functional.cross_entropy(f, LABELS, reduction="none")
-    torch.testing.assert_close(law.log_prob(LABELS), expected)
+    torch.testing.assert_close(distribution.log_prob(LABELS), expected)
     assert likelihood.width(10) == 10
     assert likelihood.task == "classification"
 
@@ -51,10 +51,10 @@ def test_categorical() -> None:
 def test_bernoulli() -> None:
     likelihood, f = likelihoods.Bernoulli(), normal(5, 2)
     y = (normal(5, 2, seed=1) > 0).float()
-    law = likelihood(f)
-    assert (law.batch_shape, law.event_shape) == ((5,), (2,))
+    distribution = likelihood(f)
+    assert (distribution.batch_shape, distribution.event_shape) == ((5,), (2,))
     expected = -torch.nn.functional.binary_cross_entropy_with_logits(f, y, reduction="none").sum(-1)
-    torch.testing.assert_close(law.log_prob(y), expected)
+    torch.testing.assert_close(distribution.log_prob(y), expected)
     assert (likelihood.width(2), likelihood.task) == (1, "classification")
     assert likelihoods.Bernoulli(multilabel=True).width(2) == 2
     with pytest.raises(ValueError, match="for two classes, got 3"):
@@ -65,10 +65,10 @@ def test_bernoulli() -> None:
 def test_normal(learn: bool) -> None:
     likelihood, f, y = likelihoods.Normal(scale=0.3, learn_scale=learn), normal(5, 2), normal(5, 2, seed=1)
     with isolated():
-        law = likelihood(f)
-    assert (law.batch_shape, law.event_shape) == ((5,), (2,))
+        distribution = likelihood(f)
+    assert (distribution.batch_shape, distribution.event_shape) == ((5,), (2,))
     expected = torch.as_tensor(stats.norm(f.numpy(), 0.3).logpdf(y.numpy())).sum(-1).float()
-    torch.testing.assert_close(law.log_prob(y).detach(), expected)
+    torch.testing.assert_close(distribution.log_prob(y).detach(), expected)
     assert likelihood.width(2) == 2
     assert len(list(likelihood.parameters())) == learn
     assert likelihood.scale.item() == pytest.approx(0.3)
@@ -76,14 +76,14 @@ def test_normal(learn: bool) -> None:
 
 def test_heteroscedastic_normal() -> None:
     likelihood, f, y = likelihoods.HeteroscedasticNormal(least_scale=0.1), normal(5, 4), normal(5, 2, seed=1)
-    law = likelihood(f)
-    assert (law.batch_shape, law.event_shape) == ((5,), (2,))
+    distribution = likelihood(f)
+    assert (distribution.batch_shape, distribution.event_shape) == ((5,), (2,))
     for row in range(5):
         expected = sum(
             stats.norm(float(f[row, k]), softplus(float(f[row, 2 + k])) + 0.1).logpdf(float(y[row, k]))
             for k in range(2)
         )
-        assert float(law.log_prob(y)[row]) == pytest.approx(expected, rel=1e-5)
+        assert float(distribution.log_prob(y)[row]) == pytest.approx(expected, rel=1e-5)
     assert likelihood.width(2) == 4
 
 
@@ -99,13 +99,13 @@ def test_heteroscedastic_normal() -> None:
 )
 def test_draws_of_the_weights_stay_in_front(likelihood: likelihoods.Likelihood) -> None:
     output = normal(7, 5, 4)
-    law = judged(likelihood, output)
-    assert law.batch_shape == (7, 5)
-    assert law.sample().shape[:2] == (7, 5)
+    distribution = judged(likelihood, output)
+    assert distribution.batch_shape == (7, 5)
+    assert distribution.sample().shape[:2] == (7, 5)
     one = likelihood(output[3])
     y = one.sample()
     judged(likelihood, output[3], y)
-    torch.testing.assert_close(law.log_prob(y)[3], one.log_prob(y))
+    torch.testing.assert_close(distribution.log_prob(y)[3], one.log_prob(y))
 
 
 def test_the_learnt_scale_stays_positive() -> None:
@@ -117,8 +117,8 @@ def test_the_learnt_scale_stays_positive() -> None:
 
 
 def test_the_scale_follows_the_outputs_precision() -> None:
-    law = likelihoods.Normal(scale=0.3)(normal(5, 2, dtype=torch.float64))
-    assert law.log_prob(torch.zeros(5, 2, dtype=torch.float64)).dtype == torch.float64
+    distribution = likelihoods.Normal(scale=0.3)(normal(5, 2, dtype=torch.float64))
+    assert distribution.log_prob(torch.zeros(5, 2, dtype=torch.float64)).dtype == torch.float64
     likelihood = likelihoods.Normal(scale=0.3).double()
     assert (
         likelihood(normal(5, 2, dtype=torch.float64)).log_prob(torch.zeros(5, 2).double()).dtype
@@ -195,17 +195,17 @@ COUNTS = torch.tensor([[0.0, 3.0], [7.0, 1.0], [2.0, 2.0], [0.0, 11.0], [5.0, 0.
 )
 def test_densities_are_scipys(likelihood: likelihoods.Likelihood, exact: Any, y: Tensor) -> None:
     f = normal(5, 2)
-    law = judged(likelihood, f, y)
+    distribution = judged(likelihood, f, y)
     expected = [sum(exact(float(f[i, k]))(float(y[i, k])) for k in range(2)) for i in range(5)]
-    assert law.log_prob(y).tolist() == pytest.approx(expected, rel=1e-4)
+    assert distribution.log_prob(y).tolist() == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_fixed_scale_is_exact_in_any_precision() -> None:
     net = torch.nn.Linear(2, 1).double()
     model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(scale=0.7), 5)
     for each in (model, model.double()):
-        law: Any = each.likelihood(normal(5, 1, dtype=torch.float64))
-        assert float(law.base_dist.scale[0, 0]) == 0.7
+        distribution: Any = each.likelihood(normal(5, 1, dtype=torch.float64))
+        assert float(distribution.base_dist.scale[0, 0]) == 0.7
 
 
 class WithoutEvent(likelihoods.Likelihood):
@@ -251,15 +251,15 @@ def test_outputs_on_a_grid_are_independent_observations() -> None:
     """A network of (B, T, K) outputs: the log-likelihood of a row is the sum over its grid."""
     f, y = normal(7, 5, 4, 2), normal(5, 4, 2, seed=1)
     model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(scale=0.5), 5)
-    law = model.observation(f, draws=1)
-    assert (law.batch_shape, law.event_shape) == ((7, 5), (4, 2))
-    expected = torch.distributions.Normal(f, 0.5).log_prob(model.encoded(law, y, 1)).sum((-1, -2))
-    torch.testing.assert_close(law.log_prob(y), expected)
+    distribution = model.observation(f, draws=1)
+    assert (distribution.batch_shape, distribution.event_shape) == ((7, 5), (4, 2))
+    expected = torch.distributions.Normal(f, 0.5).log_prob(model.encoded(distribution, y, 1)).sum((-1, -2))
+    torch.testing.assert_close(distribution.log_prob(y), expected)
     words = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Categorical(), 5)
-    law = words.observation(f, draws=1)
+    distribution = words.observation(f, draws=1)
     labels = torch.randint(2, (5, 4), generator=torch.Generator().manual_seed(0))
     expected = f.log_softmax(-1).gather(-1, labels.expand(7, 5, 4)[..., None])[..., 0].sum(-1)
-    torch.testing.assert_close(law.log_prob(words.encoded(law, labels, 1)), expected)
+    torch.testing.assert_close(distribution.log_prob(words.encoded(distribution, labels, 1)), expected)
 
 
 @pytest.mark.parametrize("y", [torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[0.0], [1], [1], [0], [1]])])

@@ -34,8 +34,13 @@ def set_up(guide: MeanFieldNormal, *args: Any) -> MeanFieldNormal:
 
 def site(*shape: int) -> dict[str, Any]:
     """A weight site as Pyro hands it to an initialiser."""
-    law = priors.Normal().distribution("w", torch.zeros(shape, dtype=torch.float64))
-    return {"name": "w", "fn": law, "value": None, "infer": {"init": torch.full(shape, 3.0).double()}}
+    distribution = priors.Normal().distribution("w", torch.zeros(shape, dtype=torch.float64))
+    return {
+        "name": "w",
+        "fn": distribution,
+        "value": None,
+        "infer": {"init": torch.full(shape, 3.0).double()},
+    }
 
 
 def test_it_starts_from_the_networks_own_values() -> None:
@@ -217,9 +222,15 @@ def test_initialisers_serve_pyros_guides_too() -> None:
 
 def test_a_site_without_an_initial_value_starts_at_its_priors_median() -> None:
     with isolated(0):
-        law = dist.Normal(torch.full((3,), 2.0), 1e-6).to_event(1)
+        distribution = dist.Normal(torch.full((3,), 2.0), 1e-6).to_event(1)
         start = initial.network(
-            {"name": "w", "infer": {}, "value": law.sample(), "fn": law, "is_observed": False}
+            {
+                "name": "w",
+                "infer": {},
+                "value": distribution.sample(),
+                "fn": distribution,
+                "is_observed": False,
+            }
         )
     assert start.tolist() == pytest.approx([2.0, 2.0, 2.0], abs=1e-4)
 
@@ -287,7 +298,7 @@ def test_the_conjugate_posterior_is_recovered(B: int) -> None:
     loc, scale = (part["weight"][0] for part in guide.loc_and_scale())
     assert ((loc - exact["mean"]).abs() / exact["sd"]).max() < 0.1  # mean 0.02, sd 0.007 over 20 seeds
     torch.testing.assert_close(scale, exact["sd"], rtol=0.06, atol=0)  # mean 0.014, sd 0.006
-    assert (exact["sd"] / exact["marginal_sd"]).min() < 0.8  # so the two are told apart
+    assert (exact["sd"] / exact["marginal_sd"]).min() < 0.8  # so the two differ
     last = [row.free_energy * 20 for row in history.rows[-50:]]
     assert sum(last) / len(last) == pytest.approx(float(exact["free_energy"]), abs=0.2)  # mean 0.02, sd 0.015
 

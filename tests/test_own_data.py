@@ -124,7 +124,10 @@ def test_the_padding_row_is_not_drawn() -> None:
     moved = {name: value.double() + 1.0 for name, value in model.initial().items()}
     other = {**moved, "table.weight": moved["table.weight"].clone()}
     other["table.weight"][0] = 7.0
-    energy, prior = potential_energy(model, data.train), priors.Normal().law(torch.zeros(1).double())
+    energy, prior = (
+        potential_energy(model, data.train),
+        priors.Normal().base_distribution(torch.zeros(1).double()),
+    )
     difference = -(prior.log_prob(other["table.weight"]) - prior.log_prob(moved["table.weight"])).sum()
     torch.testing.assert_close(energy(other) - energy(moved), difference)
 

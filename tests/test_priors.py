@@ -1,4 +1,4 @@
-"""Each prior's law against SciPy's, its event, precision and domain, and the choice by parameter name."""
+"""Each prior against SciPy: its density, event, precision and domain, and the choice by parameter name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE: dict[str, tuple[priors.Prior, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_law_of_a_whole_parameter(name: str, dtype: torch.dtype) -> None:
+def test_distribution_of_a_whole_parameter(name: str, dtype: torch.dtype) -> None:
     prior, log_density = TABLE[name]
     w = normal(2, 5, 3, dtype=dtype)
     d = prior.distribution("0.weight", w)
@@ -56,12 +56,12 @@ def test_defaults_are_the_papers() -> None:
     ("shape", "sigma"), [((8, 50), 2 / 50**0.5), ((8, 3, 5, 5), 2 / 75**0.5), ((8,), 0.7), ((), 0.7)]
 )
 def test_fan_in_is_the_number_of_inputs_of_a_unit(shape: tuple[int, ...], sigma: float) -> None:
-    law = priors.FanInNormal(gain=2.0, bias_sigma=0.7).distribution("w", torch.zeros(shape))
-    assert law.event_shape == shape
-    torch.testing.assert_close(law.variance.sqrt(), torch.full(shape, sigma))
+    distribution = priors.FanInNormal(gain=2.0, bias_sigma=0.7).distribution("w", torch.zeros(shape))
+    assert distribution.event_shape == shape
+    torch.testing.assert_close(distribution.variance.sqrt(), torch.full(shape, sigma))
 
 
-def test_deterministic_parameters_have_no_law() -> None:
+def test_deterministic_parameters_have_no_distribution() -> None:
     assert priors.Deterministic().distribution("0.weight", torch.zeros(2)) is None
 
 
@@ -106,18 +106,18 @@ def test_the_first_pattern_that_fits_decides() -> None:
         where={"2.bias": priors.Normal(sigma=2.0), "*.bias": priors.Laplace(), "4.*": priors.Deterministic()},
     )
     names = ["0.weight", "0.bias", "2.bias", "4.weight", "4.bias"]
-    laws = {name: prior.distribution(name, torch.zeros(3)) for name in names}
+    distributions = {name: prior.distribution(name, torch.zeros(3)) for name in names}
     prior.check(names)
-    assert float(laws["0.weight"].variance[0]) == 1.0  # type: ignore[union-attr]
-    assert float(laws["2.bias"].variance[0]) == 4.0  # type: ignore[union-attr]
-    assert type(laws["0.bias"].base_dist).__name__ == "Laplace"  # type: ignore[union-attr]
-    assert laws["4.weight"] is None
-    assert type(laws["4.bias"].base_dist).__name__ == "Laplace"  # type: ignore[union-attr]
+    assert float(distributions["0.weight"].variance[0]) == 1.0  # type: ignore[union-attr]
+    assert float(distributions["2.bias"].variance[0]) == 4.0  # type: ignore[union-attr]
+    assert type(distributions["0.bias"].base_dist).__name__ == "Laplace"  # type: ignore[union-attr]
+    assert distributions["4.weight"] is None
+    assert type(distributions["4.bias"].base_dist).__name__ == "Laplace"  # type: ignore[union-attr]
 
 
 def test_a_pattern_that_fits_nothing_is_an_error() -> None:
     prior = priors.PerParameter(default=priors.Normal(), where={"*.bais": priors.Laplace()})
-    with pytest.raises(ValueError, match=r"'\*\.bais' matches no parameter; there are 0\.weight, 0\.bias"):
+    with pytest.raises(ValueError, match=r"'\*\.bais' matches no parameter; the parameters are 0\.weight"):
         prior.check(["0.weight", "0.bias"])
 
 

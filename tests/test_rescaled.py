@@ -1,4 +1,4 @@
-"""Targets in their own units: every number is that of the same law written out without standardising."""
+"""Targets in their own units: every number is that of the distribution without standardising."""
 
 import math
 
@@ -25,12 +25,12 @@ def made(base: likelihoods.Likelihood) -> Rescaled:
 
 
 def test_a_normal_in_its_own_units():
-    law = made(likelihoods.Normal(scale=0.7))(F)
+    distribution = made(likelihoods.Normal(scale=0.7))(F)
     plain = dist.Normal(LOC + SCALE * F, 0.7 * SCALE).to_event(1)
-    assert (law.batch_shape, law.event_shape) == (plain.batch_shape, plain.event_shape)
-    torch.testing.assert_close(law.log_prob(Y), plain.log_prob(Y), rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(law.mean, plain.mean)
-    torch.testing.assert_close(law.variance, plain.variance)
+    assert (distribution.batch_shape, distribution.event_shape) == (plain.batch_shape, plain.event_shape)
+    torch.testing.assert_close(distribution.log_prob(Y), plain.log_prob(Y), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(distribution.mean, plain.mean)
+    torch.testing.assert_close(distribution.variance, plain.variance)
 
 
 def test_a_heteroscedastic_normal_in_its_own_units():
@@ -38,18 +38,18 @@ def test_a_heteroscedastic_normal_in_its_own_units():
     assert likelihood.width(2) == 4
     output = torch.cat([F, F], dim=-1)
     plain = dist.Normal(LOC + SCALE * F, SCALE * (nn.functional.softplus(F) + 0.1)).to_event(1)
-    law = likelihood(output)
-    torch.testing.assert_close(law.log_prob(Y), plain.log_prob(Y), rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(law.variance, plain.variance)
+    distribution = likelihood(output)
+    torch.testing.assert_close(distribution.log_prob(Y), plain.log_prob(Y), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(distribution.variance, plain.variance)
 
 
-def test_draws_have_the_law_s_moments_and_expansion_keeps_them():
-    law = made(likelihoods.Normal(scale=0.7))(F[0, :1]).expand(torch.Size([100_000]))
-    draws = law.sample()
+def test_draws_have_the_right_moments_and_expansion_keeps_them():
+    distribution = made(likelihoods.Normal(scale=0.7))(F[0, :1]).expand(torch.Size([100_000]))
+    draws = distribution.sample()
     assert draws.shape == (100_000, 2)
-    off = (draws.mean(0) - law.mean[0]).abs() / (law.variance[0] / len(draws)).sqrt()
+    off = (draws.mean(0) - distribution.mean[0]).abs() / (distribution.variance[0] / len(draws)).sqrt()
     assert float(off.max()) < 5
-    ratio = draws.var(0) / law.variance[0]
+    ratio = draws.var(0) / distribution.variance[0]
     assert float((ratio - 1).abs().max()) < 5 * math.sqrt(2 / len(draws))
 
 

@@ -40,7 +40,7 @@ class ConfigError(ValueError):
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The exception with which a chain of them began."""
+    """The first exception of a chain."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

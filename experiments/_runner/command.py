@@ -61,7 +61,7 @@ def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) ->
         name = changes(a for a in rest if key_of(a) not in shared)
         if len(name.encode()) > LONGEST:
             raise ConfigError(
-                "folder: so many changes are too long for the name of a folder; say folder=runs/mine"
+                "folder: so many changes are too long for the name of a folder; use folder=runs/mine"
             )
         return Path(f"{default},{name}" if name else default), rest  # no folder of `experiments.run`'s
     folder = words[-1].partition("=")[2]

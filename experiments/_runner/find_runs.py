@@ -1,4 +1,4 @@
-"""The runs beneath a folder: what each was asked for and what came of it. Data are read, no code is run."""
+"""The runs beneath a folder: each one's configuration and results. Data are read, no code is run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TARGET = "_target_"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run: `error` says why it has no metrics, and `failed` that it will not get them by waiting."""
+    """One run: `error` says why it has no metrics, and `failed` that it will not get any."""
 
     folder: Path
     config: dict[str, Any]  # flat, {"prior.sigma": 1.0}
@@ -69,7 +69,7 @@ def find(root: Path) -> list[RunFolder]:
 
 
 def distinct(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """The runs without those that another folder holds too, such as `default` and a sweep's `seed=1`.
+    """The runs without those that another folder also holds, such as `default` and a sweep's `seed=1`.
 
     A finished one stands for the others.
     """
@@ -122,7 +122,7 @@ def _epoch(folder: Path) -> int:
 def varied(configs: Sequence[dict[str, Any]]) -> list[str]:
     """The keys that tell configurations apart: those in which two with the same enclosing components differ.
 
-    So of `prior=normal` beside `prior=laplace` it is `prior._target_`, and not each one's own options.
+    So for `prior=normal` and `prior=laplace` it is `prior._target_`, not each one's own options.
     """
     keys = sorted({key for config in configs for key in config} - {"seed", *FREE_TO_CHANGE})
     found = []

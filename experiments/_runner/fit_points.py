@@ -79,7 +79,7 @@ def fit_point(
     keep: bool = False,
     validation: Split | None = None,
 ) -> Result:
-    """Fit one point and measure it, or read what was measured before.
+    """Fit one point and measure it, or read the earlier measurements.
 
     A free energy that becomes infinite or NaN is a result too: the key `stopped` holds the message, and
     `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's steps) say where.
@@ -88,7 +88,7 @@ def fit_point(
         config: From `compose`, with a `folder` of the point's own.
         measure: Numbers, words and lists from the fit, for `result.json`.
         progress: Progress callback.
-        keep: Leave the checkpoint beside the result.
+        keep: Keep the checkpoint next to the result.
         validation: Measured after each epoch in place of the data's own validation rows.
     """
     run = build(config)

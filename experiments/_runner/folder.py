@@ -43,8 +43,8 @@ def claim(config: DictConfig) -> Path:
     left = sorted(found.name for pattern in RESULTS for found in folder.glob(pattern))
     if left:
         raise ConfigError(
-            f"folder: {folder} holds {left[0]} without the config.yaml that says of which run; give this one "
-            f"another folder=..., or remove that one"
+            f"folder: {folder} holds {left[0]} without the config.yaml that says which run it is from; give "
+            f"this one another folder=..., or remove that one"
         )
     try:
         make_folder(folder)
@@ -57,7 +57,7 @@ def claim(config: DictConfig) -> Path:
 
 @contextmanager
 def claimed(config: DictConfig) -> Iterator[Path]:
-    """The run's folder, claimed; left as it was if the body fails before a result lies there."""
+    """The run's folder, claimed; restored if the body fails before there is a result."""
     folder = Path(config.folder) if config.folder else None
     made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
     new = folder is not None and not (folder / "config.yaml").exists()
@@ -83,7 +83,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        reason = f"{path.parent} is not a run folder, for it has no {path.name}"
+        reason = f"{path.parent} is not a run folder: it has no {path.name}"
         raise ConfigError(f"folder: {reason}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a configuration: {' '.join(str(error).split())[:200]}") from error
@@ -136,7 +136,7 @@ def differences(config: DictConfig) -> list[str]:
 
 
 def _content(config: DictConfig) -> dict[str, Any]:
-    """All that is said; what is not said is as `Run` has it."""
+    """All that is given, with `Run`'s defaults for the rest."""
     content = OmegaConf.to_container(config, resolve=True)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items() if value != "???"}

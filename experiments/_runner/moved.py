@@ -1,4 +1,4 @@
-"""Where the parts live that a `config.yaml` of version 0.1.0 names by another path."""
+"""New paths of the parts that a `config.yaml` of version 0.1.0 names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOVED = {
 
 
 def up_to_date(part: Any) -> Any:
-    """`part` of a configuration with every `_target_` under its name of today."""
+    """`part` of a configuration with every `_target_` under its current name."""
     if isinstance(part, dict):
         return {k: _renamed(v) if k == "_target_" else up_to_date(v) for k, v in part.items()}
     return [up_to_date(value) for value in part] if isinstance(part, list) else part

@@ -31,11 +31,11 @@ class Reopened:
 
 
 def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = False) -> Reopened:
-    """Load the data that the folder's configuration names, and the posterior as its checkpoints left it.
+    """Load the data named in the folder's configuration, and the posterior from its checkpoints.
 
     Args:
         folder: With `config.yaml` and `chain-0.pt`, `chain-1.pt`, ... as `experiments.run` leaves them.
-        data: The data, if they are already at hand.
+        data: The data, if already loaded.
         trust: Call what `config.yaml` names, whatever it is; otherwise only parts of this library.
 
     Raises:

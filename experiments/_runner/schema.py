@@ -23,7 +23,7 @@ OF_THE_COMMAND: Sequence[tuple[str, Any, Any]] = (
 
 
 def run_schema() -> type:
-    """`Run`'s fields and what the command adds: an unknown key or a word for a number is refused by name."""
+    """`Run`'s fields and what the command adds: unknown keys and words for numbers are refused by name."""
     types = get_type_hints(Run)
     scalars = {*SCALARS, *(kind | None for kind in SCALARS)}
     kinds = {name: kind if kind in scalars else Any for name, kind in types.items()}

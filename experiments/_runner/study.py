@@ -35,13 +35,13 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class Study(Generic[S]):
-    """What a study asks for and where it writes.
+    """A study's settings and where it writes.
 
     Args:
         name: Of its folder in `runs/`; `{preset}` stands for the setting of that name.
         settings: The dataclass of its own settings; one named `quick` shrinks the runs to `small`.
         sets: Keys of a run that the study sets itself, and refuses.
-        instead: What to say instead of them.
+        instead: What to use instead of them.
         parts: Settings that choose a part of the study: its tables and figures have a folder within.
         named: Settings that change the fits, so that another value means another folder.
         small: The overrides of `quick=true`.
@@ -91,7 +91,7 @@ class Outputs:
         self.names: list[str] = []
 
     def path(self, name: str) -> Path:
-        """Where a file of that name is to be written."""
+        """Where to write a file of that name."""
         make_folder(self.folder)
         self.names.append(name)
         return self.folder / name

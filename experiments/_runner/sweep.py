@@ -36,10 +36,10 @@ EXPLAINED = (ConfigError, NonFiniteLossError, ValueError, OSError)  # their mess
 
 
 def objective(metrics: dict[str, Any]) -> tuple[str, float]:
-    """What a run is judged by, to be minimised, and its name with the unit.
+    """The measure of a run, to be minimised, and its name with the unit.
 
     The validation error in percent or root mean squared error; without a validation set the free energy.
-    Never the test set's: what chooses among runs must not have seen it.
+    Never the test set's: model selection must not see it.
 
     Raises:
         ValueError: If there is neither.

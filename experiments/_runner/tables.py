@@ -14,7 +14,7 @@ def mean_sd(values: Sequence[float], digits: int) -> str:
 
 
 def of_seeds(seeds: Iterable[int]) -> str:
-    """The line under a table made with `mean_sd`: of which seeds it is."""
+    """The line under a table made with `mean_sd`, naming its seeds."""
     words = [str(seed) for seed in seeds]
     spread = "; mean ± standard deviation over them"
     return f"seeds {', '.join(words)}{spread}" if len(words) > 1 else f"seed {words[0]}"

@@ -1,4 +1,4 @@
-"""What a run folder's `config.yaml` may name: opening a folder of somebody else's runs none of their code.
+"""What a run folder's `config.yaml` may name: opening somebody else's folder runs none of their code.
 
 Hydra calls whatever a `_target_` names, `os.system` too. Here a name must be that of a class or function that
 one of the listed modules itself defines. A configuration of the user's own may name anything.
@@ -40,7 +40,7 @@ def check_trusted(config: Any, path: Path) -> None:
     for target in _targets(config):
         if not _known(target):
             raise ConfigError(
-                f"{path} names {target!r}, which is none of the parts that this library comes with, so it is "
+                f"{path} names {target!r}, which is not a part of this library, so it is "
                 f"not called; if you know who wrote the file and what this does, give --trust (trust=True)"
             )
 

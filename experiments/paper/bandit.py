@@ -1,9 +1,9 @@
-"""The mushroom bandit: Thompson sampling beside epsilon-greedy, many seeds in one batch.
+"""The mushroom bandit: Thompson sampling against epsilon-greedy, many seeds in one batch.
 
 `python -m experiments.paper.bandit [setting=paper|showdown] [key=value ...]` plays every arm, or resumes
 from its checkpoint, and writes `metrics.json`, the regret of each run (`regret.csv`) and `regret.png`.
 `report=true` plays nothing: it reads the checkpoints as they are and reports on the steps done so far.
-The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml` beside this file.
+The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml` next to this file.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
     """The declaration of a setting, changed by `key=value`.
 
     Raises:
-        ConfigError: A setting or key that is not there.
+        ConfigError: An unknown setting or key.
     """
     setting = ["paper", *(a.partition("=")[2] for a in arguments if key_of(a) == "setting")][-1]
     if setting not in CONFIGS:

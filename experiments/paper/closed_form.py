@@ -32,7 +32,7 @@ STUDY = Study(
     "closed_form",
     Settings,
     sets=("seed", "fast", "samples", "elbo"),
-    instead="say seeds=[...]; one draw a step, by Pyro's own SVI",
+    instead="say seeds=[...]; one draw per step, with Pyro's own SVI",
     parts=("seeds",),
 )
 

@@ -45,7 +45,7 @@ def weights_by_method(weights: Mapping[str, ArrayLike], *, reach: float = 0.2, t
         for axes in (linear, logarithmic):
             axes.stairs(heights, edges, color=colour, lw=1.5, label=f"{name} (sd {flat.std():.3f})")
     logarithmic.set_yscale("log")
-    # a spike at 0 is told by the logarithmic panel; the linear one shows what the paper's axis shows
+    # a spike at 0 shows in the logarithmic panel; the linear one shows what the paper's axis shows
     top = np.sort([s.get_data().values.max() for s in linear.patches])[0]
     linear.set_ylim(0, max(18, 1.1 * top))
     for axes, scale in ((linear, ""), (logarithmic, " (log scale)")):

@@ -1,4 +1,4 @@
-"""Table 2 and Fig. 4: what is left of a network when its noisiest weights are removed.
+"""Table 2 and Fig. 4: what remains of a network when its noisiest weights are removed.
 
 `python -m experiments.paper.pruning runs/mnist/default` reads a finished run folder of any network and guide
 that has a spread, and leaves `pruning/` there: `pruning.json`, `signal_to_noise.png`, `error.png`, and the
@@ -99,7 +99,7 @@ def sizes(posterior: Posterior, x: Tensor, share: float, path: Path, *, biases: 
 
 
 def milliseconds(network: nn.Module, x: Tensor, rows: int, repeats: int = 3) -> float:
-    """The least time to predict `x`, in blocks of `rows`."""
+    """The minimum time to predict `x`, in blocks of `rows`."""
     times = []
     with torch.no_grad():
         for _ in range(repeats + 1):  # the first warms up
@@ -184,7 +184,7 @@ def analyse(
 
 
 def report(found: dict[str, Any]) -> str:
-    """The table, ours beside the paper's and the public reproductions'."""
+    """The table: ours, the paper's and the public reproductions'."""
     head = f"{'removed':>8} {'left':>9} {'paper':>6} " + " ".join(f"{n:>17}" for n in OTHERS)
     head += f" {'ours: SNR mean':>15} {'draws':>6} {'rho = 0':>8} {'magnitude mean':>15} {'draws':>6}"
     head += f" {'file KB':>8} {'dense ms':>9} {'sparse ms':>10}"
@@ -213,7 +213,7 @@ def _cell(value: float | None, width: int) -> str:
 
 
 def options(parser: ArgumentParser) -> None:
-    """What can be asked of `analyse`."""
+    """The options of `analyse`."""
     parser.add_argument("--draws", type=int, default=10, help="weight draws to average over; 0: none")
     parser.add_argument(
         "--biases", action=BooleanOptionalAction, default=True, help="biases count as weights"

@@ -1,9 +1,9 @@
-"""The paper's regression, Fig. 5: median and interquartile range, a Bayesian network beside a plain one.
+"""The paper's regression, Fig. 5: median and interquartile range, a Bayesian network against a plain one.
 
 `python -m experiments.paper.regression [key=value ...]` fits the declared Bayesian network (the keys are
 those of `experiments.run`) and a plain network of the same size, and leaves `metrics.json` and `figure.png`.
-The plain network minimises a conditional Gaussian loss, as the paper's does: it says a mean and a noise for
-each x, and nothing of what it does not know.
+The plain network minimises a conditional Gaussian loss, as the paper's does: it gives a mean and a noise for
+each x, but no uncertainty of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plain(result: Result, seed: int = 0, folder: Path | None = None) -> Posterio
 
 
 def mean_and_noise(fit: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of y that a plain network says at `x` `(G, 1)`, both `(G,)`."""
+    """Mean and standard deviation of y that a plain network predicts at `x` `(G, 1)`, both `(G,)`."""
     prediction = fit.predict(x)
     assert isinstance(prediction, ValuePrediction)
     return prediction.mean[:, 0], prediction.noise[:, 0].sqrt()
@@ -117,7 +117,7 @@ def figure(result: Result, fit: Posterior, draws: int = 1000) -> Figure:
 
 
 def plain_lines(found: dict[str, Any]) -> list[str]:
-    """What the plain networks say on the data and off them."""
+    """The plain networks' predictions on the data and off them."""
     lines = [
         "plain networks, weights of three seeds; IQR is that of the Gaussian they say, noise and nothing else"
     ]
@@ -130,7 +130,7 @@ def plain_lines(found: dict[str, Any]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Fit both, print the numbers beside the calibration's, draw the figure."""
+    """Fit both, print the numbers next to the calibration's, draw the figure."""
     _, overrides, out = STUDY.begin(arguments)
     folder = out.fits
     config = compose("paper_regression", overrides, folder=folder / "bayesian")
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> None:
         "IQR": [dict(zip(map(str, AT), (NORMAL_IQR * scale).tolist(), strict=True)) for _, scale in far],
     }
     lines = [
-        "The paper prints no number here; beside ours: another implementation, two seeds.",
+        "The paper prints no number here; next to ours: another implementation, two seeds.",
         "IQR is the function's interquartile range over weight draws, without the noise of an observation.",
         f"median's rmse against E[y|x] on [0, 0.5]   {found['rmse inside']:.3f}   (0.018, 0.021)",
         f"mean IQR on [0, 0.5]                       {found['IQR inside']:.3f}   (0.047, 0.050)",

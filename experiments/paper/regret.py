@@ -1,4 +1,4 @@
-"""What the bandit's games come to: regret by step, what was eaten, the figure and the table."""
+"""The results of the bandit's games: regret by step, what was eaten, the figure and the table."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig) -> str:
-    """Ours, with the spread over runs, beside the paper's and the sources'."""
+    """Ours, with the spread over runs, next to the paper's and the sources'."""
     lines = []
     for name, found in results.items():
         runs = len(found["eaten in the first 50"])

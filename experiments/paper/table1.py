@@ -1,7 +1,7 @@
 """Table 1, Fig. 2 and Fig. 3: SGD, dropout and Bayes by Backprop on MNIST at 400, 800 and 1200 units.
 
 `python -m experiments.paper.table1 [form=short|full] [rows=[...]] [widths=[...]] [seeds=[...]]
-[epochs=E] [draws=S] [key=value ...]` trains what is not there yet, prints the table beside the published
+[epochs=E] [draws=S] [key=value ...]` trains what is missing, prints the table next to the published
 numbers, and draws both figures. Other keys (data.limit=, device=) go to every run. `table1.yaml` says what
 the forms and rows are.
 """
@@ -46,7 +46,7 @@ def declaration() -> DictConfig:
 
 @dataclass
 class Part:
-    """Which part of the table; what is left empty is the form's."""
+    """Which part of the table; the form decides what is left empty."""
 
     form: str = "short"
     rows: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Part:
 
 
 def choose(arguments: list[str]) -> tuple[Part, list[str]]:
-    """The form that was asked for, with what the command line changes in it.
+    """The requested form, with the changes from the command line.
 
     Raises:
         ConfigError: An unknown form or row.
@@ -75,11 +75,11 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
         setattr(part, key, form[key] if value is None else value)
     unknown = [name for name in part.rows if name not in declared.rows]
     if unknown:
-        raise ConfigError(f"rows: {unknown[0]!r} is none of {', '.join(declared.rows)}")
+        raise ConfigError(f"rows: {unknown[0]!r} is not one of {', '.join(declared.rows)}")
     refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
     absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]
     if absent:
-        raise ConfigError(f"{absent[0]}: its row is not asked for; rows are {', '.join(part.rows)}")
+        raise ConfigError(f"{absent[0]}: its row was not requested; rows are {', '.join(part.rows)}")
     shared = compose("table1_mixture", of_every_row(rest), folder="")
     if shared.data.get("validation") == 0:
         raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
@@ -92,7 +92,7 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     if points and unclear:
         raise ConfigError(
             f"{unclear[0]}: the point estimates of row {points[0]} have their own; leave out such rows, or "
-            f"say of which row it is, as in mixture.{unclear[0]}"
+            f"say which row is meant, as in mixture.{unclear[0]}"
         )
     return part, rest
 
@@ -181,7 +181,7 @@ def report(cells: list[Cell], part: Part) -> str:
 
 
 def gaps(cells: list[Cell], part: Part) -> str:
-    """Differences in mean test error, in percentage points, beside the paper's."""
+    """Differences in mean test error, in percentage points, next to the paper's."""
     published = declaration().rows
     lines = []
     for worse, better in (("sgd", "mixture"), ("dropout", "mixture"), ("gaussian", "mixture")):

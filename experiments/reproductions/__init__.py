@@ -1,1 +1,1 @@
-"""What others have published of their own reproductions, and the faults in them."""
+"""Published reproductions by others, and the faults in them."""

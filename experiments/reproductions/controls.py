@@ -1,6 +1,6 @@
 """Negative controls and odd choices of published code, by name, so that their effect can be shown.
 
-None of them is a way to get a good network; `docs/errata.md` says where each was found.
+None of them gives a good network; `docs/errata.md` says where each was found.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class RhoZero(nn.Module):
         draws = {}
         for name, mask in self.pruned.masks.items():
             noise = math.log(2) * torch.randn_like(weights[name])
-            law = dist.Delta(torch.where(mask, weights[name], noise), event_dim=mask.dim())
-            draws[name] = pyro.sample(name, law)
+            distribution = dist.Delta(torch.where(mask, weights[name], noise), event_dim=mask.dim())
+            draws[name] = pyro.sample(name, distribution)
         return draws
 
 
@@ -98,7 +98,7 @@ def with_rho_zero(pruned: Posterior) -> Posterior:
 class SwappedMushroom(Mushroom):
     """The mushrooms with edible and poisonous taken for one another, as in a reproduction.
 
-    Leaving all costs 2.4101 a round there, 2.5899 in truth.
+    Leaving all costs 2.4101 a round there, in truth 2.5899.
     """
 
     def __init__(self) -> None:

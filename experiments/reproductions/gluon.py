@@ -1,7 +1,7 @@
 """The Gluon notebook: its run as printed, whose second hidden layer is never applied, and corrected.
 
 `python -m experiments.reproductions.gluon [key=value ...]` fits both (the keys are those of
-`experiments.run`), prints loss and accuracy by epoch and the pruning table beside the notebook's, and
+`experiments.run`), prints loss and accuracy by epoch and the pruning table next to the notebook's, and
 draws them.
 """
 

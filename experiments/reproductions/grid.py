@@ -1,4 +1,4 @@
-"""Hyperparameter grids of both reports, beside their winners.
+"""Hyperparameter grids of both reports, and their winners.
 
 `python -m experiments.reproductions.grid [preset=reduced] [key=value ...]`
 
@@ -78,8 +78,8 @@ def used_prior(fitted: Fitted) -> dict[str, float]:
     trace = poutine.trace(model).get_trace(first.x, first.y)
     found = set()
     for site in model.sites:
-        law = trace.nodes[site]["fn"].base_dist
-        found.add(tuple(float(getattr(law, name).unique()) for name in ("pi", "sigma1", "sigma2")))
+        distribution = trace.nodes[site]["fn"].base_dist
+        found.add(tuple(float(getattr(distribution, name).unique()) for name in ("pi", "sigma1", "sigma2")))
     claimed = tuple(getattr(fitted.run.prior, name) for name in ("pi", "sigma1", "sigma2"))
     if len(found) != 1 or not np.allclose(next(iter(found)), claimed, rtol=1e-6):
         raise ConfigError(f"the network was trained under the prior {found}, its point claims {claimed}")

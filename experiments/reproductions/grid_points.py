@@ -45,7 +45,7 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
     """The points of a preset, and the overrides that go with it.
 
     Raises:
-        ConfigError: A preset that is not there.
+        ConfigError: An unknown preset.
     """
     priors = [Point(*values) for values in product(PI, WIDE, NARROW)]
     if quick:

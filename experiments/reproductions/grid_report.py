@@ -1,4 +1,4 @@
-"""What a grid comes to: its table beside the reports' winners, the CSV, the heat maps."""
+"""The results of a grid: its table next to the reports' winners, the CSV, the heat maps."""
 
 from __future__ import annotations
 

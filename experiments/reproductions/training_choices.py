@@ -82,7 +82,7 @@ def _nll(result: Result) -> str:
 
 
 def report(results: dict[str, Result]) -> str:
-    """All lines beside what others saw."""
+    """All lines next to what others saw."""
     rows = [(name, words(result), _nll(result), ELSEWHERE.get(name, "-")) for name, result in results.items()]
     head = ("what", "validation error (%) after epoch 1, 2, ...", "NLL at the end (nats)", "elsewhere")
     blocks = [table(head, rows)]
@@ -154,7 +154,7 @@ def pretty(name: str) -> str:
 
 
 def folder_name(name: str) -> str:
-    """A line's name with nothing in it that a shell or file system minds."""
+    """A line's name, safe for shells and file systems."""
     kept = name.replace(" = ", "=").replace("^", "").replace("/", "_over_").replace(" ", "_")
     return "".join(c for c in kept if c.isalnum() or c in "=-_.,+")
 

@@ -1,1 +1,1 @@
-"""Questions of our own: what the bound says, and whether the posterior can be trusted."""
+"""Our own questions: what the bound says, and whether the posterior can be trusted."""

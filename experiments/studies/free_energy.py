@@ -113,7 +113,7 @@ def lines(chosen: Settings) -> dict[str, list[Setting]]:
 
 
 def report(results: dict[tuple[Setting, int], Result], batch_size: int) -> str:
-    """Mean and standard deviation over seeds of each setting, beside the prototype's one seed."""
+    """Mean and standard deviation over seeds of each setting, next to the prototype's one seed."""
     head = [
         "rate of rho",
         "temperature",

@@ -1,4 +1,4 @@
-"""The Harvard tutorial's MNIST, BNN beside MLP, on digits and on pictures that are not digits.
+"""The Harvard tutorial's MNIST, BNN against MLP, on digits and on pictures that are not digits.
 
 `python -m experiments.tutorial.mnist [seeds=[1,2,3]] [quick=true] [key=value ...]` trains a Bayesian
 784-512-512-10 sigmoid network (prior N(0, 6^2), 20 epochs) and the tutorial's plain 784-400-400-10 ReLU one
@@ -70,7 +70,7 @@ STUDY = Study(
 
 
 def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path) -> Result:
-    """Both networks of one seed, and what they say; `arrays.npz` keeps what the figures need."""
+    """Both networks of one seed, and their predictions; `arrays.npz` keeps what the figures need."""
     config = compose("tutorial_mnist", [*overrides, f"seed={seed}"], folder=folder / "bnn")
     hidden = [16] if chosen.quick else [400, 400]
     plain = {"data": config.data, "hidden": hidden, "epochs": chosen.mlp_epochs, "seed": seed}
@@ -88,7 +88,7 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
 
 
 def _ask_both(config: DictConfig, mlp: Posterior, data: Dataset, fashion: Dataset, folder: Path) -> Result:
-    """Train the Bayesian network, and ask it and the plain one."""
+    """Train the Bayesian network, and evaluate it and the plain one."""
     results: Result = {}
 
     def measure(fitted: Fitted) -> Result:
@@ -150,7 +150,7 @@ def scores(fitted: Fitted, mlp: Posterior) -> Result:
 
 
 def main(arguments: Sequence[str]) -> dict[int, Result]:
-    """Train and ask what is missing, and report."""
+    """Train and evaluate what is missing, and report."""
     chosen, overrides, out = STUDY.begin(arguments)
     if chosen.quick:
         chosen.seeds, chosen.mlp_epochs = chosen.seeds[:1], 2

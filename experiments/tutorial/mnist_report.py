@@ -1,4 +1,4 @@
-"""The tutorial's printed numbers beside ours, and its two figures."""
+"""The tutorial's printed numbers next to ours, and its two figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def by_epoch(results: dict[int, Result]) -> str:
 
 
 def report(results: dict[int, Result]) -> str:
-    """Mean and standard deviation over seeds, beside what the tutorial printed."""
+    """Mean and standard deviation over seeds, next to what the tutorial printed."""
     first = next(iter(results.values()))
     lines = []
     names = {

@@ -1,4 +1,4 @@
-"""What the tutorial's two networks say of digits, noise, clothes and odd pictures: entropies in bits."""
+"""The tutorial's two networks on digits, noise, clothes and odd pictures: entropies in bits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_log_probs(posterior: Posterior, x: Tensor, draws: int, seed: int = 0) -
 
 
 def uncertainty(log_probs: Tensor) -> dict[str, np.ndarray]:
-    """What the draws say of each input, entropies in bits, all `(M,)` but `probs` `(M, C)`.
+    """The draws' uncertainty about each input, entropies in bits, all `(M,)` but `probs` `(M, C)`.
 
     `probs` is the posterior predictive mean_s p_s; `entropy` its entropy, `expected` mean_s H(p_s),
     `information` their difference. `geometric` is the entropy of exp(mean_s log p_s) made to sum to 1;

@@ -122,7 +122,7 @@ def figure(result: Result, fit: Posterior) -> Figure:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Fit both, print the numbers beside the tutorial's, draw the figure."""
+    """Fit both, print the numbers next to the tutorial's, draw the figure."""
     _, overrides, out = STUDY.begin(arguments)
     folder = out.fits
     result = fitted(compose("toy_regression", overrides, folder=folder / "bayesian"))

@@ -52,9 +52,9 @@ class GivenNoise(Messenger):
         self.noise = noise
 
     def _pyro_sample(self, msg: Any) -> None:
-        law = getattr(msg["fn"], "base_dist", None)
-        if isinstance(law, pyro.distributions.Normal) and not (msg["is_observed"] or msg["done"]):
-            msg["value"] = law.loc + law.scale * self.noise
+        distribution = getattr(msg["fn"], "base_dist", None)
+        if isinstance(distribution, pyro.distributions.Normal) and not (msg["is_observed"] or msg["done"]):
+            msg["value"] = distribution.loc + distribution.scale * self.noise
             msg["done"] = True
 
 
@@ -87,8 +87,8 @@ def update(
             loss: Tensor = Trace_ELBO().differentiable_loss(model, guide, x, y)
         log_q, log_prior = guide_trace.nodes["weight"]["fn"].log_prob(w), _log_prob(model_trace, "weight")
         if detach_mu:
-            law = guide_trace.nodes["weight"]["fn"].base_dist
-            loss = loss - log_q + pyro.distributions.Normal(law.loc.detach(), law.scale).log_prob(w).sum()
+            q = guide_trace.nodes["weight"]["fn"].base_dist
+            loss = loss - log_q + pyro.distributions.Normal(q.loc.detach(), q.scale).log_prob(w).sum()
         loss.backward()
         gradients = guide.loc.grad, guide.rho.grad
         optimizer.step()

@@ -1,1 +1,1 @@
-"""What only supports: files, signals, seeds, devices, memory, processes, checks of what is given."""
+"""Supporting code: files, signals, seeds, devices, memory, processes and checks of arguments."""

@@ -38,13 +38,13 @@ def before(path: Path | str) -> Path:
 def save(path: Path | str, content: dict[str, Any]) -> None:
     """Write `content` (tensors, numbers, strings, lists and dicts) to `path`, whole or not at all.
 
-    The checkpoint that was there stays beside it, under the name `before(path)`.
+    The previous checkpoint is kept next to it, as `before(path)`.
 
     Raises:
-        OSError: It cannot be written; the checkpoints that were there stay.
+        OSError: It cannot be written; existing checkpoints stay.
     """
     content = _plain({"format": FORMAT, **content})
-    # A file of Python's, not a path, for torch's own writer does not say why it fails.
+    # A Python file, not a path: torch's own writer does not report why it fails.
     with replacing(path, before=before(path)) as temporary, temporary.open("wb") as file:
         torch.save({**content, "digest": _digest(content)}, file)
 
@@ -80,7 +80,7 @@ def _digest(content: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """`value` with numpy's numbers as Python's: a learning rate of `np.exp(-7)` must be readable again."""
+    """`value` with numpy numbers as Python numbers: a rate of `np.exp(-7)` must be readable again."""
     if type(value) is dict:
         return {key: _plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -92,7 +92,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
     """Read a checkpoint.
 
     Raises:
-        CheckpointError: If the file is cut, is no checkpoint, holds code, or is of a newer format.
+        CheckpointError: If the file is truncated, is not a checkpoint, holds code, or has a newer format.
     """
     path = Path(path)
     try:
@@ -104,23 +104,23 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
     except (PermissionError, IsADirectoryError) as error:
-        raise CheckpointError(f"{path} is no readable checkpoint ({error.strerror})") from error
+        raise CheckpointError(f"{path} is not a readable checkpoint ({error.strerror})") from error
     except pickle.UnpicklingError as error:
         raise DamagedError(
-            f"{path} is no readable checkpoint (it is damaged, or holds code, which is never run)"
+            f"{path} is not a readable checkpoint (it is damaged, or holds code, which is never run)"
         ) from error
-    except Exception as error:  # on damaged bytes torch raises almost anything
+    except Exception as error:  # torch may raise almost anything on damaged bytes
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise DamagedError(f"{path} is no readable checkpoint ({reason})") from error
+        raise DamagedError(f"{path} is not a readable checkpoint ({reason})") from error
     if not isinstance(content, dict) or "format" not in content:
-        raise CheckpointError(f"{path} is not a checkpoint of pyrobbb")
+        raise CheckpointError(f"{path} is not a pyrobbb checkpoint")
     if content["format"] != FORMAT:
         raise CheckpointError(
             f"{path} has checkpoint format {content['format']}, this version of pyrobbb reads {FORMAT}"
         )
     digest = content.pop("digest", None)  # version 0.1.0 wrote none
     if digest is not None and digest != _digest(content):
-        raise DamagedError(f"{path} is no readable checkpoint (its content is not what was written)")
+        raise DamagedError(f"{path} is not a readable checkpoint (its content is not what was written)")
     return _moved(content, torch.device(device))
 
 
@@ -135,9 +135,9 @@ def _moved(value: Any, device: torch.device) -> Any:
 def load_newest(
     path: Path | str, device: torch.device | str = "cpu", *, repair: bool = False
 ) -> tuple[dict[str, Any], Path] | None:
-    """The checkpoint at `path`, or the one before it if that one is damaged, and its file; None without any.
+    """The checkpoint at `path`, or the previous one if it is damaged, and its file; None if absent.
 
-    It says so, on the logger `pyrobbb._support.checkpoint`. With `repair` the damaged one is renamed, so that
+    It warns on the logger `pyrobbb._support.checkpoint`. With `repair` the damaged one is renamed, so that
     it does not take the place of the one before when the next is saved; otherwise the folder stays as it is.
 
     Raises:
@@ -152,17 +152,17 @@ def load_newest(
         if not older.exists():
             raise
         found = load(older, device), older
-        logger.warning("%s; taking the one before it, %s", damage, older)
+        logger.warning("%s; using the previous one, %s", damage, older)
     if repair:
         path.replace(path.with_name(f"{path.stem}.damaged{path.suffix}"))
     return found
 
 
 def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path | str) -> None:
-    """Put `state` into `module`, or leave it as it is.
+    """Load `state` into `module`, or leave it unchanged.
 
     Raises:
-        CheckpointError: If names or shapes differ; it lists the first few that do.
+        CheckpointError: If names or shapes differ; the message lists the first few.
     """
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise CheckpointError(f"{path} holds no {what}")
@@ -174,7 +174,7 @@ def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path 
 def check_shapes(
     own: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]], what: str, path: Path | str
 ) -> None:
-    """Raise CheckpointError, with the first few differences, unless both name the same shapes."""
+    """Raise CheckpointError, listing the first few differences, unless names and shapes agree."""
     wrong = [f"no {name}" for name in sorted(own.keys() - stored.keys())]
     wrong += [f"unknown {name}" for name in sorted(stored.keys() - own.keys())]
     wrong += [

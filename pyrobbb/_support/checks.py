@@ -1,4 +1,4 @@
-"""Checks of a value's domain, each with one message: the name, what it was, what it must be."""
+"""Checks of a value's domain, each with one message: the name, the value, what it must be."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def dense(name: str, value: Tensor) -> Tensor:
 
 
 def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
-    """Raise ValueError unless each value is an instance of the kind beside it."""
+    """Raise ValueError unless each value is an instance of the type given with it."""
     for name, (value, kind) in given.items():
         if not isinstance(value, kind):
             kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -78,5 +78,5 @@ def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
 
 
 def short(value: Any) -> str:
-    """`value` as it prints itself, on one line and cut."""
+    """The `repr` of `value` on one line, truncated."""
     return " ".join(repr(value).split())[:80]

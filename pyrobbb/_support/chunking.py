@@ -27,18 +27,19 @@ def is_large(model: BayesianNetwork) -> bool:
 
 @dataclass
 class Block:
-    """How much is computed at a time: at most so many rows and draws, in so much room for activations."""
+    """How much is computed at a time: at most this many rows and draws, within this much memory."""
 
     rows: int
     megabytes: float
     draws: int = sys.maxsize
-    told: bool = False
+    logged: bool = False
 
     def shrink(self, rows: int, draws: int) -> bool:
         """Allow half of what was too much; False if it was one row and one draw."""
-        if not self.told:
-            logger.warning("out of memory for %d rows and %d draws at a time; taking fewer", rows, draws)
-        self.told = True
+        if not self.logged:
+            message = "out of memory for %d rows and %d draws at a time; retrying with fewer"
+            logger.warning(message, rows, draws)
+        self.logged = True
         if rows > 1:
             self.rows = rows // 2
         elif draws > 1:
@@ -49,8 +50,8 @@ class Block:
 def outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -> Tensor:
     """Network outputs `(S, M, width)`, computed block by block over the rows of `x`.
 
-    The draws of a large network go one after another, so that a layer's values stay in the cache. Where
-    memory does not suffice, the blocks become smaller; the draws are the same.
+    The draws of a large network are computed one after another, so that a layer's values stay in cache. If
+    memory runs out, the blocks become smaller; the draws are the same.
     """
     S = weights[model.sites[0]].shape[0] if model.sites else 1
     large = is_large(model) or not model.sites
@@ -67,7 +68,7 @@ def outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error) or not block.shrink(rows, draws):
             raise
-    return outputs(model, weights, x, block)  # here, where the error no longer holds on to what it had
+    return outputs(model, weights, x, block)  # here, where the error no longer keeps tensors alive
 
 
 def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> int:

@@ -13,10 +13,10 @@ from filelock import FileLock, Timeout
 
 @contextmanager
 def replacing(path: Path | str, *, before: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; if the body succeeds, it becomes `path` in one step.
+    """Yield a temporary path next to `path`; if the body succeeds, it replaces `path` in one step.
 
-    A reader, or a run that is killed, never meets a half-written file. What `path` was stays as `before`,
-    if that is given; between the two renamings there may be `before` alone.
+    No reader sees, and no killed run leaves, a half-written `path`. The old `path` stays as `before`,
+    if that is given; between the two renamings only `before` may exist.
 
     Raises:
         OSError: It cannot be written (a full disk, a folder without permission); the old file stays.
@@ -37,9 +37,9 @@ def replacing(path: Path | str, *, before: Path | None = None) -> Iterator[Path]
 
 @contextmanager
 def named_errors(path: Path | str) -> Iterator[None]:
-    """Let an operating system's error name the file that could not be written, however deep it arose.
+    """Make an operating system's error name the file that could not be written, however deep it arose.
 
-    HDF5 and torch's writer hide it behind errors of their own.
+    HDF5 and torch's writer wrap it in errors of their own.
     """
     try:
         yield
@@ -64,7 +64,7 @@ def write_text(path: Path | str, text: str) -> None:
 
 @contextmanager
 def locked(folder: Path | str, name: str = ".lock") -> Iterator[None]:
-    """Hold the lock `name` in `folder` for this process; it goes with the process, however that ends.
+    """Hold the lock `name` in `folder` for this process; it is released however the process ends.
 
     Raises:
         BlockingIOError: If another process holds it.
@@ -84,7 +84,7 @@ def locked(folder: Path | str, name: str = ".lock") -> Iterator[None]:
 
 
 def make_folder(folder: Path | str) -> None:
-    """Make `folder` and those above it where they are missing.
+    """Make `folder` and its missing parents.
 
     Raises:
         OSError: It cannot be made; the message names the folder.
@@ -98,6 +98,6 @@ def make_folder(folder: Path | str) -> None:
 
 
 def sweep(folder: Path | str) -> None:
-    """Remove what a killed writer left half-written in `folder`; hold its lock, so that none is at work."""
+    """Remove half-written files of a killed writer from `folder`; hold its lock meanwhile."""
     for part in Path(folder).glob(".*.part"):
         part.unlink(missing_ok=True)

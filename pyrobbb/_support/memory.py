@@ -1,4 +1,4 @@
-"""Is an error that memory has run out?"""
+"""Recognise errors that mean out of memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import torch
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether torch or Python raised `error` for want of memory, on the CPU or on a device.
+    """Whether torch or Python raised `error` because memory ran out, on the CPU or on a device.
 
-    On the CPU torch has no class for it: the allocator's message is all there is.
+    On the CPU torch has no class for it, only the allocator's message.
     """
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)

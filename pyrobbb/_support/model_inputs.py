@@ -1,4 +1,4 @@
-"""What is asked of inputs and targets before a model sees them: one clear message for what cannot work."""
+"""Checks of inputs and targets before a model sees them: one clear message for what cannot work."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pyrobbb._support.network_checks import evaluating
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
 
-VALUES = 2**20  # looked at a time, so that data on disk need not fit into memory
+VALUES = 2**20  # checked at a time, so that data on disk need not fit into memory
 
 
 def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
     """ValueError unless every target has a likelihood; `output` is the network's for one row."""
-    law = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
-    model.encoded(law, y[:1])
+    distribution = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
+    model.encoded(distribution, y[:1])
     try:
         for begin, end in blocks(y):
-            model.likelihood.check_domain(law, model.likelihood.encode(y[begin:end]))
+            model.likelihood.check_domain(distribution, model.likelihood.encode(y[begin:end]))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -62,7 +62,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:
         raise ValueError(
-            "the network writes into its input, which would change the data; let its first layer not work in "
+            "the network modifies its input, which would change the data; its first layer must not work in "
             "place (inplace=False, x * 2 for x.mul_(2))"
         )
     if not bool(output.isfinite().all()):

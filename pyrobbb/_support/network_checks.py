@@ -1,4 +1,4 @@
-"""What networks and priors must be like for a model to be made of them."""
+"""Requirements on networks and priors for a model to be built from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_values(name: str, parameter: Tensor) -> None:
 
 
 def check_rows_stay_apart(network: nn.Module) -> None:
-    """Raise ValueError if a layer is batch normalisation that looks at the other rows of the batch."""
+    """Raise ValueError if a layer is batch normalisation, which mixes the rows of a batch."""
     for name, module in network.named_modules():
         tracks = getattr(module, "track_running_stats", False)
         batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
@@ -55,30 +55,30 @@ def padding_rows(network: nn.Module) -> dict[str, int]:
 
 
 def check_event(module: PyroModule, attribute: str) -> None:
-    """Raise ValueError unless the law of a `PyroSample` is one event."""
+    """Raise ValueError unless the distribution of a `PyroSample` is one event."""
     with isolated(), poutine.block():
-        law = module._pyro_samples[attribute]
-        law = law if hasattr(law, "sample") else law(module)
-    if law.batch_shape:
+        prior = module._pyro_samples[attribute]
+        prior = prior if hasattr(prior, "sample") else prior(module)
+    if prior.batch_shape:
         raise ValueError(
-            f"the prior of {type(module).__name__}.{attribute} has batch shape {tuple(law.batch_shape)}; "
-            f"end it with .to_event({len(law.batch_shape)})"
+            f"the prior of {type(module).__name__}.{attribute} has batch shape {tuple(prior.batch_shape)}; "
+            f"end it with .to_event({len(prior.batch_shape)})"
         )
 
 
-def check_law(name: str, law: TorchDistribution, parameter: Tensor) -> None:
+def check_prior_event(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
     """Raise ValueError unless a prior is one event of the parameter's shape."""
-    if law.batch_shape or law.event_shape != parameter.shape:
+    if prior.batch_shape or prior.event_shape != parameter.shape:
         raise ValueError(
-            f"the prior of {name!r} has batch shape {tuple(law.batch_shape)} and event shape "
-            f"{tuple(law.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
+            f"the prior of {name!r} has batch shape {tuple(prior.batch_shape)} and event shape "
+            f"{tuple(prior.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
             f".expand(parameter.shape).to_event(parameter.dim())"
         )
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every layer of `model` in evaluation mode (dropout off); at the end each is as it was."""
+    """Every layer of `model` in evaluation mode (dropout off); each is restored at the end."""
     training = [module for module in model.modules() if module.training]
     try:
         for module in training:

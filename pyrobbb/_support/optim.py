@@ -35,9 +35,9 @@ class JointOptimizer(PyroOptim):
 
 
 def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptimizer:
-    """`optim`, asked for its one-kernel form where torch has one and `optim` names no other form.
+    """`optim` in its one-kernel form, where torch has one and `optim` names no other form.
 
-    On CUDA it is asked to keep its step count on the device too, so that a CUDA graph can hold it.
+    On CUDA it also keeps its step count on the device, so that a CUDA graph can hold it.
     """
     if not isinstance(optim, partial) or not isinstance(optim.func, type) or optim.args:
         return optim
@@ -77,11 +77,11 @@ def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Load `state`, which an optimiser on another device may have left: forms and kind of rate stay ours.
 
     A rate in a tensor (CUDA) stays one and a number stays a number; so do fused and capturable forms, which
-    a state dictionary would otherwise replace by those of where it was made.
+    a state dictionary would otherwise replace by those of the device it was made on.
     """
     ours = [dict(group) for group in optimizer.param_groups]
     saved = list(state["param_groups"])
-    if len(saved) == len(ours):  # torch says it clearly where they differ
+    if len(saved) == len(ours):  # torch's own message is clear where they differ
         forms = ("fused", "foreach", "capturable", "differentiable")
         saved = [s | {k: o[k] for k in forms if k in o} for s, o in zip(saved, ours, strict=True)]
     optimizer.load_state_dict({**state, "param_groups": saved})
@@ -106,14 +106,14 @@ def parameter_groups(
     `rates` maps part of a parameter's name (`rho`, say) to the factor on its learning rate.
 
     Raises:
-        ValueError: If a name in `rates` fits no parameter, or the optimiser states no `lr` to multiply.
+        ValueError: If a name in `rates` matches no parameter, or the optimiser has no `lr` to multiply.
     """
     rest = dict(named)
     groups = []
     for part, factor in rates.items():
         chosen = {k: rest.pop(k) for k in list(rest) if part in k}
         if not chosen:
-            raise ValueError(f"rates: {part!r} fits no parameter; there are {', '.join(named)}")
+            raise ValueError(f"rates: {part!r} matches no parameter; the parameters are {', '.join(named)}")
         lr = getattr(optim, "keywords", {}).get("lr")
         if lr is None:
             raise ValueError("rates multiply the optimiser's lr, so optim must state one")
@@ -137,13 +137,13 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> An
 
 
 def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """The optimiser that `make` makes, if it steps by gradients that are there."""
+    """The optimiser that `make` makes, if it steps along given gradients."""
     optimizer: torch.optim.Optimizer = made("optim", make, groups, kind=torch.optim.Optimizer)
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ValueError(
-            f"optim {type(optimizer).__name__} evaluates the loss by itself, several times a step; take one "
-            f"that follows given gradients, such as Adam or SGD"
+            f"optim {type(optimizer).__name__} evaluates the loss itself, several times a step; use one "
+            f"that steps along given gradients, such as Adam or SGD"
         )
     return optimizer
 
@@ -158,11 +158,11 @@ def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, ep
     trial: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
     if isinstance(trial, ReduceLROnPlateau):
         raise ValueError(
-            "schedule ReduceLROnPlateau follows a measured value, and rates here follow the epoch alone; "
-            "take one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
+            "schedule ReduceLROnPlateau follows a measured value, but rates here follow the epoch alone; "
+            "use one such as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
         )
     name = type(trial).__name__
-    milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is no epoch never comes
+    milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is not an epoch never comes
     if not all(isinstance(epoch, int) for epoch in milestones):
         raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
     with warnings.catch_warnings():

@@ -17,13 +17,13 @@ from torch.distributed.rendezvous import rendezvous
 
 from pyrobbb._support.random_state import isolated, random_state
 
-TIMEOUT = timedelta(minutes=30)  # one process may validate, save or load for as long while the others wait
+TIMEOUT = timedelta(minutes=30)  # how long one process may validate, save or load while the others wait
 T = TypeVar("T")
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class LostProcessError(RuntimeError):
-    """Another of the processes ended, or did not answer in time."""
+    """Another of the processes ended, or did not respond in time."""
 
 
 class ProcessGroup:
@@ -39,7 +39,7 @@ class ProcessGroup:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one that writes files and speaks."""
+        """Whether this is the process that writes files and logs."""
         return self.rank == 0
 
     def shard(self, rows: Tensor) -> Tensor:
@@ -47,11 +47,11 @@ class ProcessGroup:
         return rows[self.rank :: self.size]
 
     def speaks(self) -> bool:
-        """Whether to report an error: one process does, whichever comes first; asked again, the same."""
+        """Whether to report an error: only the process that asks first does, each time it asks."""
         if self.speaker is None:
             try:
                 self.speaker = self.store is None or self.store.add("spoken", 1) == 1
-            except RuntimeError:  # the process that keeps the store is gone, and with it all order
+            except RuntimeError:  # the process that keeps the store is gone
                 self.speaker = True
         return self.speaker
 
@@ -113,17 +113,17 @@ def _others() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1][:200]
-        raise LostProcessError(f"another process of this run ended or does not answer ({reason})") from error
+        raise LostProcessError(f"another process of this run ended or hangs ({reason})") from error
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[ProcessGroup]:
-    """The processes that `torchrun` started, which talk by gloo on CPUs, NCCL on GPUs; else this one alone.
+    """The processes that `torchrun` started, using gloo on CPUs, NCCL on GPUs; else this one alone.
 
     On GPUs, process r of a machine works on its GPU number r.
 
     Raises:
-        ValueError: If there are fewer GPUs than processes, or a certain GPU is asked for.
+        ValueError: If there are fewer GPUs than processes, or a specific GPU is requested.
     """
     if not set(TORCHRUN) <= os.environ.keys() or int(os.environ["WORLD_SIZE"]) == 1:
         yield SINGLE
@@ -134,7 +134,7 @@ def joined(device: torch.device) -> Iterator[ProcessGroup]:
         local = int(os.environ["LOCAL_RANK"])
         if device.index is not None or local >= torch.cuda.device_count():
             raise ValueError(
-                f"each process needs a GPU of its own: say device=cuda, not {device}, and start as many "
+                f"each process needs a GPU of its own: use device=cuda, not {device}, and start as many "
                 f"processes as this machine has GPUs ({torch.cuda.device_count()}), or use device=cpu"
             )
         torch.cuda.set_device(local)
@@ -147,7 +147,7 @@ def joined(device: torch.device) -> Iterator[ProcessGroup]:
         yield ranks
     except BaseException as error:
         if not isinstance(error, LostProcessError):
-            ranks.speaks()  # before the others find this one gone: it knows the reason
+            ranks.speaks()  # before the others notice that this one is gone: it knows the reason
         if backend == "gloo":  # NCCL would wait for the others, who may be gone
             dist.destroy_process_group()
         raise

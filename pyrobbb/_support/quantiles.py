@@ -18,23 +18,23 @@ VALUES = 2**25  # of these at most, in memory at once
 
 def mixture_quantile(components: Sequence[Any], level: float) -> Tensor:
     """Where mean_s F_s(y) passes `level`, found by bisection between the components' own quantiles there."""
-    each = torch.cat([law.icdf(torch.full_like(law.variance, level)) for law in components])
+    each = torch.cat([part.icdf(torch.full_like(part.variance, level)) for part in components])
     low, high = each.amin(0), each.amax(0)
     if level in (0, 1):
         return low
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        below = torch.stack([law.cdf(middle).sum(0) for law in components]).sum(0) < level * len(each)
+        below = torch.stack([part.cdf(middle).sum(0) for part in components]).sum(0) < level * len(each)
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return (low + high) / 2
 
 
 def sample_quantiles(components: Sequence[Any], levels: Sequence[float]) -> Tensor:
     """Quantiles of some ten thousand samples, the same number from each draw; fewer for very many rows."""
-    draws = sum(len(law.mean) for law in components)
+    draws = sum(len(part.mean) for part in components)
     values = components[0].mean[0].numel()
     each = ceil(max(draws, min(SAMPLES, VALUES // max(1, values))) / draws)
     with isolated(0, device=components[0].mean.device):
-        drawn = torch.cat([law.sample((each,)).flatten(0, 1) for law in components])
+        drawn = torch.cat([part.sample((each,)).flatten(0, 1) for part in components])
     ordered = drawn.sort(0).values
     return torch.stack([ordered[max(0, ceil(level * len(ordered)) - 1)] for level in levels])

@@ -1,4 +1,4 @@
-"""Work that leaves no trace: random states, Pyro's parameter store and its validation flag come back."""
+"""Work without side effects: random states, Pyro's parameter store and its validation flag are restored."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def _cuda_index(device: torch.device | str) -> int | None:
 def isolated(
     seed: int | None = None, *, device: torch.device | str = "cpu", validate: bool = False
 ) -> Iterator[None]:
-    """Run the body with an empty parameter store, its own random state and Pyro's validation as told.
+    """Run the body with an empty parameter store, its own random state and the given validation flag.
 
-    Everything is put back at the end, also after an error: the user's global seeds and param store are
-    as they were. Modules keep the parameters they were trained to, for those are their own.
+    Everything is restored at the end, even after an error: the user's global seeds and param store are
+    as they were. Modules keep their trained parameters, which are their own.
 
     These states belong to the whole process, so threads take turns: a second one waits until the first is
     out of its body. To fit several at once, use processes.
@@ -53,10 +53,10 @@ def isolated(
 
 
 def unique_name(kind: str) -> str:
-    """A name for a Pyro module that no other has in this process.
+    """A name for a Pyro module, unique in this process.
 
     Pyro's parameter store is global and keyed by name: two modules of one name would share parameters,
-    the second starting from what the first was trained to.
+    the second starting from the first's trained values.
     """
     return f"{kind}_{next(_COUNTER)}"
 

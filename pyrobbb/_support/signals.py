@@ -12,12 +12,11 @@ class Interrupt:
     """While active, a first SIGINT or SIGTERM is only noted; `check` raises KeyboardInterrupt for it.
 
     A second signal raises at once. Outside the main thread, where Python delivers no signals, it does
-    nothing. The handlers that were there come back at the end.
+    nothing. The previous handlers are restored at the end.
 
     Args:
-        ignore_repeats: A second signal is only noted, too: `torchrun` passes on to its processes what a
-        terminal
-            has already sent them.
+        ignore_repeats: Only note a second signal, too: `torchrun` forwards to its processes what the
+            terminal has already sent them.
     """
 
     def __init__(self, *, ignore_repeats: bool = False) -> None:

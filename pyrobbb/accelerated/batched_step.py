@@ -146,7 +146,7 @@ class StackedStep:
     def evaluate(self, x: Tensor, y: Tensor, shares: Sequence[float] | Tensor, noise: Tensor) -> Terms:
         """The terms (R,); leaves the gradients of its F in each guide's `grad`.
 
-        On CUDA, shares that differ from chain to chain had better be a tensor there, (R,): numbers would be
+        On CUDA, shares that differ from chain to chain should be a tensor there, (R,): numbers would be
         copied from the host at each step.
         """
         with torch.no_grad():

@@ -68,7 +68,7 @@ def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
 def _turn_products(graph: GraphModule) -> GraphModule:
     """Write (A B)^T as B^T A^T where the transpose of a batched product is all that is used of it.
 
-    So the gradient of a linear layer's weights comes out in the weights' own order. Otherwise turning it took
+    The gradient of a linear layer's weights then has the weights' own order. Transposing it afterwards took
     a third of a batched update.
     """
     aten = torch.ops.aten
@@ -99,7 +99,7 @@ def _shape(node: Any) -> torch.Size:
 def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
     """Make inputs of the tensors that a recording holds on to, such as parameters, after its own `inputs`.
 
-    They are the very tensors that the program used: whoever changes them in place changes its result.
+    They are the tensors that the program used: changing them in place changes its result.
     """
     nodes = graph.graph.nodes
     last = [node for node in nodes if node.op == "placeholder"][inputs - 1]
@@ -127,7 +127,7 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
 
     Neither dynamo nor any global setting of torch.compile takes part, and none is changed. The same graph for
     inputs of the same kind is compiled once: inductor never lets go of a program that it has loaded. Whether
-    it was compiled now or found on disk, it is run once on copies of `inputs` beside the graph itself.
+    compiled now or found on disk, it is run once on copies of `inputs` and compared with the graph.
 
     Raises:
         CannotCompileError: If there is no working compiler, torch is too old, or the compiled program gives
@@ -137,10 +137,10 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     if key in _COMPILED:
         _COMPILED[key] = _COMPILED.pop(key)  # the last to be used
         return _COMPILED[key]
-    expected = _tried(graph, inputs)  # first, for inductor may change the graph
+    expected = _tried(graph, inputs)  # first, because inductor may change the graph
     program = _compile(graph, inputs)
     if not _same(_tried(program, inputs), expected):
-        raise CannotCompileError("the compiled program gives other results than the program itself")
+        raise CannotCompileError("the compiled program and the program itself give different results")
     if key is not None:
         _COMPILED[key] = program
         if len(_COMPILED) > KEPT:
@@ -176,7 +176,7 @@ def _same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
 
 
 def _tried(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """What the program returns, and its inputs as it leaves them; the given ones stay as they are."""
+    """What the program returns, and its inputs as it leaves them; the given ones are unchanged."""
     devices = {value.device for value in inputs if value.is_cuda}
     with torch.no_grad(), torch.random.fork_rng(list(devices)):
         given = [_copy(value) for value in inputs]
@@ -192,7 +192,7 @@ def _copy(value: Tensor) -> Tensor:
 
 
 def _key(graph: GraphModule, inputs: Sequence[Tensor]) -> Hashable:
-    """What a compiled program depends on; None if it holds on to tensors that are no inputs."""
+    """What a compiled program depends on; None if it holds on to tensors that are not inputs."""
     if any(node.op == "get_attr" for node in graph.graph.nodes):
         return None
     storages = [value.untyped_storage().data_ptr() for value in inputs]
@@ -253,7 +253,7 @@ def _own_cache() -> Iterator[None]:
 
 @cache
 def _processor() -> str:
-    """The instructions that the processor has, where the system tells them."""
+    """The processor's instruction set, if the system reports it."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     flags = [line for line in lines if line.startswith(("flags", "Features"))]

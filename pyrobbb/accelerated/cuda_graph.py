@@ -45,7 +45,7 @@ class GraphStep:
         step: A fast step on CUDA whose optimiser is capturable and holds its learning rate in a tensor.
         x: Inputs of a batch of the usual size, for which the graph is made.
         y: Their targets.
-        log: Told in one line if the step cannot be captured; it is then taken as it is.
+        log: Receives one line if the step cannot be captured; it then runs uncaptured.
     """
 
     WARM_UP = 3
@@ -102,7 +102,7 @@ class GraphStep:
                 self.optimizer.step()
                 self.step.clear()
         except RuntimeError:
-            del graph  # lets go of the generator
+            del graph  # releases the generator
             torch.cuda.set_rng_state(random)
             for group in self.optimizer.param_groups:
                 for parameter in group["params"]:
@@ -135,7 +135,7 @@ def capturable(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def lost_by(step: Capturable, x: Tensor, y: Tensor) -> str | None:
-    """Why the step cannot become a CUDA graph: found out by one evaluation that may not synchronise.
+    """Why the step cannot become a CUDA graph, from one evaluation that may not synchronise.
 
     Parameters and the random state stay as they are.
     """

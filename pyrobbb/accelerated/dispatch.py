@@ -1,4 +1,4 @@
-"""Which way a training steps: the fastest that fits model and guide, with one line on what was lost."""
+"""Choose the step of a training: the fastest that fits model and guide, logging what was lost."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def make_step(
 ) -> Step:
     """The step that trains `guide`: fast and compiled, fast, or Pyro's own `ReferenceStep`.
 
-    The choice depends on the arguments only, so that a resumed run makes the same one. One that is to take
-    many more steps may compile, or one elsewhere have no compiler: its noise is then of another stream.
+    The choice depends only on the arguments, so that a resumed run makes the same one. A run with
+    many more steps may compile, or another machine lack a compiler: the noise then has another stream.
 
     Args:
         model: The Pyro model, on its device.
@@ -63,16 +63,16 @@ def make_step(
         first: A batch of full size, to record with and to compare both paths on.
         samples: Weight draws per step.
         vectorize: Let the reference path evaluate these draws as one batch.
-        elbo: One of Pyro's ELBOs, for which there is the reference path alone; None is `Trace_ELBO`.
+        elbo: One of Pyro's ELBOs, which only the reference path supports; None is `Trace_ELBO`.
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
         steps: Steps that the whole training will take; a short one is not worth a compilation.
-        log: Told in one line what was lost, and how long a compilation took.
+        log: Receives one line on what was lost, and how long a compilation took.
         ranks: The processes whose gradients are summed.
     """
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize, elbo=elbo)
     alone = ranks.size == 1
     if fast != "off" and not is_default(elbo):
-        log(f"training by Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
+        log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
     if fast == "off" or not is_default(elbo):
         return reference if alone else SummedStep(reference, ranks)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
@@ -101,7 +101,7 @@ def make_step(
                 step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
         _check(step, model, guide, first, samples)
     except NotFastError as reason:
-        log(f"training by Pyro's own SVI, several times slower than the fast path: {reason}")
+        log(f"training with Pyro's own SVI, several times slower than the fast path: {reason}")
         return reference if alone else SummedStep(reference, ranks)
     whole = step if alone else SummedStep(step, ranks)
     if not first.x.is_cuda:
@@ -198,7 +198,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
             f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
         )
     if set(model.latents) != set(model.sites):
-        raise NotFastError("prior or likelihood have latent sites of their own")
+        raise NotFastError("the prior or likelihood has latent sites of its own")
     if guide.loc.dtype not in (torch.float32, torch.float64):
         raise NotFastError(f"the weights are {guide.loc.dtype}")
     with torch.no_grad():
@@ -228,7 +228,7 @@ def _check(
     if found is not None:
         raise NotFastError(
             f"its {found.name} differs from Pyro's on the first rows ({_size(found.ours):g}, not "
-            f"{_size(found.theirs):g}); do model or guide do more than sample their weights?"
+            f"{_size(found.theirs):g}); does the model or guide do more than sample its weights?"
         )
 
 
@@ -236,7 +236,7 @@ Seen = tuple[Tensor, Tensor, Tensor]  # KL, NLL and gradient, as `gradients` giv
 
 
 class Difference(NamedTuple):
-    """What two steps see differently, and what each sees."""
+    """A quantity on which two steps disagree, and each one's value."""
 
     name: str
     ours: Tensor

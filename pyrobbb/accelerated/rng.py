@@ -115,7 +115,7 @@ class Normals:
 class KeyedNormals:
     """Standard normals (R, size) for R chains, a function of each chain's seed, the stream and the time.
 
-    Compiled or not, the same seed gives the same noise up to rounding, whoever else is in the batch.
+    Compiled or not, the same seed gives the same noise up to rounding, regardless of the rest of the batch.
 
     Args:
         seeds: One for each chain.

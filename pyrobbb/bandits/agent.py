@@ -1,4 +1,4 @@
-"""What an agent does every round, whatever its rule of choice: predict, choose, remember, train."""
+"""What every agent does each round, whatever its rule of choice: predict, choose, remember, train."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Agent(ABC):
     which understates the uncertainty just when exploring needs it. Once the buffer is full they agree.
 
     Args:
-        learner: What predicts rewards; rows of length `features + actions`.
+        learner: Predicts rewards; rows of length `features + actions`.
         features: Length of a context.
         actions: Number of actions.
         seeds: One for each run.
@@ -39,7 +39,7 @@ class Agent(ABC):
         batch_size: Rows of a minibatch, B.
         updates: Updates after each training round.
         every: Interactions between two trainings.
-        pulls: How often each action is taken, in turn, before the learner is asked.
+        pulls: How often each action is taken, in turn, before the learner is used.
         kl_over: "held" or "capacity", see above.
     """
 
@@ -77,7 +77,7 @@ class Agent(ABC):
         """An action (R,) from the rows (R, K, width) of each run's K actions."""
 
     def act(self, contexts: Tensor) -> Tensor:
-        """What each run does about its context: `contexts` (R, features) to actions (R,)."""
+        """Each run's action in its context: `contexts` (R, features) to actions (R,)."""
         seen = self.replay.seen
         if seen < self.pulls * self.actions:
             return torch.full((self.learner.runs,), seen % self.actions)
@@ -85,7 +85,7 @@ class Agent(ABC):
         return self.choose(torch.cat([wide, self.codes], dim=2))
 
     def learn(self, contexts: Tensor, actions: Tensor, rewards: Tensor) -> None:
-        """Remember what came of it, and train when it is time."""
+        """Store the outcome, and train when it is time."""
         self.replay.add(torch.cat([contexts, one_hot(actions, self.actions).float()], dim=1), rewards)
         if self.updates == 0 or self.replay.seen % self.every:
             return

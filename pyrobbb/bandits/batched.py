@@ -26,7 +26,7 @@ from pyrobbb.likelihoods import Likelihood
 class MeanFieldLearner(Learner):
     """R mean-field posteriors over R networks of one shape.
 
-    The noise of update t of a run is a function of the run's seed and t, whoever else is in the batch.
+    The noise of update t of a run is a function of the run's seed and t, regardless of the rest of the batch.
 
     Args:
         model: The Pyro model, whose prior, likelihood and network all runs share.
@@ -38,7 +38,7 @@ class MeanFieldLearner(Learner):
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
-        ValueError: If a guide is of another kind, or the model has point parameters or a prior that is
+        ValueError: If a guide has another type, or the model has point parameters or a prior that is
             not element-wise.
     """
 
@@ -137,7 +137,7 @@ class PointLearner(Learner):
         parameters = [dict(network.named_parameters()) for network in networks]
         frozen = [name for one in parameters for name, p in one.items() if not p.requires_grad]
         if frozen:
-            raise ValueError(f"parameter {frozen[0]!r} is frozen, and all are trained here")
+            raise ValueError(f"parameter {frozen[0]!r} is frozen, but all are trained here")
         shapes = {k: p.shape for k, p in parameters[0].items()}
         if any({k: p.shape for k, p in other.items()} != shapes for other in parameters):
             raise ValueError("networks must all have parameters of the same names and shapes")

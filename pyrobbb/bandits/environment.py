@@ -14,7 +14,7 @@ class Round(NamedTuple):
 
     `context` has shape `(features,)`; `expected` is E[reward | context, action] and `rewards` one draw
     of the rewards themselves, both of shape `(K,)`. The agent learns `rewards[action]` alone. Because
-    the draw does not depend on the action, agents that play from one seed meet the same luck.
+    the draw does not depend on the action, agents that play from one seed have the same luck.
     """
 
     context: Tensor
@@ -23,7 +23,7 @@ class Round(NamedTuple):
 
 
 class Environment(ABC):
-    """A contextual bandit; to make your own, say `features` and `actions` and write `draw`.
+    """A contextual bandit; to make your own, set `features` and `actions` and write `draw`.
 
     >>> class Coin(Environment):
     ...     features, actions = 1, 2
@@ -38,7 +38,7 @@ class Environment(ABC):
 
     @abstractmethod
     def draw(self, random: torch.Generator) -> Round:
-        """The next round, with all its chance taken from `random`."""
+        """The next round, with all its randomness taken from `random`."""
 
     def check(self, given: Round) -> Round:
         """`given`, if its shapes are what `features` and `actions` say.

@@ -23,7 +23,7 @@ class EpsilonGreedy(Agent):
         super().__init__(*args, **kwargs)
         each = [epsilon] * self.learner.runs if isinstance(epsilon, int | float) else list(epsilon)
         if len(each) != self.learner.runs:
-            raise ValueError(f"epsilon must be one for each of {self.learner.runs} runs, got {len(each)}")
+            raise ValueError(f"epsilon needs one value per run ({self.learner.runs}), got {len(each)}")
         self.epsilon = torch.tensor([checks.between("epsilon", e, 0, 1) for e in each])
 
     def made_with(self) -> dict[str, Any]:

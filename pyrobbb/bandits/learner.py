@@ -1,4 +1,4 @@
-"""What an agent knows: the expected reward of an input, for R runs side by side, and how it learns."""
+"""An agent's model: the expected reward of an input, for R runs side by side, and how it learns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 class Learner(ABC):
     """E[reward | row], where a row is what the agent makes of a context and an action.
 
-    Everything is stacked over `runs` runs that know nothing of each other: run r learns from its own
+    Everything is stacked over `runs` independent runs: run r learns from its own
     rows alone, with its own weights and its own noise.
     """
 

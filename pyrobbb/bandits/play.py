@@ -50,7 +50,7 @@ class Games:
 class Play:
     """R runs of one agent in an environment, round by round, resumable.
 
-    Two agents with the same `seeds` meet the same contexts and the same luck.
+    Two agents with the same `seeds` see the same contexts and have the same luck.
 
     Args:
         environment: Where the rounds come from.
@@ -58,7 +58,7 @@ class Play:
         steps: Rounds to be played in all.
         seeds: One for each run.
         path: The checkpoint; if the file is there, the play resumes from it. None keeps nothing.
-        checkpoint_seconds: Least time between two checkpoints.
+        checkpoint_seconds: Minimum time between two checkpoints.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Play:
         if runs != len(self.randoms) or done > self.steps:
             raise checkpoint.CheckpointError(
                 f"{file} holds {runs} runs of {done} rounds; {len(self.randoms)} runs of {self.steps} "
-                f"were asked for"
+                f"were requested"
             )
         if state.get("seeds", self.seeds) != self.seeds:
             raise checkpoint.CheckpointError(f"{file} holds runs of seeds {state['seeds']}, not {self.seeds}")

@@ -23,7 +23,7 @@ Masks = dict[str, Tensor]
 
 
 def decibel(ratio: Tensor) -> Tensor:
-    """10 log10 of `ratio` itself, in dB; -inf at 0. The paper does not say which convention is its own."""
+    """10 log10 of `ratio` itself, in dB; -inf at 0. The paper does not say which convention it uses."""
     return 10.0 * ratio.log10()
 
 

@@ -1,4 +1,4 @@
-"""A user's own arrays as a data set, checked once where they come in."""
+"""The user's own arrays as a data set, checked once on entry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def from_arrays(
         classes: the number of classes; the largest training label plus one when not given.
         dtype: the floating point type of inputs and regression targets, that of your network; torch.long for
             inputs that are tokens; None keeps whole numbers as they are.
-        name: what the data set is called in what is printed and stored.
+        name: the data set's name in output and files.
 
     Raises:
         ValueError: what is wrong, in which array, and what would be right.
@@ -171,7 +171,7 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
 
 
 def _of_columns(name: str, table: Any) -> np.ndarray:
-    """A pandas DataFrame whose columns are numbers or booleans, with NaN for what is missing."""
+    """A pandas DataFrame with columns of numbers or booleans, with NaN for missing values."""
     for column, kind in zip(table.columns, table.dtypes, strict=True):
         if getattr(kind, "kind", "O") not in "biuf":
             raise ValueError(

@@ -1,6 +1,6 @@
-"""What the training rows say about each column of a table, and any rows as inputs by it.
+"""What is learned about each column from the training rows, and how rows become inputs.
 
-Everything is learned from the training rows alone; validation, test and new rows are treated by it.
+Everything is learned from the training rows alone; validation, test and new rows are transformed by it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Numeric:
         return cls(name, mean, sd, median, float(is_missing(column).mean()))
 
     def inputs(self, column: Column) -> Matrix:
-        """`(M, 0 to 2)`: a column that is constant in training says nothing, and gives no input."""
+        """`(M, 0 to 2)`: a column that is constant in training gives no input."""
         if column.dtype.kind != "f":
             text = next(value for value in column if value is not None)
-            raise ValueError(f"column {self.name!r} holds numbers in the training rows, and {text!r} here")
+            raise ValueError(f"column {self.name!r} holds numbers in the training rows, but {text!r} here")
         lacking = is_missing(column)
         parts: list[Matrix] = []
         if self.sd > 1e-12 * abs(self.mean):
@@ -141,7 +141,7 @@ class Columns:
         return values
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON, for `Columns.load` where new rows are to be predicted."""
+        """Write it as JSON, for `Columns.load` for predicting new rows."""
         content = {"targets": self.targets, "classes": self.classes, "kinds": []}
         kinds = [{"kind": type(kind).__name__, **asdict(kind)} for kind in self.kinds]
         write_text(Path(path), json.dumps({**content, "kinds": kinds}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The two curves on which the literature shows what a Bayesian network says away from its data."""
+"""The two curves on which the literature shows how a Bayesian network behaves away from its data."""
 
 from __future__ import annotations
 

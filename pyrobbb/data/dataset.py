@@ -69,7 +69,7 @@ class Spec:
     """What a model needs to know of the data: N, the shape of one input, how many outputs.
 
     `outputs` is the number of classes, or of regression targets; `units` are theirs, for a likelihood that
-    is to be `likelihoods.Rescaled`.
+    must be `likelihoods.Rescaled`.
     """
 
     N: int

@@ -33,7 +33,7 @@ def as_frame(name: str, source: Any) -> Frame:
             array or tensor `(N, columns)`, whose columns are called "0", "1", ...
 
     Raises:
-        ValueError: It is none of these, its columns differ in length, or a name comes twice.
+        ValueError: It is none of these, its columns differ in length, or a name occurs twice.
     """
     if isinstance(source, str | os.PathLike):
         columns = _read(name, Path(source).expanduser())
@@ -144,9 +144,7 @@ def _pandas(path: Path) -> Any:
     try:
         return import_module("pandas")
     except ImportError as error:
-        raise ValueError(
-            f"{path.name} takes pandas and pyarrow to read: pip install pandas pyarrow"
-        ) from error
+        raise ValueError(f"{path.name} needs pandas and pyarrow: pip install pandas pyarrow") from error
 
 
 def _read_csv(path: Path) -> list[tuple[str, Any]]:

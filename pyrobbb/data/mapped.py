@@ -16,11 +16,11 @@ from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 from pyrobbb.data.images import idx
 
 Array = np.ndarray[Any, Any]
-BLOCK = 2**24  # bytes of a file that are looked at together
+BLOCK = 2**24  # bytes of a file checked at a time
 
 
 class Mapped:
-    """Rows of a mapped array, which become tensors when they are asked for: `mapped[rows]`, `mapped[a:b]`.
+    """Rows of a mapped array, which become tensors when indexed: `mapped[rows]`, `mapped[a:b]`.
 
     Of a tensor it has what training and export need: `shape`, `dtype`, `device` (where the numbers of rows
     must lie), `to`, length and rows.
@@ -29,7 +29,7 @@ class Mapped:
         array: Any array of numpy's, usually a file mapped into memory, `(N, *features)`.
         dtype: What the values become.
         scale: What they are divided by.
-        device: Where the rows that are asked for go.
+        device: Device of the rows returned.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Mapped:
         return self.array.dtype.kind != "f"
 
     def to(self, device: torch.device | str) -> Mapped:
-        """The same rows, which go to another device when they are asked for."""
+        """The same rows, moved to another device when indexed."""
         return Mapped(self.array, self.dtype, scale=self.scale, device=device)
 
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Mapped:
 class OnDisk:
     """Arrays in `.npy` or (unzipped) IDX files; the training rows are never read as a whole.
 
-    The training looks at every row once, block by block, before it begins. The validation and test rows are
+    Training checks every row once, block by block, before it starts. The validation and test rows are
     read into memory. Shuffling needs 8 bytes of memory per training row.
 
     Args:
@@ -81,11 +81,11 @@ class OnDisk:
         task: "classification" or "regression".
         classes: Number of classes; the largest label plus one when not given.
         scale: What the inputs are divided by.
-        validation: How many of the last rows are kept for validation.
+        validation: Number of rows, from the end, kept for validation.
         test_x: File of test inputs, or nothing.
         test_y: File of test targets, or nothing.
         flatten: Give each row as a vector.
-        name: What the data set is called in what is printed and stored.
+        name: The data set's name in output and files.
 
     Raises:
         ValueError: a field outside its domain, which the message names.
@@ -112,7 +112,7 @@ class OnDisk:
             raise ValueError("test_x and test_y go together: give both, or neither")
 
     def load(self) -> Dataset:
-        """Map the files; look at every target and at the rows that go into memory.
+        """Map the files; check every target and the rows that go into memory.
 
         Raises:
             ValueError: a file that is missing, damaged or of another shape or kind, or a value in it.
@@ -137,7 +137,7 @@ class OnDisk:
             for path, found, wanted in ((self.test_x, test_x, x), (self.test_y, test_y, y)):
                 if found.shape[1:] != wanted.shape[1:]:
                     raise ValueError(
-                        f"{path} has rows of shape {found.shape[1:]}; to train on are {wanted.shape[1:]}"
+                        f"{path} has rows of shape {found.shape[1:]}; training rows have {wanted.shape[1:]}"
                     )
             _check_labels(self.test_y, largest, spec)
             test = self._held(self.test_x, test_x, test_y)
@@ -162,7 +162,7 @@ class OnDisk:
             return x, y, 0
         if y.dtype.kind == "f":
             raise ValueError(
-                f"{y_path} must hold integer class labels, got {y.dtype}; for real targets say "
+                f"{y_path} must hold integer class labels, got {y.dtype}; for real targets use "
                 f"task=regression (data.task=regression on the command line)"
             )
         if int(y.min()) < 0:

@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TableData(Dataset):
-    """A data set that was a table, with what it takes to treat new rows alike.
+    """A data set made from a table, with what is needed to transform new rows the same way.
 
     Inputs are standardised by the training rows. Targets of a regression are in their own units, and
     `spec.units` tells a likelihood what they are.
@@ -53,7 +53,7 @@ class Table:
         source: A path to a CSV (first line: names; missing: empty, NA, NaN, null, none or ?) or Parquet
             file; a DataFrame; a mapping of names to columns; an array `(N, columns)`.
         target: The name of the target column, or several for a regression; by default the last one.
-        task: "regression" or "classification"; found out where text or fractions leave no doubt.
+        task: "regression" or "classification"; inferred where text or fractions leave no doubt.
         categorical: Columns of numbers that name categories.
         drop: Columns to leave out.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
@@ -148,7 +148,7 @@ class Table:
                     raise ValueError(f"{part} has no column {absent[0]!r}, the target")
                 continue
             if held[rows].any():
-                raise ValueError(f"row {rows[held[rows].argmax()]} is to be in both test and validation")
+                raise ValueError(f"row {rows[held[rows].argmax()]} is in both test and validation")
             held[rows] = True
             if len(rows):
                 parts[part] = take(frame, np.sort(rows))
@@ -167,7 +167,7 @@ class Table:
         labels = {label: i for i, label in enumerate(columns.classes)}
         unseen = [text for text in texts if text not in labels]
         if unseen:
-            raise ValueError(f"{part}: target {name!r} is {unseen[0]!r}, a class that no training row has")
+            raise ValueError(f"{part}: target {name!r} is {unseen[0]!r}, a class not in the training rows")
         return Split(x, torch.tensor([labels[text] for text in texts], dtype=torch.int64))
 
     def _name(self) -> str:
@@ -175,7 +175,7 @@ class Table:
 
 
 def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
-    """`Table(source=source, ...).load()`; `y` is the target where the table is of inputs alone.
+    """`Table(source=source, ...).load()`; `y` is the target if the table has only inputs.
 
     >>> data = from_table("houses.csv", target="price", test=0.2)
     >>> data = from_table(x, y, test=0.2)
@@ -189,7 +189,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         raise ValueError("target names a column of the table; it cannot be given beside y")
     frame = as_frame("x", source)
     if "y" in frame:
-        raise ValueError("x has a column 'y' already; leave y out and say target='y'")
+        raise ValueError("x has a column 'y' already; leave y out and pass target='y'")
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
     if np.ndim(array) == 2:
         several = {f"y{name}": column for name, column in as_frame("y", array).items()}
@@ -231,7 +231,7 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
     if frame[targets[0]].dtype.kind != "f":
         return "classification"
     raise ValueError(
-        f"target {targets[0]!r} holds whole numbers, which can be labels or values: say "
+        f"target {targets[0]!r} holds whole numbers, which can be labels or values: pass "
         f"task='classification' or task='regression'"
     )
 

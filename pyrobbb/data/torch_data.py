@@ -25,7 +25,7 @@ class TorchRows:
             `batch_size` are used.
 
     Raises:
-        ValueError: A stream, which has no number of rows; a loader that draws its rows by a rule of its own.
+        ValueError: A stream, which has no number of rows; a loader with a sampling rule of its own.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class TorchRows:
                 source.sampler, RandomSampler | SequentialSampler
             ):
                 raise ValueError(
-                    f"the DataLoader draws its rows by {type(source.sampler).__name__}; a training goes "
-                    f"through each row once an epoch, in an order of its own"
+                    f"the DataLoader samples its rows with {type(source.sampler).__name__}; training visits "
+                    f"each row once per epoch, in its own order"
                 )
             self.collate, self.workers = source.collate_fn, source.num_workers
             self.batch_size = source.batch_size

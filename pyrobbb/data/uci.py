@@ -180,7 +180,7 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
             return values
     raise DataUnavailableError(
         f"the UCI table {name} is not available: {'; '.join(failures)}. Put {name}.csv.gz (features, then "
-        f"the target, no head) into a folder and name it in PYROBBB_DATA or as root"
+        f"the target, no header) into a folder and name it in PYROBBB_DATA or as root"
     )
 
 
@@ -216,4 +216,4 @@ def _keep(path: Path, values: Values) -> None:
         with replacing(path) as part:
             part.write_bytes(gzip.compress(rows.encode()))
     except OSError as error:  # a read-only home or a full disk: the values are here all the same
-        logger.warning("%s cannot be kept and will be fetched again: %s", path.name, error)
+        logger.warning("%s cannot be cached and will be fetched again: %s", path.name, error)

@@ -1,1 +1,1 @@
-"""What a posterior is worth: metrics, strange inputs told apart, diagnostics, ArviZ."""
+"""Evaluating a posterior: metrics, out-of-distribution detection, diagnostics, ArviZ."""

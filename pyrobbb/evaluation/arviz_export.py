@@ -1,4 +1,4 @@
-"""What of a posterior goes into `posterior.nc`: not 2.4 million weights, but what an analysis needs.
+"""What goes into `posterior.nc`: not 2.4 million weights, but what an analysis needs.
 
 Draws of a chosen or random subset of weights and of every other latent site, from posterior and prior, with
 their log prior; the variational parameters' summary by layer; the log-likelihood and the predictive draws of
@@ -62,13 +62,13 @@ class WeightSelection:
     """Some of a model's weights, by place; labels read `0.weight[12,33]`.
 
     Args:
-        model: Whose weights.
+        model: The model with the weights.
         weights: How many at random, or names: a parameter (`4.bias`), a pattern of parameters
             (`*.bias`), one weight (`0.weight[12,33]`) or a row of them (`0.weight[12]`).
         seed: Which ones at random.
 
     Raises:
-        ValueError: If a name fits no weight.
+        ValueError: If a name matches no weight.
     """
 
     def __init__(self, model: BayesianNetwork, weights: int | Sequence[str], seed: int = 0) -> None:
@@ -95,11 +95,11 @@ class WeightSelection:
                 part = grid[tuple(int(i) for i in index.rstrip("]").split(","))] if bracket else grid
             except (IndexError, ValueError):
                 raise ValueError(
-                    f"{text!r} is no weight; {site} has shape {tuple(self.shapes[site])}"
+                    f"{text!r} is not a weight; {site} has shape {tuple(self.shapes[site])}"
                 ) from None
             found += part.flatten().tolist()
         if not found:
-            raise ValueError(f"{text!r} fits no weight; the parameters are {', '.join(self.shapes)}")
+            raise ValueError(f"{text!r} matches no weight; the parameters are {', '.join(self.shapes)}")
         return found
 
     def _label(self, place: int, starts: dict[str, int]) -> str:

@@ -58,7 +58,7 @@ def to_arviz(
 
     The variables of `SAMPLE_GROUPS` have shape `(chain, draw, *dims[variable])`, a chain being an
     independent restart; those of `DATA_GROUPS` have shape `dims[variable]`. `posterior_predictive`,
-    `log_likelihood` (in nats) and `observed_data` speak of the training observations, as `az.loo`
+    `log_likelihood` (in nats) and `observed_data` refer to the training observations, as `az.loo`
     requires; test data goes to `predictions` and `predictions_constant_data`.
 
     Args:
@@ -90,10 +90,10 @@ def to_arviz(
 def save(data: Any, path: Path | str) -> None:
     """Write an `InferenceData` or `DataTree` to `path` as netCDF4, whole or not at all.
 
-    The file is made in memory, for HDF5 brings the whole process down when a disk is full.
+    The file is built in memory, because HDF5 crashes the whole process when a disk is full.
 
     Raises:
-        OSError: It cannot be written; what was there stays.
+        OSError: It cannot be written; an existing file stays.
     """
     memory = io.BytesIO()
     with h5netcdf.File(memory, "w") as file:
@@ -117,10 +117,10 @@ def load(path: Path | str) -> Any:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is cut short, damaged, or was not written by `save`.
+        ValueError: The file is truncated, damaged, or was not written by `save`.
     """
     path = Path(path)
-    with path.open("rb"):  # missing, a folder, not permitted: Python's own words are the clearest
+    with path.open("rb"):  # missing, a folder, not permitted: Python's own message is the clearest
         pass
     try:
         with h5py.File(path, mode="r") as file:
@@ -130,8 +130,8 @@ def load(path: Path | str) -> Any:
         datasets = {group: xr.load_dataset(path, engine="h5netcdf", group=group) for group in groups}
     except Exception as error:  # h5py and xarray raise many kinds for damaged bytes
         raise ValueError(
-            f"{path} cannot be read as a posterior: {path.stat().st_size} bytes that are cut short, "
-            f"damaged or no netCDF4 file ({error})"
+            f"{path} cannot be read as a posterior: {path.stat().st_size} bytes, truncated, "
+            f"damaged or not in netCDF4 format ({error})"
         ) from error
     if not ours:
         raise ValueError(f"{path} is a netCDF4 file that pyrobbb did not write; open it with ArviZ itself")
@@ -199,7 +199,7 @@ def _dataset(
         if array.ndim != len(axes):
             raise ValueError(f"{where} has shape {array.shape}, expected {len(axes)} axes {axes}")
         if set(axes) & set(variables) or "/" in name:
-            raise ValueError(f"{where} has axes {axes}: no axis may be named like a variable, nor hold a '/'")
+            raise ValueError(f"{where} has axes {axes}: no axis may be named like a variable or contain '/'")
         for axis, size in zip(axes, array.shape, strict=True):
             expected = len(coords[axis]) if axis in coords else sizes.setdefault(axis, size)
             if size != expected:

@@ -1,4 +1,4 @@
-"""Do restarts agree? Asked of functions, not of weights, which have as many copies as units permute."""
+"""Do restarts agree? Compared by function, not by weight, because hidden units can be permuted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
     A pandas table with one row for each of `posteriors` (ArviZ containers with a `log_likelihood` group
     of the same data): elpd and its se, p (effective parameters), elpd_diff and dse (difference from the
     best, with its standard error), weight (stacking), and k_bad, the share of data whose Pareto k is
-    above 0.7, for which the estimate is not to be trusted. The draws are the guide's, not the exact
+    above 0.7, for which the estimate cannot be trusted. The draws are the guide's, not the exact
     posterior's: the comparison is of the two approximate posteriors.
     """
     az = arviz_io.import_arviz()

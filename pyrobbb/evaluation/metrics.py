@@ -1,6 +1,6 @@
-"""How good, and how sure, a prediction is: from probabilities and labels to numbers.
+"""How good, and how certain, a prediction is: from probabilities and labels to numbers.
 
-Everything is in nats, except errors in percent. What torchmetrics has is taken from torchmetrics.
+Everything is in nats, except errors in percent. Metrics that torchmetrics has are taken from it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
     `ece`: expected calibration error, sum_b n_b/M |accuracy_b - confidence_b| over 15 equal bins.
 
     Raises:
-        ValueError: Shapes that do not fit, labels out of range, or rows that are no probabilities, such
-            as a geometric mean that nobody normalised.
+        ValueError: Shapes that do not match, labels out of range, or rows that are not probabilities, such
+            as an unnormalised geometric mean.
     """
     probs, y = _probabilities(probs), _tensor(y)
     M, C = probs.shape
@@ -95,7 +95,7 @@ def _tensor(values: Array) -> Tensor:
 
 
 def _probabilities(probs: Array) -> Tensor:
-    """`probs` with rows that sum to 1 exactly, or the reason why they are no probabilities."""
+    """`probs` with rows that sum to 1 exactly, or the reason why they are not probabilities."""
     probs = _tensor(probs)
     if probs.ndim != 2 or not probs.numel():
         raise ValueError(f"probs must have shape (M, C), got {tuple(probs.shape)}")

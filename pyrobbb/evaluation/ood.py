@@ -1,4 +1,4 @@
-"""Telling inputs of another kind from those a model was trained on, by how unsure it is of them."""
+"""Telling out-of-distribution inputs from familiar ones by the model's uncertainty."""
 
 from __future__ import annotations
 

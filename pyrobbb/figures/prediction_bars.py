@@ -1,4 +1,4 @@
-"""What several models say of the same images: each image beside the models' class probabilities."""
+"""Several models' predictions for the same images: each image next to the class probabilities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def prediction_bars(
     columns: int = 4,
     title: str = "Class probabilities for each image",
 ) -> Figure:
-    """A grid of images, each beside one bar per class and model.
+    """A grid of images, each next to one bar per class and model.
 
     Args:
         images: Grey images, `(M, height, width)`.

@@ -28,7 +28,9 @@ def spread(
         ValueError: No setting, or one without a finite number.
     """
     if not settings or len(settings) != len(values):
-        raise ValueError(f"settings and values must be as many, at least one: {len(settings)}, {len(values)}")
+        raise ValueError(
+            f"settings and values must be equally long, not empty: {len(settings)}, {len(values)}"
+        )
     arrays = [np.asarray(numbers, dtype=float) for numbers in values]
     for name, array in zip(settings, arrays, strict=True):
         if array.ndim != 1 or not len(array) or not np.isfinite(array).all():

@@ -84,7 +84,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def caption(figure: Figure, title: str) -> None:
-    """The figure's title, a sentence that says what is seen, at its upper left, broken to fit."""
+    """The figure's title, a sentence that says what it shows, at its upper left, wrapped to fit."""
     width = int(9.5 * figure.get_size_inches()[0])
     lines = [textwrap.fill(line, width) for line in title.splitlines()]
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontweight="bold")

@@ -1,4 +1,4 @@
-"""The test examples that the posterior is least sure of, as images, with what it says of each."""
+"""The test examples that the posterior is least certain of, as images with its predictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def uncertain_examples(
     measure: str = "predictive entropy",
     title: str | None = None,
 ) -> Figure:
-    """The `rows * columns` images of largest `uncertainty`, each beside its predictive probabilities.
+    """The `rows * columns` images of largest `uncertainty`, each next to its predictive probabilities.
 
     The bar of the true class is green; that of a wrong prediction is red.
 

@@ -1,1 +1,1 @@
-"""Posteriors that are not found by stochastic variational inference, one method per file."""
+"""Inference methods other than stochastic variational inference, one per file."""

@@ -55,13 +55,13 @@ def sample_nuts(
     Args:
         model: Every parameter of its network must be Bayesian.
         data: The training data.
-        warmup: Draws that adapt step size and mass matrix, and are thrown away.
+        warmup: Draws that adapt step size and mass matrix, and are discarded.
         draws: Draws kept, of each chain.
         chains: Independent chains, one after another.
         start: Standard deviation of the starting weights.
         max_tree_depth: Bound on the length of a trajectory.
         seed: Decides starts and draws.
-        log: Told of each chain that is done.
+        log: Receives one line per finished chain.
 
     Raises:
         ValueError: If a parameter is a point estimate, or an option lies outside its domain.

@@ -1,1 +1,1 @@
-"""Training: the loop, what a checkpoint holds and resumes, history, progress, validation."""
+"""Training: the loop, checkpoints and resumption, history, progress, validation."""

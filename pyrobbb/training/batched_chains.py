@@ -1,6 +1,6 @@
 """Several chains of a small network as one batch of steps: restarts, or settings of a prior.
 
-A small network's step costs calls, not arithmetic; R of them in one program cost little more than one.
+A small network's step is mostly call overhead, not arithmetic; R in one program cost little more than one.
 Every chain keeps its own data order, noise, optimiser, schedule, history and checkpoint.
 """
 
@@ -74,7 +74,7 @@ class BatchedChains:
             if c.ranks.size > 1:
                 raise NotBatchableError("trainings on several processes are not batched")
             if c.device.type != "cpu":
-                raise NotBatchableError(f"trainings are batched on the CPU only, one is on {c.device}")
+                raise NotBatchableError(f"trainings are batched on the CPU only, but one is on {c.device}")
             if not isinstance(c.step, MeanFieldStep | ProgramStep) or len(c.step.noise_shape) != 2:
                 raise NotBatchableError(
                     "each training must take the fast path with a mean-field normal guide"
@@ -102,7 +102,7 @@ class BatchedChains:
         for r, step in enumerate(self.alone):
             found = difference(ours[r], gradients(step, parts[r], noise[:, r]))
             if found is not None:
-                raise NotBatchableError(f"training {r} has another {found.name} in the batch than alone")
+                raise NotBatchableError(f"training {r} has a different {found.name} in the batch than alone")
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:
         """Step every chain on a minibatch of its own; the terms have a row for each."""

@@ -16,11 +16,11 @@ MEASURES = ("nll", "error")
 
 
 class View(Protocol):
-    """What a callback sees of the chain that is trained; of it all, only `stop` may be called to act."""
+    """What a callback sees of its chain; `stop` is the only method that changes anything."""
 
     chain: int  # its number
     epoch: int  # epochs done
-    batch: int  # minibatches done of the epoch under way
+    batch: int  # minibatches done in the current epoch
     M: int  # minibatches of an epoch
     model: BayesianNetwork
     guide: Any
@@ -38,32 +38,32 @@ class View(Protocol):
         ...
 
     def log(self, message: str) -> None:
-        """Say a line."""
+        """Log a line."""
         ...
 
     def stop(self, reason: str) -> None:
-        """End the training after the step or epoch under way; `reason` goes into log and history."""
+        """End the training after the current step or epoch; `reason` is logged and kept in the history."""
         ...
 
 
 class Callback:
-    """Called by the loop; override what is needed.
+    """Called by the loop; override the methods you need.
 
     Random numbers drawn in a callback change nothing in the training. An exception ends the training, and
     its last checkpoint stays. What must survive a resumption is in `state_dict`, as tensors and plain values.
     """
 
     def on_start(self, view: View) -> None:
-        """The training begins, or resumes."""
+        """The training starts or resumes."""
 
     def on_step(self, view: View, terms: Terms) -> None:
         """A step is done; `terms` are the chain's."""
 
     def on_epoch(self, view: View, row: Epoch) -> None:
-        """An epoch that stands in the history is done; `row` says how it went."""
+        """A recorded epoch is done; `row` is its row of the history."""
 
     def on_end(self, view: View) -> None:
-        """The training ended well."""
+        """The training ended without error."""
 
     def state_dict(self) -> dict[str, Any]:
         """What the checkpoint keeps."""
@@ -76,7 +76,7 @@ class Callback:
 class EarlyStopping(Callback):
     """Stops when a validation measure has not improved for `patience` epochs of the history.
 
-    The weights stay those of the last epoch, not of the best; `BestCheckpoint` keeps these.
+    The weights are those of the last epoch, not of the best; `BestCheckpoint` keeps the best.
 
     Args:
         patience: Epochs without improvement after which to stop.
@@ -115,7 +115,7 @@ class EarlyStopping(Callback):
 class BestCheckpoint(Callback):
     """Keeps guide and model of the best epoch by validation, in `chain-0.best.pt` of the folder.
 
-    The posterior that `fit` returns is that of the last epoch; `best.restore(posterior)` makes it the best.
+    The posterior that `fit` returns is that of the last epoch; `best.restore(posterior)` loads the best.
 
     Args:
         measure: `nll` or `error`, of the validation data.
@@ -133,7 +133,7 @@ class BestCheckpoint(Callback):
     def on_start(self, view: View) -> None:
         self.folder = self.folder or view.folder
         if self.folder is None:
-            raise ValueError("BestCheckpoint needs a folder: say folder=, here or of the training")
+            raise ValueError("BestCheckpoint needs a folder: pass folder= here or to the training")
 
     def path(self, chain: int = 0) -> Path:
         """The file of a chain."""
@@ -154,7 +154,7 @@ class BestCheckpoint(Callback):
         """Put the best weights into the fitted posterior, chain by chain.
 
         Raises:
-            CheckpointError: A chain has none, or it is of another network or guide.
+            CheckpointError: A chain has none, or it belongs to another network or guide.
         """
         for chain, (model, guide) in enumerate(posterior.chains):
             path = self.path(chain)
@@ -199,7 +199,7 @@ class TensorBoard(Callback):
 
 
 def _measured(callback: Callback, row: Epoch, measure: str) -> float:
-    """The validation measure of an epoch, or a ValueError that there is none."""
+    """The validation measure of an epoch; ValueError if there is none."""
     value: float = getattr(row, f"validation_{measure}")
     if math.isnan(value):
         raise ValueError(f"{type(callback).__name__} needs validation data: pass validation=")

@@ -52,7 +52,7 @@ class NonFiniteLossError(ArithmeticError):
 
 
 class Chain(Resumable):
-    """The state of one chain between two steps; the loop (`pyrobbb.training.trainer`) moves it on.
+    """The state of one chain between two steps; the loop (`pyrobbb.training.trainer`) advances it.
 
     Args:
         model: The Pyro model; moved to the device. An N of None becomes the number of training rows.
@@ -65,7 +65,7 @@ class Chain(Resumable):
         callbacks: Called after each step and epoch, in this order.
         progress: Progress callback; None shows nothing.
         ranks: The processes that train it together (`pyrobbb._support.process_group.joined`); by default this
-            one alone. All are given the same arguments; the first writes the files and tells the progress.
+            one alone. All are given the same arguments; the first writes the files and reports progress.
         options: See `Options`.
     """
 
@@ -114,7 +114,7 @@ class Chain(Resumable):
                 ranks.broadcast_(parameter.data)
             self.noise = noise_of(ranks, self.device, self.seed, 0)
         self.epoch = 0  # epochs done
-        self.batch = 0  # minibatches done of the epoch under way
+        self.batch = 0  # minibatches done in the current epoch
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # KL, NLL of that epoch
         self.seen = torch.zeros(self.M, device=self.device)  # on CUDA: F of each step of that epoch
         self.spent = 0.0  # seconds since the last row of the history
@@ -173,7 +173,7 @@ class Chain(Resumable):
 
     @property
     def done(self) -> bool:
-        """Whether its last epoch is behind it, or a callback stopped it."""
+        """Whether it has finished its last epoch, or a callback stopped it."""
         return self.epoch >= self.epochs or self.history.stopped is not None
 
     @property
@@ -190,7 +190,7 @@ class Chain(Resumable):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone in writing this chain's files, while the body runs; the history says what was done so far."""
+        """Lock this chain's files while the body runs; the history holds what was done so far."""
         if self.folder is None or not self.writes:
             yield
             return
@@ -204,7 +204,7 @@ class Chain(Resumable):
     def begin_epoch(self) -> tuple[tuple[Tensor, ...], Iterator[Split]]:
         """The rows of each minibatch of the epoch that begins, and those that are left of it, as data.
 
-        `order` moves on at the epoch's end: whoever resumes within the epoch needs the same order again.
+        `order` advances at the epoch's end: resuming within the epoch needs the same order again.
         Of several processes each reads its own part of every minibatch.
         """
         generator = torch.Generator()
@@ -219,13 +219,13 @@ class Chain(Resumable):
         return self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
 
     def tell_step(self, terms: Terms) -> None:
-        """Call the callbacks that look at steps."""
+        """Call the callbacks that observe steps."""
         with isolated(device=self.device):
             for callback in self.steppers:
                 callback.on_step(self, terms)
 
     def end_epoch(self) -> None:
-        """Measure the epoch if it is to be recorded, and move on to the next."""
+        """Measure the epoch if it is recorded, and advance to the next."""
         row = None
         if (self.epoch + 1) % self.options.record_every == 0 or self.epoch + 1 == self.epochs:
             row = self._measured()
@@ -247,7 +247,7 @@ class Chain(Resumable):
             self.progress.epoch(row)
 
     def _measured(self) -> Epoch:
-        """What the epoch that ends here did."""
+        """The history row of the epoch that ends here."""
         kl, nll = (self.sums / len(self.train)).tolist()
         if not math.isfinite(kl + nll):
             bad = (~self.seen.isfinite()).nonzero()
@@ -263,11 +263,11 @@ class Chain(Resumable):
         return Epoch(self.chain, self.epoch + 1, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
 
     def begin(self) -> None:
-        """The training begins, or resumes."""
+        """The training starts or resumes."""
         self._tell("on_start")
 
     def end(self) -> None:
-        """The training ended; NonFiniteLossError if its last step, which no other saw, left NaN."""
+        """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""
         if not self.finite():
             raise NonFiniteLossError(
                 f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
@@ -282,13 +282,13 @@ class Chain(Resumable):
                     getattr(callback, event)(self, *what)
 
     def stop(self, reason: str) -> None:
-        """End the training after the step or epoch under way; `reason` goes into log and history."""
+        """End the training after the current step or epoch; `reason` is logged and kept in the history."""
         if self.history.stopped is None:
             self.history.stopped = reason
             self.log(f"chain {self.chain} stops in epoch {max(self.epoch, 1)}: {reason}")
 
     def non_finite(self, kl: float, nll: float, i: int) -> NonFiniteLossError:
-        """The error that step i, counted from 0, of the epoch under way deserves."""
+        """The error to raise for step i, counted from 0, of the current epoch."""
         return NonFiniteLossError(
             f"the free energy is not finite in epoch {self.epoch + 1}, step {i + 1} of {self.M}: "
             f"KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate too large for "

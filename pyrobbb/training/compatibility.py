@@ -1,4 +1,4 @@
-"""What a training was made with, as plain values: a checkpoint of another one must not be resumed."""
+"""What a training was made with, as plain values: only a matching checkpoint may be resumed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def component(thing: Any) -> str:
 
 
 def likelihood(module: nn.Module) -> dict[str, Any]:
-    """A likelihood's kind, its numbers and its fixed buffers; what is trained moves, and does not count."""
+    """A likelihood's kind, its numbers and its fixed buffers; what is trained changes, and is left out."""
     plain = {k: v for k, v in vars(module).items() if not k.startswith("_") and _is_plain(v)}
     fixed = {k: v.float().tolist() for k, v in module.named_buffers()}  # so version 0.1.0 had them
     return {"kind": type(module).__name__, **{k: v for k, v in plain.items() if k != "training"}, **fixed}
@@ -71,7 +71,7 @@ def training(
     made: Optimizer,
     rates: LRScheduler | None,
 ) -> dict[str, Any]:
-    """All that decides where a training ends, but for the data and the initial values."""
+    """Everything that determines a training's result, except the data and the initial values."""
     return {
         "N": N,
         "batch_size": batch_size,
@@ -97,7 +97,7 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
             continue
         if name == "data":
             if before == value.partition(":")[0]:
-                continue  # version 0.1.0 looked at 64 rows alone
+                continue  # version 0.1.0 looked at 64 rows only
             raise CheckpointError(f"{path} was made with other training data of the same shape")
         if name == "network":
             raise CheckpointError(f"{path} was made with another network: {_first_difference(before, value)}")
@@ -111,17 +111,17 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
 
 
 def _first_difference(before: str, now: str) -> str:
-    """Of two printed networks, the first lines that differ."""
+    """The first lines in which two printed networks differ."""
     pairs = zip_longest(before.splitlines(), now.splitlines(), fillvalue="nothing")
     theirs, mine = next((a.strip(), b.strip()) for a, b in pairs if a != b)
     return f"{theirs} there, {mine} here"
 
 
 def check_epochs(done: int, asked: int, path: Any) -> None:
-    """Raise CheckpointError if a checkpoint is further than the training is to go."""
+    """Raise CheckpointError if a checkpoint is past the training's last epoch."""
     if done > asked:
         raise CheckpointError(
-            f"{path} is at epoch {done}, this training is to end after {asked}; give another folder"
+            f"{path} is at epoch {done}, but this training ends after {asked}; give another folder"
         )
 
 

@@ -1,4 +1,4 @@
-"""What is looked at before a training begins: kinds, shapes, lengths, values and scales of the data."""
+"""Checks before a training starts: types, shapes, lengths, values and scales of the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyrobbb.data.mapped import Mapped
 from pyrobbb.distributions import univariate
 from pyrobbb.predictive import ValuePrediction
 
-SEEN = 1000  # rows at most whose scale is looked at
+SEEN = 1000  # rows at most whose scale is checked
 LARGE = 30.0  # a root mean square of a feature above which, or below whose inverse, it is surely not scaled
 FAR = 50.0  # standard deviations of the noise between targets and an untrained network
 
@@ -55,7 +55,7 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
 
 
 def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
-    """Log what is likely a mistake: inputs, or targets beside their noise, on a scale far from 1."""
+    """Log a likely mistake: inputs, or targets relative to their noise, on a scale far from 1."""
     x, y = first.x, first.y
     if x.is_floating_point() and x.dim() == 2:
         sizes = x.double().square().mean(0).sqrt()
@@ -71,10 +71,10 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
         return
     with torch.no_grad(), evaluating(model), isolated(device=x.device):
         latents = model.prior_draw() if model.latents != model.sites else None
-        law = model.observation(model.apply_network(model.initial(), x), latents)
+        distribution = model.observation(model.apply_network(model.initial(), x), latents)
         try:
-            off = (model.encoded(law, y) - univariate(law).mean).square().mean().sqrt()
-            ratio = float(off / univariate(law).variance.mean().sqrt())
+            off = (model.encoded(distribution, y) - univariate(distribution).mean).square().mean().sqrt()
+            ratio = float(off / univariate(distribution).variance.mean().sqrt())
         except NotImplementedError:  # a distribution without these moments
             return
     if ratio > FAR:
@@ -90,7 +90,7 @@ def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:
     with torch.no_grad(), evaluating(model), isolated(device=x.device):
         alone, again = (model.apply_network(model.initial(), x[-1:])[0] for _ in range(2))
         beside = model.apply_network(model.initial(), x)[-1]
-    random = not torch.equal(alone, again)  # a network that draws by itself cannot be asked
+    random = not torch.equal(alone, again)  # a network with noise of its own cannot be checked
     if not random and not torch.allclose(alone, beside, rtol=1e-2, atol=1e-3 * float(alone.abs().max())):
         raise ValueError(
             "the network's output for a row depends on the other rows of the batch, so there is no "

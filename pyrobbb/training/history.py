@@ -60,16 +60,16 @@ def append(path: Path | str, row: Epoch) -> None:
 
 
 def read_if_there(path: Path | str) -> list[Epoch]:
-    """Read a history back; no file is an empty history, and so is a damaged one, of which the log is told."""
+    """Read a history back; no file is an empty history, and so is a damaged one, which is logged."""
     try:
         return read(path) if Path(path).exists() else []
     except ValueError as error:
-        logger.warning("%s; it is written anew from the checkpoints", error)
+        logger.warning("%s; it will be rewritten from the checkpoints", error)
         return []
 
 
 def read(path: Path | str) -> list[Epoch]:
-    """Read a history back; a last line that a crash cut short is left out.
+    """Read a history back; a last line truncated by a crash is left out.
 
     Raises:
         ValueError: If the file is damaged or something else.
@@ -84,4 +84,4 @@ def read(path: Path | str) -> list[Epoch]:
             for record in csv.DictReader(whole)
         ]
     except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise ValueError(f"{path} is not a history of a training: {error!r}") from error
+        raise ValueError(f"{path} is not a training history: {error!r}") from error

@@ -1,4 +1,4 @@
-"""What a training takes as its model, guide and data, brought to one form."""
+"""What a training accepts as its model, guide and data, in one form."""
 
 from __future__ import annotations
 

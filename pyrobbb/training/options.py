@@ -29,7 +29,7 @@ class Options:
         batch_size: Rows of a minibatch, B; the last of an epoch may be shorter. None is that of a
             `DataLoader`, else 128, or all rows if there are fewer.
         optim: Makes a torch optimiser from parameter groups. The loss is a sum over the minibatch: the
-            learning rate of a recipe for mean losses is to be divided by B.
+            learning rate of a recipe for mean losses must be divided by B.
         schedule: Makes a torch learning-rate schedule, stepped once per epoch.
         kl: Weight of the KL in each minibatch, pi_i.
         samples: Weight draws per training step.
@@ -39,15 +39,15 @@ class Options:
         elbo: One of Pyro's ELBOs, a class, a `partial` of one or an instance, run by Pyro's own SVI; None is
             `Trace_ELBO` on the path that `fast` says.
         rates: Factors on the learning rate by part of a parameter's name, such as `{"rho": 10}`.
-        clip_norm: Greatest Euclidean norm of a step's gradient, that of F_i; a longer one is scaled down.
+        clip_norm: Maximum Euclidean norm of a step's gradient, that of F_i; a longer one is scaled down.
         seed: Decides the initial values of the guide, the order of the data and the noise.
         device: `auto` (CUDA if there is one), `cpu`, `cuda`, ...
         validation_draws: Weight draws for the validation error of an epoch; 0 uses the mean weights.
         record_every: Epochs between two rows of the history, each with a validation; the last counts.
-        checkpoint_seconds: Least time between two checkpoints.
+        checkpoint_seconds: Minimum time between two checkpoints.
 
     Raises:
-        ValueError: An option is of another kind or outside its domain; the message names it.
+        ValueError: An option has the wrong type or is outside its domain; the message names it.
     """
 
     epochs: int = 10

@@ -1,4 +1,4 @@
-"""What a person sees while a network trains: a bar on a terminal, plain lines elsewhere."""
+"""What the user sees while a network trains: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Progress(Protocol):
         """One epoch is done."""
 
     def stop(self) -> None:
-        """Training ends, well or badly."""
+        """Training ends, with or without an error."""
 
     def log(self, message: str) -> None:
-        """A line worth reading."""
+        """Show a line."""
 
 
 class Silent:

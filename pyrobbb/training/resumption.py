@@ -42,7 +42,7 @@ class Resumable:
     order: torch.Generator  # shuffles; apart from the weight noise
     noise: dict[str, Tensor]  # the state of torch's generators
     epoch: int  # epochs done
-    batch: int  # minibatches done of the epoch under way
+    batch: int  # minibatches done in the current epoch
     sums: Tensor  # KL, NLL of that epoch
     spent: float  # seconds since the last row of the history
     history: History
@@ -73,15 +73,15 @@ class Resumable:
 
     @cached_property
     def digest(self) -> str:
-        """Which training data these are, for checkpoints: they are read for it once."""
+        """A digest of the training data, for checkpoints; they are read once for it."""
         return self.train.digest()
 
     def log(self, message: str) -> None:
-        """Say a line."""
+        """Log a line."""
         self.progress.log(message)
 
     def finite(self) -> bool:
-        """Whether every parameter is."""
+        """Whether every parameter is finite."""
         return all(bool(p.isfinite().all()) for p in self.named.values())
 
     @property
@@ -102,7 +102,7 @@ class Resumable:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly from here, as tensors and plain values.
 
-        Several processes must ask for it together, for it holds the noise of each.
+        All processes must call this together, because it holds the noise of each.
         """
         return {
             "guide": self.guide.state_dict(),
@@ -125,12 +125,12 @@ class Resumable:
         """Resume from what `state_dict` gave; `path` is for messages.
 
         Raises:
-            CheckpointError: If it belongs to another network or guide, or is no such state.
+            CheckpointError: If it belongs to another network or guide, or is not a training state.
         """
         later = {"stopped", "callbacks"}  # than version 0.1.0
         missing = sorted(self.state_dict().keys() - later - state.keys())
         if missing:
-            raise CheckpointError(f"{path} is not a checkpoint of a training: it lacks {', '.join(missing)}")
+            raise CheckpointError(f"{path} is not a training checkpoint: it lacks {', '.join(missing)}")
         try:
             theirs, mine = state["made_with"], self._made_with()
             check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
@@ -158,7 +158,7 @@ class Resumable:
     def resume(self) -> bool:
         """Resume from the newest whole checkpoint of the folder; False if there is none.
 
-        A damaged one is kept under the name `chain-0.damaged.pt`, and the one before it taken instead.
+        A damaged one is kept under the name `chain-0.damaged.pt`, and the previous one used instead.
         """
         path = self.checkpoint_path
         found = None
@@ -171,11 +171,11 @@ class Resumable:
 
     @property
     def _read_to(self) -> torch.device:
-        """Where a checkpoint is read to: the CPU, if other processes are to have it."""
+        """The device a checkpoint is read to: the CPU, if other processes need it."""
         return self.device if self.ranks.size == 1 else torch.device("cpu")
 
     def _made_with(self) -> dict[str, Any]:
-        """What must be the same for a checkpoint to be resumed, besides names and shapes."""
+        """What must match for a checkpoint to be resumed, besides names and shapes."""
         sites = {name: list(value.shape) for name, value in self.model.initial().items()}
         return {**self.made_with, "data": self.digest, "sites": sites}
 
@@ -195,7 +195,7 @@ class Resumable:
         self._load_callbacks(state.get("callbacks", []), state.get("stopped"))
 
     def _load_callbacks(self, states: list[Any], stopped: str | None) -> None:
-        """Callbacks of the same kinds resume; others start afresh, and do not find the training stopped."""
+        """Callbacks of the same kinds resume; others start afresh, and the training counts as not stopped."""
         if not self.callbacks:
             return
         if [name for name, _ in states] != [type(c).__name__ for c in self.callbacks]:
@@ -206,7 +206,7 @@ class Resumable:
         self.history.stopped = stopped
 
     def _load_noise(self, noise: Any, path: Path | str) -> None:
-        """As many processes as made it, on such a device, resume theirs; others with unused noise."""
+        """As many processes, on the same kind of device, resume their noise; others draw unused noise."""
         noise = noise if isinstance(noise, list) else [noise]  # version 0.1.0
         if len(noise) == self.ranks.size and noise[self.ranks.rank].keys() == self.noise.keys():
             self.noise = {k: v.cpu() for k, v in noise[self.ranks.rank].items()}

@@ -15,7 +15,7 @@ from pyrobbb.data.dataset import Split
 def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     """Raise ValueError unless the guide samples exactly the model's latent sites, in their shapes.
 
-    Its parameters must be known to Pyro, too: without any, Pyro's ELBO takes no gradient and says nothing.
+    Its parameters must be known to Pyro, too: without any, its ELBO silently takes no gradient.
     And it must give weights without data, as predictions ask for them.
     """
     with torch.no_grad():
@@ -46,7 +46,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
 
 
 def check_trainable(model: nn.Module, guide: nn.Module) -> None:
-    """Raise ValueError if a parameter is frozen: Pyro would make it trainable again, and tell nobody."""
+    """Raise ValueError if a parameter is frozen: Pyro would silently make it trainable again."""
     for what, module, instead in (
         ("guide", guide, "rates={'NAME': 1e-6} all but stops one"),
         ("model", model, "freeze it in the network, before BayesianNetwork(network, ...)"),
@@ -57,7 +57,7 @@ def check_trainable(model: nn.Module, guide: nn.Module) -> None:
 
 
 def _check_parameters(guide: nn.Module, trace: Any) -> None:
-    """Pyro must know the guide's parameters, and the guide those of Pyro: the optimiser has the guide's."""
+    """Raise ValueError unless Pyro and the guide have the same parameters: the optimiser has the guide's."""
     sites = {name: site for name, site in trace.nodes.items() if site["type"] == "param"}
     own = {id(parameter) for parameter in guide.parameters()}
     loose = [name for name, site in sites.items() if id(_leaf(site["value"])) not in own]
@@ -82,9 +82,9 @@ def _leaf(value: Tensor) -> Tensor:
 
 
 def _check_draws(guide: nn.Module, first: Split, wanted: Any) -> None:
-    """Once trained, the guide is asked for weights without any data."""
+    """Once trained, the guide must give weights without any data."""
     try:
-        with torch.no_grad(), isolated(device=first.x.device):  # training's own noise does not move on for it
+        with torch.no_grad(), isolated(device=first.x.device):  # without advancing the training's own noise
             nodes = poutine.trace(guide).get_trace().nodes
     except TypeError as error:
         raise ValueError(

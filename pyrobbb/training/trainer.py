@@ -39,28 +39,28 @@ class Training(Chain):
     def run(self) -> History:
         """Train to the last epoch, from where a checkpoint or an interruption left off.
 
-        Ctrl-C and SIGTERM end it after the step under way, with a checkpoint.
+        Ctrl-C and SIGTERM end it after the current step, with a checkpoint.
 
         Raises:
             NonFiniteLossError: If the free energy becomes infinite or NaN.
             LostProcessError: If another process that trains with this one ended.
             BlockingIOError: If another training writes to the same folder.
-            OSError: If a checkpoint cannot be written; the ones before it stay.
+            OSError: If a checkpoint cannot be written; earlier ones stay.
         """
         train([self])
         return self.history
 
 
 def train(chains: Sequence[Chain], *, fast: str = "auto") -> None:
-    """Train every chain to its end, step by step side by side.
+    """Train every chain to its end, one step of each at a time.
 
     Several chains take one batched step: on the CPU, of the same network, data, likelihood, epochs, batch
     size and draws per step, with mean-field guides. Seeds, the priors' parameters, optimisers and weights of
-    the KL may differ. Each ends where it would end alone, up to rounding. Make them with `fast="eager"`:
+    the KL may differ. Each ends as it would alone, up to rounding. Make them with `fast="eager"`:
     their own steps then serve for noise and comparison only.
 
     Args:
-        chains: At one and the same epoch and batch.
+        chains: All at the same epoch and batch.
         fast: "auto", "compiled" or "eager": the batched step, as in `Options`.
 
     Raises:
@@ -92,7 +92,7 @@ class _Loop:
         return [chain for chain in self.chains if not chain.done]
 
     def _activate(self, chains: list[Chain]) -> None:
-        """Step these chains from here on: one by its own step, several by one step of all."""
+        """Step these chains from here on: one with its own step, several with one joint step."""
         self.active = chains
         self.batched = BatchedChains(chains, self.fast) if len(chains) > 1 else None
 
@@ -131,7 +131,7 @@ class _Loop:
                 self.progress.stop()
 
     def _run_epoch(self) -> None:
-        """The rest of the epoch under way, until one of the chains is stopped."""
+        """The rest of the current epoch, until one of the chains is stopped."""
         first, R = self.active[0], len(self.active)
         began = perf_counter() - R * first.spent
         begun = [chain.begin_epoch() for chain in self.active]
@@ -166,7 +166,7 @@ class _Loop:
             chain.between_steps = False
         if self.batched is None:
             [part], [weight] = parts, weights
-            mine = len(part) / B  # this process's part of the minibatch
+            mine = len(part) / B  # this process's share of the minibatch
             terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
         else:
             terms = self.batched(parts, weights)
@@ -182,7 +182,7 @@ class _Loop:
         """Add what the step saw to the epoch's sums, KL and NLL in the last dimension."""
         both = torch.stack([terms.kl * fraction, terms.nll], dim=-1)
         if self.device.type == "cuda":
-            self.active[0].seen[i].copy_(terms.kl + terms.nll)  # looked at once per epoch, without waiting
+            self.active[0].seen[i].copy_(terms.kl + terms.nll)  # checked once per epoch, without waiting
         elif not bool(both.isfinite().all()):
             each = torch.stack([terms.kl, terms.nll], dim=-1).reshape(-1, 2)
             r = int((~each.isfinite().all(dim=1)).nonzero()[0])
@@ -273,18 +273,18 @@ def fit(
     ranks: ProcessGroup = SINGLE,
     **options: Any,
 ) -> Posterior:
-    """Fit q(w) to p(w | data) and return the posterior, whose `history` says how it went.
+    """Fit q(w) to p(w | data) and return the posterior, with the `history` of the fit.
 
     >>> posterior = fit(model, MeanFieldNormal, data, epochs=10)
     >>> posterior = fit(lambda: make_model(), MeanFieldNormal, data, chains=4)
 
-    With `folder=` it resumes from the checkpoint that lies there.
+    With `folder=` it resumes from the checkpoint found there.
 
     Args:
         model: The Pyro model, or a function without arguments that makes it: each chain then has a network
             of its own, initialised from the chain's seed. Of a model, chains 1, 2, ... train copies.
-        guide: The Pyro guide, or what makes it from the model, such as `MeanFieldNormal`, which several
-            chains need; None if the prior leaves every weight deterministic.
+        guide: The Pyro guide, or a factory of it, such as `MeanFieldNormal`, called with the model; several
+            chains need a factory. None if the prior leaves every weight deterministic.
         data: A `Dataset`; or a torch `Dataset` or `DataLoader` of pairs (x, y), read at each batch, with
             its transforms. N is their number of rows.
         validation: Takes the place of the data's own validation rows: a `Split`, or of torch's.
@@ -307,7 +307,7 @@ def fit(
     """
     if checks.count("chains", chains) > 1 and isinstance(guide, nn.Module):
         raise ValueError(
-            f"chains={chains} need a guide each: pass what makes it, such as {type(guide).__name__} itself"
+            f"chains={chains} need one guide each: pass a factory, such as {type(guide).__name__} itself"
         )
     checks.seed("seed", seed)
     show = progress if not isinstance(progress, bool) else Printed() if progress else None

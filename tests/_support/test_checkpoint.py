@@ -61,7 +61,7 @@ def test_a_cut_checkpoint(
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "cut.pt"
     path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    with pytest.raises(CheckpointError, match=r"cut\.pt is no readable checkpoint \(.+\)"):
+    with pytest.raises(CheckpointError, match=r"cut\.pt is not a readable checkpoint \(.+\)"):
         checkpoint.load(path)
 
 
@@ -70,7 +70,7 @@ def test_a_cut_checkpoint(
 def test_bytes_that_are_no_checkpoint(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.mktemp("bytes") / "bytes.pt"
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"bytes\.pt is (no readable|not a) checkpoint"):
+    with pytest.raises(CheckpointError, match=r"bytes\.pt is not a (readable|pyrobbb) checkpoint"):
         checkpoint.load(path)
 
 
@@ -80,21 +80,21 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is no readable checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a readable checkpoint"):
         checkpoint.load(tmp_path)
 
 
 def test_another_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "other.pt", "w") as archive:
         archive.writestr("readme.txt", "hello")
-    with pytest.raises(CheckpointError, match=r"other\.pt is no readable checkpoint"):
+    with pytest.raises(CheckpointError, match=r"other\.pt is not a readable checkpoint"):
         checkpoint.load(tmp_path / "other.pt")
 
 
 @pytest.mark.parametrize("content", [{"loc": torch.zeros(2)}, torch.zeros(2), [1, 2], 3, "text", None])
 def test_somebody_elses_tensors(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "foreign.pt")
-    with pytest.raises(CheckpointError, match=r"foreign\.pt is not a checkpoint of pyrobbb"):
+    with pytest.raises(CheckpointError, match=r"foreign\.pt is not a pyrobbb checkpoint"):
         checkpoint.load(tmp_path / "foreign.pt")
 
 
@@ -117,7 +117,7 @@ def test_code_is_refused_and_never_run(tmp_path: Path) -> None:
     torch.save({"format": 1, "guide": Bomb(tmp_path / "harm")}, tmp_path / "code.pt")
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb(tmp_path / "harm")))
     for name in ("code.pt", "plain.pt"):
-        with pytest.raises(CheckpointError, match=rf"{name} is no readable checkpoint") as caught:
+        with pytest.raises(CheckpointError, match=rf"{name} is not a readable checkpoint") as caught:
             checkpoint.load(tmp_path / name)
         assert len(str(caught.value)) < 300
         assert "weights_only" not in str(caught.value)  # no advice to switch the protection off
@@ -253,7 +253,7 @@ def test_a_damaged_one_falls_back_and_says_so(tmp_path: Path, caplog: pytest.Log
     assert sorted(os.listdir(tmp_path)) == ["c.before.pt", "c.pt"]  # looking changes nothing
     (record,) = caplog.records
     assert re.search(
-        r"c\.pt is no readable checkpoint \(.*; taking the one before it, .*c\.before\.pt", record.message
+        r"c\.pt is not a readable checkpoint \(.*; using the previous one, .*c\.before\.pt", record.message
     )
     assert newest(path, repair=True) == (2, "c.before.pt")
     assert sorted(os.listdir(tmp_path)) == ["c.before.pt", "c.damaged.pt"]
@@ -264,10 +264,10 @@ def test_a_damaged_one_falls_back_and_says_so(tmp_path: Path, caplog: pytest.Log
 def test_both_damaged_or_none_before(tmp_path: Path) -> None:
     path = numbered(tmp_path, 1)
     path.write_bytes(b"")
-    with pytest.raises(checkpoint.DamagedError, match=r"c\.pt is no readable checkpoint"):
+    with pytest.raises(checkpoint.DamagedError, match=r"c\.pt is not a readable checkpoint"):
         newest(path)
     checkpoint.before(path).write_bytes(b"")
-    with pytest.raises(checkpoint.DamagedError, match=r"c\.before\.pt is no readable checkpoint"):
+    with pytest.raises(checkpoint.DamagedError, match=r"c\.before\.pt is not a readable checkpoint"):
         newest(path, repair=True)
     assert path.exists()
 

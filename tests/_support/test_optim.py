@@ -54,7 +54,7 @@ def test_rates_for_all_leave_no_rest() -> None:
 @pytest.mark.parametrize(
     ("optim", "rates", "message"),
     [
-        (ADAM, {"roh": 2.0}, "rates: 'roh' fits no parameter; there are guide.loc, guide.rho, model.scale"),
+        (ADAM, {"roh": 2.0}, "rates: 'roh' matches no parameter; the parameters are guide.loc"),
         (ADAM, {"rho": -2.0}, "rates.rho must be greater than 0, got -2.0"),
         (torch.optim.Adam, {"rho": 2.0}, "rates multiply the optimiser's lr, so optim must state one"),
     ],

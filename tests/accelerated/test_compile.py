@@ -80,7 +80,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_COMPILED", {})
 
 
-WRONG = "the compiled program gives other results than the program itself"
+WRONG = "the compiled program and the program itself give different results"
 
 
 def test_a_program_that_computes_something_else_is_refused(broken: None) -> None:

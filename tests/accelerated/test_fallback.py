@@ -61,7 +61,7 @@ def test_without_a_compiler_it_trains_and_says_in_one_line_what_was_lost(tmp_pat
     guides = "MeanFieldNormal, AutoNormal"
     mean_field, first, auto_normal, second = in_a_process(guides, tmp_path, CXX="/nonexistent/c++")
     assert "training without compiled code" in mean_field
-    assert "training by Pyro's own SVI" in auto_normal
+    assert "training with Pyro's own SVI" in auto_normal
     for line in (mean_field, auto_normal):
         assert "No working C++ compiler" in line
     for line in (first, second):
@@ -136,7 +136,7 @@ def test_a_short_training_is_not_compiled_and_says_nothing() -> None:
 
 
 class Own(torch.distributions.Normal, dist.TorchDistribution):
-    """A law of the user's own, whose constructor takes no `validate_args`."""
+    """A distribution of the user's own, whose constructor takes no `validate_args`."""
 
     def __init__(self, loc: torch.Tensor, scale: torch.Tensor) -> None:
         super().__init__(loc, scale)
@@ -144,11 +144,11 @@ class Own(torch.distributions.Normal, dist.TorchDistribution):
 
 class OwnPrior(priors.Prior):
     def distribution(self, name: str, parameter: torch.Tensor) -> Any:
-        law = Own(torch.zeros_like(parameter), torch.ones_like(parameter))
-        return law.to_event(parameter.dim())
+        distribution = Own(torch.zeros_like(parameter), torch.ones_like(parameter))
+        return distribution.to_event(parameter.dim())
 
 
-def test_a_law_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
+def test_a_distribution_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
     model = BayesianNetwork(nn.Linear(2, 1), OwnPrior(), likelihoods.Normal(), 8)
     sites = {k: OwnPrior().distribution(k, v) for k, v in model.initial().items()}
     with pytest.raises(NotElementwiseError, match="Own cannot be rebuilt from its parameters"):

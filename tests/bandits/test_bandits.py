@@ -456,5 +456,5 @@ def test_plain_learners_refuse_what_they_would_not_train():
         PointLearner([perceptron(3, [4], 1)], likelihoods.Normal(learn_scale=True))
     net = perceptron(3, [4], 1)
     next(net.parameters()).requires_grad_(False)
-    with pytest.raises(ValueError, match="is frozen, and all are trained here"):
+    with pytest.raises(ValueError, match="is frozen, but all are trained here"):
         PointLearner([net], likelihoods.Normal())

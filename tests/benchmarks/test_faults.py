@@ -141,12 +141,12 @@ def test_a_damaged_history_is_written_anew(tmp_path: Path, caplog: pytest.LogCap
     rows = large(folder=tmp_path).run().rows
     path = tmp_path / "history.csv"
     path.write_text(path.read_text().replace("epoch", "ehcop"))
-    with pytest.raises(ValueError, match=r"history\.csv is not a history of a training"):
+    with pytest.raises(ValueError, match=r"history\.csv is not a training history"):
         history.read(path)
     again = large(folder=tmp_path)
     assert again.resume()
     again.run()
-    assert "it is written anew from the checkpoints" in caplog.text
+    assert "it will be rewritten from the checkpoints" in caplog.text
     assert history.read(path) == rows
 
 

@@ -62,7 +62,7 @@ def test_new_rows_give_the_inputs_of_the_same_rows_in_the_table():
     assert torch.equal(data.inputs(rows), data.test.x)
     with pytest.raises(ValueError, match="no column 'town'"):
         data.inputs({"size": [1.0], "rooms": [2]})
-    with pytest.raises(ValueError, match="'size' holds numbers in the training rows, and 'big' here"):
+    with pytest.raises(ValueError, match="'size' holds numbers in the training rows, but 'big' here"):
         data.inputs({**rows, "size": ["big", "small"]})
 
 
@@ -194,7 +194,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         (TABLE, {"target": "town"}, "'town' is missing in 1 rows, the first of them row 2"),
         (TABLE, {"target": "town", "drop": ["town"]}, "neither dropped"),
         ({**TABLE, "price": [1, 2, 3, 4, 5, 6]}, {}, "whole numbers, which can be labels or values"),
-        ({**TABLE, "price": list("aabbca")}, {}, "'price' is 'c', a class that no training row has"),
+        ({**TABLE, "price": list("aabbca")}, {}, "'price' is 'c', a class not in the training rows"),
         ({**TABLE, "price": list("aaaabb")}, {}, "one class in the training rows"),
         ({**TABLE, "price": list("aabbab")}, {"task": "regression"}, "holds the text 'a'"),
         ({**TABLE, "price": [2.5, 2.5, 2.5, 2.5, 1, 1]}, {}, "'price' is 2.5 in every training row"),
@@ -205,7 +205,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         ({**TABLE, "size": [[1], [2], 3, 4, 5, 6]}, {}, "'size' holds values of type list"),
         (TABLE, {"test": [6]}, "whole numbers from 0 to 5"),
         (TABLE, {"test": [1, 1]}, "names a row twice"),
-        (TABLE, {"test": [1], "validation": [1, 2]}, "row 1 is to be in both"),
+        (TABLE, {"test": [1], "validation": [1, 2]}, "row 1 is in both"),
         (TABLE, {"test": 0.5, "validation": 0.5}, "leave none for training"),
         (TABLE, {"test": 1.0}, "less than 1"),
         (TABLE, {"test": {"size": [1.0]}}, "test has no column 'price'"),

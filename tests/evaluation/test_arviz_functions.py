@@ -152,6 +152,9 @@ def test_the_log_prior_is_the_priors_density_of_each_draw() -> None:
     data = from_arrays(x, y, task="regression")
     posterior = fit(model, AutoNormal(model), data, epochs=1, batch_size=6, device="cpu")
     groups, _ = arviz_export.to_groups(posterior, data, draws=6, weights=3)
-    for name, law in (("weight", dist.Laplace(0.0, 0.5)), ("likelihood.scale", dist.HalfNormal(2.0))):
-        expected = law.log_prob(torch.from_numpy(groups["posterior"][name])).numpy()
+    for name, distribution in (
+        ("weight", dist.Laplace(0.0, 0.5)),
+        ("likelihood.scale", dist.HalfNormal(2.0)),
+    ):
+        expected = distribution.log_prob(torch.from_numpy(groups["posterior"][name])).numpy()
         np.testing.assert_allclose(groups["log_prior"][name], expected, rtol=1e-5)

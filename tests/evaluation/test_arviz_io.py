@@ -299,7 +299,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
             {"groups": {"prior": {"a": np.array([[object()]])}}},
             "must hold numbers or strings, got dtype object",
         ),
-        ({"groups": {"prior": {"a/b": np.zeros((1, 2))}}}, "nor hold a '/'"),
+        ({"groups": {"prior": {"a/b": np.zeros((1, 2))}}}, "or contain '/'"),
         (
             {"groups": {"posterior": {"w": np.zeros((1, 2, 3))}}, "dims": {"w": ["w"]}, "coords": {}},
             "no axis",

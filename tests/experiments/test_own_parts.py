@@ -111,7 +111,7 @@ def test_real_targets_without_a_task_say_what_to_do(tmp_path):
     done = run(tmp_path, "experiments.run", *files, "likelihood=normal", "folder=out")
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
-    assert "for real targets say task=regression (data.task=regression on the command line)" in done.stderr
+    assert "for real targets use task=regression (data.task=regression on the command line)" in done.stderr
 
 
 @pytest.fixture(scope="module")

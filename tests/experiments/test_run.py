@@ -267,7 +267,7 @@ def test_command_line_errors_are_short_and_name_the_key(arguments, message):
 def test_figures_find_the_prior_of_every_run(name):
     found = yaml.safe_load(OmegaConf.to_yaml(config(f"prior={name}"), resolve=True))["prior"]
     density = analyse._prior_density(found)
-    if name in ("fan_in_normal", "mixture_weights_point_biases"):  # not one law for all weights
+    if name in ("fan_in_normal", "mixture_weights_point_biases"):  # not one distribution for all weights
         assert density is None
     else:
         assert density is not None
@@ -380,7 +380,7 @@ def test_a_refused_run_leaves_nothing_and_the_right_one_follows(tmp_path):
         with pytest.raises(ConfigError, match=r"metrics.json is damaged .*remove it, and the same command"):
             run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
     (folder / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"holds \S+ without the config.yaml that says of which run"):
+    with pytest.raises(ConfigError, match=r"holds \S+ without the config.yaml that says which run"):
         run_module.execute(config(*TINY, "model.hidden=[9]", f"folder={folder}"), quiet=True)
     assert not (folder / "config.yaml").exists()
 

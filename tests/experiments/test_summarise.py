@@ -50,7 +50,7 @@ def write(folder, config, value=None, **left):
 
 @pytest.fixture
 def root(tmp_path):
-    """Three seeds of one prior, one run of another, one failed, one not done, one that is no run."""
+    """Three seeds of one prior, one run of another, one failed, one not done, one that is not a run."""
     for seed, value in ((1, 4.0), (2, 6.0), (3, 8.0)):
         write(tmp_path / f"a/seed={seed}", config(seed), value)
     write(tmp_path / "b", config(1, prior="Laplace"), 5.0)

@@ -120,7 +120,7 @@ def test_the_command_line(theirs: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(
-        f"error: {theirs / 'config.yaml'} names 'os.system', which is none of the parts"
+        f"error: {theirs / 'config.yaml'} names 'os.system', which is not a part of this library"
     )
     assert "Traceback" not in done.stderr
     assert not harm.exists()

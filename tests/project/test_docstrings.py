@@ -5,8 +5,10 @@ import importlib
 import pkgutil
 from functools import partial
 
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.nn import PyroModule, PyroSample
 
 import pyrobbb
 from engine_fakes import classes, classifier
@@ -33,11 +35,15 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_the_example_runs(example):
-    """With torch, a small data set, a model of it, and the names that the package's root has."""
+def test_the_example_runs(example, tmp_path, monkeypatch):
+    """In a folder with a table, with torch, a small data set, a model of it, and the names of the root."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "houses.csv").write_text("size,price\n" + "".join(f"{i},{7 * i}\n" for i in range(30)))
     data = classes(200)
     model, guide = classifier(data)
     made = {"torch": torch, "partial": partial, "data": data, "model": model, "guide": guide}
+    made |= {"x": data.train.x, "y": data.train.y, "dist": dist, "PyroModule": PyroModule}
+    made |= {"PyroSample": PyroSample, "make_model": lambda: classifier(data)[0]}
     root = {name: getattr(pyrobbb, name) for name in pyrobbb.__all__}
     example.globs = {**root, "MeanFieldNormal": type(guide), **made, **example.globs}
     said = []

@@ -96,7 +96,7 @@ def test_contracts_need_no_pytest(unpacked, tmp_path):
             def make(self):
                 return priors.Laplace()
 
-        Mine().test_a_law_is_one_event_of_the_parameter_s_shape()
+        Mine().test_a_distribution_is_one_event_of_the_parameter_s_shape()
         assert "pytest" not in sys.modules
         """,
         unpacked,

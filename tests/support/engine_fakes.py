@@ -1,4 +1,4 @@
-"""Small data, networks and models for the tests of the engine, and how a law is checked on made inputs."""
+"""Small data, networks and models for the tests of the engine, and how laws are checked on random inputs."""
 
 from __future__ import annotations
 

@@ -82,10 +82,10 @@ class Case:
         network: nn.Module | None = None,
     ) -> None:
         with isolated(1):
-            law = LIKELIHOODS[likelihood]()
-            net = network or nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, law.width(3)))
+            made = LIKELIHOODS[likelihood]()
+            net = network or nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, made.width(3)))
             net = net.to(dtype)
-            self.model = BayesianNetwork(net, prior, law, N)
+            self.model = BayesianNetwork(net, prior, made, N)
             self.guide = make_guide(self.model)
             x, y = torch.randn(B, 4, dtype=dtype), torch.rand(B, 3, dtype=dtype)
             if likelihood == "categorical":

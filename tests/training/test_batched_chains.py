@@ -162,7 +162,7 @@ class Doubling(nn.Module):
         ({"fast": "off"}, "fast path"),
         ({"prior": priors.Normal(sigma=1.0)}, "different families"),
         ({"net": network(hidden=5)}, "different weights"),
-        ({"net": Doubling()}, "another NLL in the batch than alone"),
+        ({"net": Doubling()}, "a different NLL in the batch than alone"),
         (
             {"prior": priors.PerParameter(default=MIXTURES[0], where={"2.bias": priors.Deterministic()})},
             "families|weights|without a prior",

@@ -38,7 +38,7 @@ def found(run: Training) -> Tensor:
 
 
 class Notes(Callback):
-    """Writes down what it is told, and draws random numbers on the way."""
+    """Records its events, and draws random numbers on the way."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []

@@ -57,7 +57,7 @@ COSINE = partial(CosineAnnealingLR, T_max=4)
         ({"optim": partial(SGD, lr=1e-3)}, "made with optimizer Adam, this is SGD"),
         ({"rates": {"rho": 2.0}}, "made with optim lr [0.001], this is [0.001, 0.002]"),
         ({"schedule": COSINE}, "made with schedule T_max none, this is 4"),
-        ({"epochs": 1}, "is at epoch 2, this training is to end after 1"),
+        ({"epochs": 1}, "is at epoch 2, but this training ends after 1"),
     ],
 )
 def test_what_differs_is_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

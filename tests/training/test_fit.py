@@ -102,7 +102,9 @@ def test_a_function_starts_each_chain_apart_a_model_all_at_one_place() -> None:
     one, other = starts(apart())
     assert torch.equal(one, other)
     model = apart()
-    with pytest.raises(ValueError, match=r"chains=2 need a guide each: pass .* MeanFieldNormal itself"):
+    with pytest.raises(
+        ValueError, match=r"chains=2 need one guide each: pass a factory.* MeanFieldNormal itself"
+    ):
         fit(model, MeanFieldNormal(model), DATA, chains=2, epochs=1, **QUIET)
 
 
@@ -311,7 +313,7 @@ class Stream(IterableDataset[Any]):
         (lambda: DataLoader(Stream()), "Stream is a stream without a length"),
         (
             lambda: DataLoader(Noisy(0.0), sampler=WeightedRandomSampler([1.0] * 20, 20)),
-            "the DataLoader draws its rows by WeightedRandomSampler",
+            "the DataLoader samples its rows with WeightedRandomSampler",
         ),
         (lambda: TensorDataset(DATA.train.x), r"the dataset must give pairs \(x, y\)"),
         (lambda: [1, 2], "data must be a Dataset"),
@@ -356,4 +358,4 @@ def test_another_elbo_says_that_the_fast_path_does_not_apply() -> None:
             said.append(message)
 
     fitted(DATA, elbo=TraceMeanField_ELBO, fast="auto", progress=Hears(), epochs=1)
-    assert said == ["training by Pyro's own SVI: the fast path does not apply to elbo TraceMeanField_ELBO"]
+    assert said == ["training with Pyro's own SVI: the fast path does not apply to elbo TraceMeanField_ELBO"]

@@ -75,7 +75,7 @@ def test_blocks_become_smaller_and_the_draws_stay(
     torch.testing.assert_close(found.means, expected.means)
     torch.testing.assert_close(found.samples, expected.samples)
     assert [r.message for r in caplog.records] == [
-        f"out of memory for 20 rows and {4 if width == 2 else 1} draws at a time; taking fewer"
+        f"out of memory for 20 rows and {4 if width == 2 else 1} draws at a time; retrying with fewer"
     ]
 
 
@@ -121,7 +121,7 @@ torch.testing.assert_close(small.means, large.means)
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("out of memory for 20000 rows and 2 draws at a time; taking fewer") == 1
+    assert done.stderr.count("out of memory for 20000 rows and 2 draws at a time; retrying with fewer") == 1
 
 
 # Many fits

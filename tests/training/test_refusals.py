@@ -127,7 +127,7 @@ DATA_CASES: list[Case] = [
     ("negative label", lambda: train(y=Y - 1), "got -1..1"),
     ("validation label", lambda: train(validation=Split(X, Y + 3)), "validation y: labels must lie in 0..2"),
     (
-        "labels that are no integers",
+        "labels that are not integers",
         lambda: train(y=Y.float()),
         "needs integer labels of shape (B,), got torch.float32",
     ),
@@ -230,7 +230,7 @@ MODEL_CASES: list[Case] = [
         lambda: model(
             tied(), priors.PerParameter(default=priors.Normal(), where={"2.weight": priors.Laplace()})
         ),
-        "there are 0.weight, 0.bias, 2.bias; of tied weights the first name counts: 2.weight is 0.weight",
+        "0.weight, 0.bias, 2.bias; tied weights go by their first name: 2.weight is 0.weight",
     ),
     (
         "a frozen parameter's prior",
@@ -238,7 +238,7 @@ MODEL_CASES: list[Case] = [
             nn.Sequential(nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 3)),
             priors.PerParameter(default=priors.Normal(), where={"0.*": priors.Laplace()}),
         ),
-        "'0.*' matches no parameter; there are 1.weight, 1.bias",
+        "'0.*' matches no parameter; the parameters are 1.weight, 1.bias",
     ),
     ("N as a fraction", lambda: model(N=0.5), "N must be a whole number of at least 1, got 0.5"),
     (
@@ -291,7 +291,7 @@ PRIOR_CASES: list[Case] = [
     (
         "a pattern without a match",
         lambda: model(prior=priors.PerParameter(default=priors.Normal(), where={"9.*": priors.Laplace()})),
-        "pattern '9.*' matches no parameter; there are 0.weight, 0.bias, 2.weight, 2.bias",
+        "pattern '9.*' matches no parameter; the parameters are 0.weight, 0.bias, 2.weight, 2.bias",
     ),
     (
         "a pattern's prior",
@@ -413,7 +413,7 @@ TRAINING_CASES: list[Case] = [
         "guide AutoDiscreteParallel does not fit this model: Expected sample site",
     ),
     (
-        "milestones that are no epochs",
+        "milestones that are not epochs",
         lambda: train(schedule=partial(torch.optim.lr_scheduler.MultiStepLR, milestones=["a"])),
         "schedule MultiStepLR: milestones must be whole numbers of epochs, got ['a']",
     ),
@@ -429,9 +429,9 @@ TRAINING_CASES: list[Case] = [
     ),
     ("x without values", lambda: train(x=X.to("meta")), "x has no values (device meta)"),
     (
-        "a network that writes into its input",
+        "a network that modifies its input",
         lambda: train(net=nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3))),
-        "the network writes into its input",
+        "the network modifies its input",
     ),
     (
         "schedule without its length",
@@ -450,7 +450,7 @@ TRAINING_CASES: list[Case] = [
     (
         "a factor for nothing",
         lambda: train(rates={"rhoo": 1}),
-        "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho",
+        "rates: 'rhoo' matches no parameter; the parameters are guide.loc, guide.rho",
     ),
     ("factors in a list", lambda: train(rates=["rho"]), "rates must be a Mapping or nothing, got ['rho']"),
     ("vectorize as text", lambda: train(vectorize="no"), "vectorize must be a bool, got 'no'"),
@@ -479,13 +479,13 @@ TRAINING_CASES: list[Case] = [
     ),
     ("a device without values", lambda: best_device("meta"), "device 'meta' cannot be used"),
     (
-        "CUDA asked for and absent",
+        "CUDA requested and absent",
         lambda: best_device("cuda:99"),
-        "device 'cuda:99' was asked for, but torch finds",
+        "device 'cuda:99' was requested, but torch finds",
     ),
     ("another kind of elbo", lambda: train(elbo="mean_field"), "elbo must be one of Pyro's ELBOs"),
     ("elbo and samples", lambda: train(elbo=RenyiELBO(num_particles=3), samples=2), "num_particles=3"),
-    ("a compiled elbo", lambda: train(elbo=JitTrace_ELBO), "JitTrace_ELBO does not show its traces"),
+    ("a compiled elbo", lambda: train(elbo=JitTrace_ELBO), "JitTrace_ELBO does not expose its traces"),
     ("a negative norm", lambda: train(clip_norm=-1.0), "clip_norm must be greater than 0, got -1.0"),
     ("no epochs between rows", lambda: train(record_every=0), "record_every must be a whole number"),
     ("a function as callback", lambda: train(callbacks=[print]), "callbacks[0] must be a Callback"),
@@ -508,7 +508,7 @@ PREDICTION_CASES: list[Case] = [
         "x and y differ in length: the network gave 12 rows, y has 5",
     ),
     ("a label too large", lambda: predict(X, Y + 5), "labels must lie in 0..2"),
-    ("labels that are no integers", lambda: predict(X, Y.float()), "needs integer labels"),
+    ("labels that are not integers", lambda: predict(X, Y.float()), "needs integer labels"),
     ("no draws", lambda: predict(draws=0), "draws must be a whole number of at least 1, got 0"),
     ("half a draw", lambda: predict(draws=0.5), "draws must be a whole number of at least 1, got 0.5"),
     (
@@ -556,12 +556,12 @@ PREDICTION_CASES: list[Case] = [
     (
         "weights by a wrong name",
         lambda: export.to_arviz(posterior(), DATA, weights=["a.b"]),
-        "'a.b' fits no weight; the parameters are 0.weight",
+        "'a.b' matches no weight; the parameters are 0.weight",
     ),
     (
         "a weight out of range",
         lambda: export.to_arviz(posterior(), DATA, weights=["0.weight[9,9]"]),
-        "'0.weight[9,9]' is no weight; 0.weight has shape (4, 3)",
+        "'0.weight[9,9]' is not a weight; 0.weight has shape (4, 3)",
     ),
     (
         "no observations",
@@ -613,7 +613,7 @@ AT_ONCE: list[tuple[list[str], str]] = [
     (["data.N=1"], "data: N must be a whole number of at least 3, got 1"),
     (["+data.noise=-1"], "data: noise"),
     (["device=tpu"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'tpu'"),
-    (["device=cuda:99"], "device 'cuda:99' was asked for, but torch finds"),
+    (["device=cuda:99"], "device 'cuda:99' was requested, but torch finds"),
     (["fast=slow"], "fast must be one of auto, compiled, eager, off, got 'slow'"),
     (["seed=99999999999999999999"], "seed must be less than 2^63"),
     (["chains=0"], "chains must be a whole number of at least 1, got 0"),
@@ -629,9 +629,9 @@ ON_THE_WAY: list[tuple[list[str], str]] = [
     (["model.activation=swish"], "activation must be one of relu, sigmoid, tanh, gelu, got 'swish'"),
     (["model=convnet", "model.hidden=4"], "convnet needs images of shape (channels, height, width)"),
     (["likelihood=normal"], "likelihood Normal is for regression, but Blobs is a classification data set"),
-    (["+rates.rhoo=2"], "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho"),
+    (["+rates.rhoo=2"], "rates: 'rhoo' matches no parameter; the parameters are guide.loc, guide.rho"),
     (["optim.lr=-1"], "optim: Invalid learning rate: -1"),
-    (["export_weights=[nope]"], "'nope' fits no weight; the parameters are 0.weight"),
+    (["export_weights=[nope]"], "'nope' matches no weight; the parameters are 0.weight"),
     (["guide=auto_normal", "guide.init_scale=-1"], "Expected init_scale > 0. but got -1"),
     (
         ["prior=mixture_weights_point_biases", "+prior.where.nine={_target_:pyrobbb.priors.Normal}"],

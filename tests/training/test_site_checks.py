@@ -133,7 +133,7 @@ def test_a_normal_guide_needs_priors_on_the_real_line() -> None:
 
 
 class Unsaid(dist.TorchDistribution):  # type: ignore[misc]
-    """A law of a user's own: what it needs to be a prior, and no `support`."""
+    """A distribution of a user's own: what it needs to be a prior, and no `support`."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 

@@ -313,7 +313,7 @@ def test_the_checkpoint_before_ends_in_the_same_parameters(
     run = training(folder=tmp_path)
     assert run.resume()
     assert (run.epoch, run.batch) == (2, 1)
-    assert ("taking the one before it" in caplog.text) == (damage != "absent")
+    assert ("using the previous one" in caplog.text) == (damage != "absent")
     rows = run.run().rows
     assert_identical(parameters(run), uninterrupted[0])
     assert timeless(history.read(tmp_path / "history.csv")) == timeless(rows) == uninterrupted[1]
@@ -639,7 +639,7 @@ def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"validation_draws": -1}, "validation_draws must be a whole number of at least 0, got -1"),
         ({"checkpoint_seconds": float("nan")}, "checkpoint_seconds must be a finite number"),
-        ({"rates": {"rhoo": 2.0}}, "rates: 'rhoo' fits no parameter; there are guide.loc, guide.rho"),
+        ({"rates": {"rhoo": 2.0}}, "rates: 'rhoo' matches no parameter; the parameters are guide.loc"),
     ],
 )
 def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:
@@ -656,7 +656,7 @@ def test_a_model_made_for_other_data() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_asked_for_and_absent() -> None:
     with pytest.raises(
-        ValueError, match="device 'cuda' was asked for, but torch finds no CUDA device; use device=cpu"
+        ValueError, match="device 'cuda' was requested, but torch finds no CUDA device; use device=cpu"
     ):
         best_device("cuda")
     assert best_device("auto") == best_device(None) == torch.device("cpu")

@@ -6,7 +6,7 @@
     4 D bytes   the size of each dimension, big-endian uint32
     the rest    the values, row-major, big-endian
 
-Files may be gzipped; that is told from their first two bytes, not from their name.
+Files may be gzipped; this is detected from the first two bytes, not from the name.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def _header(raw: bytes, length: int, where: str) -> tuple[np.dtype[np.generic], 
         raise BadFileError(where, _begins(raw), "an IDX file, which begins 00 00 <type> <dimensions>")
     header = 4 + 4 * raw[3]
     if len(raw) < header:
-        raise BadFileError(where, f"{len(raw):,} bytes", f"an IDX header of {header} bytes: the file is cut")
+        raise BadFileError(
+            where, f"{len(raw):,} bytes", f"an IDX header of {header} bytes: the file is cut off"
+        )
     shape = struct.unpack(f">{raw[3]}I", raw[4:header])
     dtype = np.dtype(TYPES[raw[2]])
     size = header + dtype.itemsize * math.prod(shape)

@@ -49,7 +49,7 @@ class ArrayUnpickler(pickle.Unpickler):
             return ADMITTED[module_name, global_name]
         except KeyError:
             raise pickle.UnpicklingError(
-                f"the pickle asks for {module_name}.{global_name}; only numpy's arrays are admitted"
+                f"the pickle asks for {module_name}.{global_name}; only numpy arrays are allowed"
             ) from None
 
 

@@ -32,7 +32,7 @@ def obtain(
 ) -> dict[str, Images]:
     """The four arrays of a data set by file name, from the first source that has them.
 
-    Every step that is not the usual one is told in one line on the logger `pyrobbb.data.images.sources`
+    Every unusual step is logged in one line on the logger `pyrobbb.data.images.sources`
     (standard error, unless logging is configured otherwise).
 
     Raises:
@@ -77,7 +77,8 @@ def obtain(
         try:
             save(cache, arrays)
         except OSError as error:  # a read-only home or a full disk: the arrays are here all the same
-            logger.warning("%s cannot be kept in %s and will be fetched again: %s", files.title, cache, error)
+            message = "%s cannot be cached in %s and will be fetched again: %s"
+            logger.warning(message, files.title, cache, error)
         return arrays
     lines = [
         f"{files.title} is not available. Tried in this order:",

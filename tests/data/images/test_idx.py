@@ -106,7 +106,7 @@ def damaged(data: bytes) -> bytes:
     [
         ("cut", IMAGES[:-5], "23 bytes", r"28 bytes for the shape \(2, 2, 3\) .* cut"),
         ("long", IMAGES + b"!", "29 bytes", r"28 bytes for the shape .* too long"),
-        ("header", IMAGES[:9], "9 bytes", "IDX header of 16 bytes: the file is cut"),
+        ("header", IMAGES[:9], "9 bytes", "IDX header of 16 bytes: the file is cut off"),
         ("empty", b"", "an empty file", "an IDX file"),
         ("magic", b"\x01" + IMAGES[1:], r"28 bytes that begin b'\\x01", "begins 00 00"),
         ("type", b"\0\0\x07\x01" + LABELS[4:], r"that begin b'\\x00\\x00\\x07", "begins 00 00"),

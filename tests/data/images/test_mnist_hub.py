@@ -149,7 +149,7 @@ def test_a_malicious_pickle_is_refused(function: Any, protocol: int, tmp_path: P
 
 
 def test_a_name_reached_through_a_dot_is_refused() -> None:
-    """Protocol 4 lets a name walk attributes: `ndarray.tofile` is no array constructor."""
+    """Protocol 4 lets a name walk attributes: `ndarray.tofile` is not an array constructor."""
     body = b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93."
     assert pickle.loads(body) is np.ndarray.tofile
     with pytest.raises(pickle.UnpicklingError, match=r"asks for numpy.ndarray.tofile"):

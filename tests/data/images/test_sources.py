@@ -211,7 +211,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop_the_run(
     (tmp_path / "cache").write_text("a file where the cache should be")
     with serve():
         assert same(obtain(TINY))
-    assert f"Tiny cannot be kept in {cache}" in caplog.text
+    assert f"Tiny cannot be cached in {cache}" in caplog.text
 
 
 def test_a_write_that_fails_leaves_nothing_half_done(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

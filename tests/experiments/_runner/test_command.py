@@ -56,7 +56,7 @@ def test_results_go_to_a_folder_named_after_what_is_changed():
     assert bandit.configuration(["arms=[greedy]"]).folder == "runs/bandit"
     assert bandit.configuration(["steps=20", "setting=showdown"]).folder == "runs/bandit_showdown,steps=20"
     assert bandit.configuration(["steps=20", "folder=f,g=[1]"]).folder == "f,g=[1]"
-    with pytest.raises(ConfigError, match="say folder=runs/mine"):
+    with pytest.raises(ConfigError, match="use folder=runs/mine"):
         place([f"+a{i}=1" for i in range(60)], "runs/x")
 
 

@@ -103,7 +103,7 @@ def test_a_finished_run_is_opened_again(fitted, tmp_path):
     x = opened.data.test.x
     assert torch.equal(x, result.data.test.x)
     assert torch.equal(opened.posterior.predict(x, draws=3).probs, result.posterior.predict(x, draws=3).probs)
-    with pytest.raises(ConfigError, match="is not a run folder, for it has no config"):
+    with pytest.raises(ConfigError, match="is not a run folder: it has no config"):
         reopen(tmp_path)
     shutil.copy(folder / "config.yaml", tmp_path)
     with pytest.raises(CheckpointError, match=r"chain-0\.pt does not exist"):
@@ -130,7 +130,7 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
     line = next(line for line in words.splitlines() if line.strip().startswith("98%"))
     assert line.split()[1:3] == ["1", "1.39"]
     without = pruning.analyse(folder, [0.5], draws=0, biases=False)
-    assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are no biases
+    assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are not biases
     assert "draws" not in without["rows"][0]["snr"]
 
 
@@ -217,9 +217,9 @@ def test_table_1_prints_the_published_numbers():
 def test_table_1_refuses_what_it_does_not_have():
     with pytest.raises(ConfigError, match="form must be one of short, full, got 'long'"):
         table1.choose(["form=long"])
-    with pytest.raises(ConfigError, match="rows: 'laplace' is none of sgd, dropout"):
+    with pytest.raises(ConfigError, match="rows: 'laplace' is not one of sgd, dropout"):
         table1.choose(["rows=[laplace]"])
-    with pytest.raises(ConfigError, match=r"^mixture\.optim\.lr: its row is not asked for; rows are sgd$"):
+    with pytest.raises(ConfigError, match=r"^mixture\.optim\.lr: its row was not requested; rows are sgd$"):
         table1.choose(["rows=[sgd]", "mixture.optim.lr=1"])
     part, rest = table1.choose(["form=full", "epochs=5", "device=cpu"])
     assert (part.epochs, part.widths, part.seeds, rest) == (5, [400, 800, 1200], [1, 2, 3], ["device=cpu"])

@@ -38,13 +38,13 @@ def trained(likelihood):
 
 def test_mean_logits_are_those_of_all_draws():
     logits = 3 * torch.randn(5, 7, 4, generator=torch.Generator().manual_seed(1))
-    law = controls.MeanLogits()(logits)
-    assert law.batch_shape == (5, 7)
+    distribution = controls.MeanLogits()(logits)
+    assert distribution.batch_shape == (5, 7)
     for s in range(5):
-        torch.testing.assert_close(law.probs[s], logits.mean(0).softmax(-1))
+        torch.testing.assert_close(distribution.probs[s], logits.mean(0).softmax(-1))
     y = torch.arange(7) % 4
     each = likelihoods.Categorical()(logits).log_prob(y)
-    assert bool((law.log_prob(y)[0] >= each.mean(0)).all())  # log-sum-exp is convex
+    assert bool((distribution.log_prob(y)[0] >= each.mean(0)).all())  # log-sum-exp is convex
     one = controls.MeanLogits()(logits[0])
     torch.testing.assert_close(one.probs, logits[0].softmax(-1))
 
@@ -70,7 +70,7 @@ def test_rho_zero_leaves_noise_where_a_weight_was_removed():
     assert float(gone.mean()) == pytest.approx(0, abs=0.01)
     for name, mask in kept.items():
         assert not bool(right[name][:, ~mask].any())
-        torch.testing.assert_close(  # what stays has its law, under other noise
+        torch.testing.assert_close(  # what stays has its distribution, under other noise
             wrong[name][:, mask].mean(0), right[name][:, mask].mean(0), atol=0.25, rtol=0
         )
 
@@ -95,17 +95,19 @@ def test_swapped_labels_and_clamped_regret_are_other_problems():
 def test_the_log_of_a_sum_underflows_where_the_mixture_does_not():
     parameters = (0.5, math.exp(-2), math.exp(-6))
     near, far = torch.tensor(0.01), torch.tensor(5.0)
-    law = ScaleMixtureNormal(*parameters)
-    assert float(controls.log_of_sum(near, *parameters)) == pytest.approx(float(law.log_prob(near)), abs=1e-5)
+    distribution = ScaleMixtureNormal(*parameters)
+    assert float(controls.log_of_sum(near, *parameters)) == pytest.approx(
+        float(distribution.log_prob(near)), abs=1e-5
+    )
     assert float(controls.log_of_sum(far, *parameters)) == -math.inf
-    assert float(law.log_prob(far)) == pytest.approx(-682.0889611281, rel=1e-5)
+    assert float(distribution.log_prob(far)) == pytest.approx(-682.0889611281, rel=1e-5)
 
 
 def test_double_softmax_is_what_it_says():
     output = torch.tensor([[30.0] + [0.0] * 9])
-    law = DoubleSoftmax()(output)
-    assert float(law.log_prob(torch.tensor([0]))) == pytest.approx(-1.4612, abs=1e-4)
-    torch.testing.assert_close(law.probs, output.softmax(-1).softmax(-1))
+    distribution = DoubleSoftmax()(output)
+    assert float(distribution.log_prob(torch.tensor([0]))) == pytest.approx(-1.4612, abs=1e-4)
+    torch.testing.assert_close(distribution.probs, output.softmax(-1).softmax(-1))
 
 
 def test_a_prediction_is_that_of_the_likelihood(tmp_path):

@@ -32,13 +32,13 @@ def test_the_prior_that_a_point_claims_is_the_prior_that_it_uses(point, tmp_path
     claimed = point.pi, math.exp(-point.log_sigma1), math.exp(-point.log_sigma2)
     assert tuple(used.values()) == pytest.approx(claimed, rel=1e-6)
     w = torch.linspace(-2, 2, 101, dtype=torch.float64)
-    law = result.posterior.model.prior.distribution("0.weight", w)
+    distribution = result.posterior.model.prior.distribution("0.weight", w)
     parts = [
         math.log(share) - math.log(sigma) - 0.5 * (w / sigma) ** 2 - 0.5 * math.log(2 * math.pi)
         for share, sigma in ((claimed[0], claimed[1]), (1 - claimed[0], claimed[2]))
     ]
     expected = torch.stack(parts).logsumexp(0).sum()
-    torch.testing.assert_close(law.log_prob(w), expected)
+    torch.testing.assert_close(distribution.log_prob(w), expected)
 
 
 def test_a_point_under_another_prior_than_it_claims_is_refused(tmp_path):

@@ -83,6 +83,6 @@ def test_controls_scale_the_pixels_twice_and_other_choices_are_what_they_say():
         "training_choices", training_choices.GROUPS["controls"]["pixels scaled twice"], folder="none"
     )
     assert config.data.scale == 255 * 126
-    law = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(300, 200), 1.0), 2)
-    drawn = LogSizeNormal(0.01)({"fn": law, "infer": {"init": torch.zeros(300, 200)}})
+    distribution = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(300, 200), 1.0), 2)
+    drawn = LogSizeNormal(0.01)({"fn": distribution, "infer": {"init": torch.zeros(300, 200)}})
     assert float(drawn.std()) == pytest.approx(0.01 * (math.log(300) + math.log(200)), rel=0.02)

@@ -1,4 +1,4 @@
-"""Images that are no digits."""
+"""Images that are not digits."""
 
 import numpy as np
 
