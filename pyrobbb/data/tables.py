@@ -177,8 +177,8 @@ class Table:
 def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     """`Table(source=source, ...).load()`; `y` is the target if the table has only inputs.
 
-    >>> data = from_table("houses.csv", target="price", test=0.2)
-    >>> data = from_table(x, y, test=0.2)
+    >>> data = from_table("houses.csv", target="price", task="regression", test=0.2)
+    >>> data = from_table(x, y, task="classification", test=0.2)
 
     Raises:
         ValueError: What is wrong with the table, in which column and row, and what would be right.

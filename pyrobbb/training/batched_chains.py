@@ -95,7 +95,7 @@ class BatchedChains:
 
     def _compare(self, parts: Sequence[Split]) -> None:
         """NotBatchableError unless each chain's own step sees the same terms and gradients."""
-        noise = torch.randn(self.step.noise_shape)
+        noise = torch.randn(self.step.noise_shape, dtype=self.step.share.dtype)
         terms = self.step.evaluate(*_stacked(parts), [1.0] * len(parts), noise)
         each = [Terms(*both) for both in zip(terms.kl, terms.nll, strict=True)]
         ours = [seen(c.optimizer, own) for c, own in zip(self.chains, each, strict=True)]

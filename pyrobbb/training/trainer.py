@@ -83,6 +83,8 @@ class _Loop:
         self.chains, self.fast = list(chains), fast
         self.first = chains[0]
         self.ranks, self.device, self.progress = self.first.ranks, self.first.device, self.first.progress
+        own = any(chain.callbacks for chain in chains)
+        self.callbacks = self.ranks.any(own)[0]  # in whichever process: all then ask one another at each step
         self.active: list[Chain] = []
         self.batched: BatchedChains | None = None
         if len(self._unfinished()) > 1:
@@ -199,7 +201,7 @@ class _Loop:
 
     def _stopped(self) -> bool:
         """Whether a callback stopped one of the active chains, in whichever process."""
-        if not any(chain.callbacks for chain in self.active):
+        if not self.callbacks:
             return False
         stopped = any(chain.history.stopped is not None for chain in self.active)
         if self.ranks.any(stopped)[0] and not stopped:
