@@ -318,7 +318,7 @@ def test_a_head_per_action_sees_the_context_alone():
     ("make", "message"),
     [
         (lambda: EpsilonGreedy(plain([1]), 2, 2, [1], epsilon=1.5), r"epsilon must lie in \[0, 1\]"),
-        (lambda: EpsilonGreedy(plain([1]), 2, 2, [1], epsilon=[0.1, 0.2]), "one for each of 1 runs, got 2"),
+        (lambda: EpsilonGreedy(plain([1]), 2, 2, [1], epsilon=[0.1, 0.2]), "one value per run"),
         (lambda: ThompsonSampling(bayesian([1]), 2, 2, [1], draws=0), "draws must be a whole number"),
         (lambda: ThompsonSampling(bayesian([1]), 2, 2, [1], kl_over="all"), "kl_over must be one of held"),
         (

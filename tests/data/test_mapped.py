@@ -81,7 +81,7 @@ def test_idx_files_are_mapped(tmp_path: Path) -> None:
     assert data.spec.outputs == 3
     assert torch.equal(data.train.x[2:3], torch.from_numpy(images[2:3]).reshape(1, 4).float() / 126)
     (tmp_path / "images-idx3-ubyte").write_bytes(idx.pack(images)[:-3])
-    with pytest.raises(BadFileError, match="the file is cut off"):
+    with pytest.raises(BadFileError, match="the file is cut"):
         OnDisk(**paths).load()
 
 

@@ -420,7 +420,7 @@ TRAINING_CASES: list[Case] = [
     (
         "an optimiser that wants the loss",
         lambda: train(optim=torch.optim.LBFGS),
-        "optim LBFGS evaluates the loss by itself",
+        "optim LBFGS evaluates the loss itself",
     ),
     (
         "sparse x",

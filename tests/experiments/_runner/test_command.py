@@ -92,11 +92,7 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
         (training_choices, ["optim.lr=1e-2"], "optim.lr: this experiment sets it itself"),
         (gluon, ["model=mlp"], "model: this experiment sets it itself"),
         (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is not a Bayesian network"),
-        (
-            table1,
-            ["sgd.network.hidden=[50,50]"],
-            "network.hidden: this experiment sets it itself; say widths",
-        ),
+        (table1, ["sgd.model.hidden=[50,50]"], "model.hidden: this experiment sets it itself; say widths"),
         (free_energy, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
         (free_energy, ["seeds=[]"], "seeds: must name at least one"),
         (tutorial_mnist, ["seed=2"], "seed: this experiment sets it itself"),
