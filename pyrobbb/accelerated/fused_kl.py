@@ -115,7 +115,7 @@ def log_ratio(log_prior: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:
 
 
 def gradients(
-    G: Tensor | float, score: Tensor, eps: Tensor, sigma: Tensor, slope: Tensor, share: Tensor
+    G: Tensor | float, score: Tensor | float, eps: Tensor, sigma: Tensor | None, slope: Tensor, share: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of F with respect to loc and rho; several draws are summed.
 
@@ -123,15 +123,16 @@ def gradients(
         G: Gradient of -log P(D_i | w) with respect to w, shape `(*draws, *chains, D)`.
         score: d log P(w) / dw, of the same shape.
         eps: The noise, of the same shape; at most one dimension of draws.
-        sigma: softplus(rho), shape `(*chains, D)`.
+        sigma: softplus(rho), shape `(*chains, D)`; None leaves out the gradient of -log sigma.
         slope: sigmoid(rho), of the same shape.
         share: The KL's share; it falls on the draws in equal parts.
     """
-    if eps.dim() == sigma.dim():
+    narrowing = 0.0 if sigma is None else share / sigma
+    if eps.dim() == slope.dim():
         g = G - share * score
-        return g, (g * eps - share / sigma) * slope
+        return g, (g * eps - narrowing) * slope
     g = G - (share / len(eps)) * score
-    return g.sum(0), ((g * eps).sum(0) - share / sigma) * slope
+    return g.sum(0), ((g * eps).sum(0) - narrowing) * slope
 
 
 def score_all(
@@ -154,7 +155,6 @@ def score_all(
 
 def draw(
     segment: PriorSegment,
-    first: bool,
     share: Tensor,
     loc: Tensor,
     rho: Tensor,
@@ -164,10 +164,10 @@ def draw(
     to_rho: Tensor,
     *vectors: Tensor,
 ) -> Tensor:
-    """Write w and the KL's gradients, turn `eps` into rho's factor; returns the KL.
+    """The one draw of a step: write w and the KL's gradients, turn `eps` into rho's factor; returns the KL.
 
     The likelihood's gradient G then adds G to the gradient with respect to loc, and G times the factor to
-    that with respect to rho. Of several draws those after the `first` add to the gradients that are there.
+    that with respect to rho.
     """
     sigma, slope = F.softplus(rho), torch.sigmoid(rho)
     weight = loc + sigma * eps
@@ -175,7 +175,47 @@ def draw(
     kl = log_ratio(log_prior, sigma, eps).sum()
     for_loc, for_rho = gradients(0.0, score, eps, sigma, slope, share)
     w.copy_(weight)
-    to_loc.copy_(for_loc if first else to_loc + for_loc)
-    to_rho.copy_(for_rho if first else to_rho + for_rho)
+    to_loc.copy_(for_loc)
+    to_rho.copy_(for_rho)
+    eps.copy_(eps * slope)
+    return kl
+
+
+def before_draws(
+    share: Tensor, rho: Tensor, sigma: Tensor, slope: Tensor, to_loc: Tensor, to_rho: Tensor
+) -> Tensor:
+    """What several draws of a step have in common: their widths, and the KL of -log sigma, once."""
+    s, ds = F.softplus(rho), torch.sigmoid(rho)
+    for_loc, for_rho = gradients(torch.zeros_like(s), 0.0, torch.zeros_like(s), s, ds, share)
+    sigma.copy_(s)
+    slope.copy_(ds)
+    to_loc.copy_(for_loc)
+    to_rho.copy_(for_rho)
+    return -s.log().sum() - 0.5 * math.log(2 * math.pi) * rho.numel()
+
+
+def next_draw(
+    segment: PriorSegment,
+    share: Tensor,
+    loc: Tensor,
+    sigma: Tensor,
+    slope: Tensor,
+    eps: Tensor,
+    w: Tensor,
+    to_loc: Tensor,
+    to_rho: Tensor,
+    *vectors: Tensor,
+) -> Tensor:
+    """One of several draws: write w, add its part of the gradients; `share` is divided by their number.
+
+    Returns its part of the KL, to be averaged over the draws.
+    """
+    weight = loc + sigma * eps
+    log_prior, score = segment.score(weight, vectors)
+    kl = (-0.5 * eps * eps - log_prior).sum()
+    for_loc, for_rho = gradients(0.0, score, eps, None, slope, share)
+    w.copy_(weight)
+    to_loc.add_(for_loc)
+    to_rho.add_(for_rho)
     eps.copy_(eps * slope)
     return kl

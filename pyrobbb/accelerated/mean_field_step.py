@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb.accelerated.compile import Program, compile, record
-from pyrobbb.accelerated.fused_kl import PriorSegment, draw
+from pyrobbb.accelerated.fused_kl import PriorSegment, before_draws, draw, next_draw
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
@@ -61,22 +61,32 @@ class MeanFieldStep:
         self.views = list(zip(*(guide.split(flat).values() for flat in flats), strict=True))
         self.others = [p for g in optimizer.param_groups for p in g["params"]]
         self.others = [p for p in self.others if p is not self.loc and p is not self.rho]
-        self.first = self._passes(segments, compiled, first=True)
-        self.next = self._passes(segments, compiled, first=False) if samples > 1 else []
+        self.begin, self.draws = self._passes(segments, compiled)
 
-    def _passes(self, segments: Sequence[PriorSegment], compiled: bool, *, first: bool) -> list[Pass]:
-        """One draw's pass over each segment of the weights."""
-        flats = (self.loc.detach(), self.rho.detach(), self.eps, self.w, self.to_loc, self.to_rho)
+    def _passes(self, segments: Sequence[PriorSegment], compiled: bool) -> tuple[list[Pass], list[Pass]]:
+        """What runs once per step, and once per draw over each segment of the weights."""
+
+        def bound(program: Program, *inputs: Tensor) -> Pass:
+            run = compile(record(program, inputs), inputs) if compiled else program
+            return partial(run, *inputs)
+
+        loc, rho = self.loc.detach(), self.rho.detach()
+        gradients = (self.to_loc, self.to_rho)
+        once: list[Pass] = []
+        if self.samples == 1:
+            program: Program = draw
+            flats: tuple[Tensor, ...] = (loc, rho, self.eps, self.w, *gradients)
+        else:  # the widths are the same for all draws
+            sigma, slope = torch.zeros_like(loc), torch.zeros_like(loc)
+            once = [bound(before_draws, self.share, rho, sigma, slope, *gradients)]
+            program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
         passes: list[Pass] = []
         begin = 0
         for segment in segments:
-            program: Program = partial(draw, segment, first)
             parts = [flat[begin : begin + segment.length] for flat in flats]
-            inputs = [self.each, *parts, *segment.vectors.values()]
-            run = compile(record(program, inputs), inputs) if compiled else program
-            passes.append(partial(run, *inputs))
+            passes.append(bound(partial(program, segment), self.each, *parts, *segment.vectors.values()))
             begin += segment.length
-        return passes
+        return once, passes
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         terms = self.evaluate(x, y, share)
@@ -101,6 +111,8 @@ class MeanFieldStep:
         """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
         torch.div(self.share, self.samples, out=self.each)
         leaves = [*self.weights.values(), *self.others]
+        with torch.no_grad():
+            shared: Any = sum(run() for run in self.begin)
         kl: Any = 0.0
         nll: Any = 0.0
         for s in range(self.samples):
@@ -109,12 +121,12 @@ class MeanFieldStep:
             else:
                 self.eps.copy_(noise[s])
             with torch.no_grad():
-                kl = kl + sum(run() for run in (self.next if s else self.first))
+                kl = kl + sum(run() for run in self.draws)
             loss = -self.model.log_likelihood(self.weights, x, y).sum() / self.samples
             self._add(torch.autograd.grad(loss, leaves, allow_unused=True))
             nll = nll + loss.detach()
         self.loc.grad, self.rho.grad = self.to_loc, self.to_rho
-        return Terms(kl / self.samples, nll)
+        return Terms(shared + kl / self.samples, nll)
 
     def _add(self, gradients: Sequence[Tensor | None]) -> None:
         """Add the likelihood's gradients with respect to the weights and the point parameters."""

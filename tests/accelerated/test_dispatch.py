@@ -169,7 +169,7 @@ def test_a_program_is_right_on_another_number_of_threads(at_first: int, then: in
     rho = torch.linspace(-9, 1, 200_000)
     inputs = [torch.tensor(0.1), torch.zeros_like(rho), rho, *(torch.zeros_like(rho) for _ in range(4))]
     segment = PriorSegment(Normal, {"loc": 0.0, "scale": 1.0}, {}, len(rho))
-    program = partial(draw, segment, True)
+    program = partial(draw, segment)
     expected = float(program(*inputs))
     before = torch.get_num_threads()
     try:

@@ -69,7 +69,7 @@ def test_weights_are_chosen_by_number_or_name(names, count):
 @pytest.mark.parametrize("name", ["3.weight", "0.weight[9,9]", "0.weight[a]", "nothing*"])
 def test_a_name_that_fits_no_weight_is_refused(name):
     model, _ = classifier(classes())
-    with pytest.raises(ValueError, match="not a weight|matches no weight"):
+    with pytest.raises(ValueError, match=r"not a weight|matches no weight"):
         export.WeightSelection(model, [name])
 
 
