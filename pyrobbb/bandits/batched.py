@@ -64,7 +64,7 @@ class MeanFieldLearner(Learner):
         self.model, self.guides, self.runs = model, list(guides), len(seeds)
         self.lr = checks.positive("lr", lr)
         with isolated():
-            segments = prior_segments({k: model.prior.distribution(k, v) for k, v in model.initial().items()})
+            segments = prior_segments({name: model.prior_of(name) for name in model.sites})
         loc, rho = (torch.stack([getattr(g, name).detach() for g in guides]) for name in ("loc", "rho"))
         self.update = BatchedUpdate(
             model.log_likelihood, guides[0].shapes, loc, rho, segments, lr=lr, compiled=compiled
