@@ -204,7 +204,8 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
     with torch.no_grad():
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
-        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes})
+        learned = [value for name, value in model.named_buffers() if name.startswith("prior")]
+        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, learned)
     except (NotElementwiseError, KeyError) as reason:
         raise NotFastError(str(reason)) from reason
 

@@ -174,6 +174,7 @@ class _Loop:
             terms = self.batched(parts, weights)
         self._sum(terms, i, fraction, sums)
         for r, chain in enumerate(self.active):
+            chain.learn_prior(i)
             chain.batch = i + 1
             if chain.steppers:
                 chain.tell_step(terms if self.batched is None else Terms(terms.kl[r], terms.nll[r]))
