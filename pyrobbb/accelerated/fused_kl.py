@@ -50,18 +50,22 @@ class PriorSegment:
 
     def score(self, w: Tensor, vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Log P and its derivative at each weight, `(*lead, length)`."""
-        given = w.shape
-        if self.shape is not None:
-            w = w.reshape(*given[:-1], *self.shape)
-        numbers = {k: torch.full((), v, dtype=w.dtype, device=w.device) for k, v in self.constants.items()}
         with torch.enable_grad():
-            w = w.detach().requires_grad_()
-            prior = self.family(
-                **numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False
-            )
-            log_prob = prior.log_prob(w)
-            (score,) = torch.autograd.grad(log_prob.sum(), w)
-        return log_prob.detach().reshape(given), score.reshape(given)
+            own = self.shaped(w).detach().requires_grad_()
+            log_prob = self.prior(w, vectors).log_prob(own)
+            (score,) = torch.autograd.grad(log_prob.sum(), own)
+        return log_prob.detach().reshape(w.shape), score.reshape(w.shape)
+
+    def prior(self, like: Tensor, vectors: Sequence[Tensor]) -> Any:
+        """The distribution of the weights, in the precision of `like`."""
+        numbers = {
+            k: torch.full((), v, dtype=like.dtype, device=like.device) for k, v in self.constants.items()
+        }
+        return self.family(**numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False)
+
+    def shaped(self, flat: Tensor) -> Tensor:
+        """`flat`, of shape `(*lead, length)`, in the shape that the distribution's parameters fit."""
+        return flat if self.shape is None else flat.reshape(*flat.shape[:-1], *self.shape)
 
 
 def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> list[PriorSegment]:

@@ -1,4 +1,4 @@
-"""Prior beliefs about the weights: fixed in advance (`fixed`), or learned from the same data (`learned`)."""
+"""Prior beliefs about the weights: `fixed` in advance, `learned` with the posterior, or `hierarchical`."""
 
 from pyrobbb.priors.fixed import (
     IID,
@@ -13,12 +13,17 @@ from pyrobbb.priors.fixed import (
     beside,
     elementwise,
 )
+from pyrobbb.priors.hierarchical import ARD, GroupHorseshoe, Hierarchical, Horseshoe, sample_log
 from pyrobbb.priors.learned import Learned
 
 __all__ = [
+    "ARD",
     "IID",
     "Deterministic",
     "FanInNormal",
+    "GroupHorseshoe",
+    "Hierarchical",
+    "Horseshoe",
     "Laplace",
     "Learned",
     "Normal",
@@ -28,4 +33,5 @@ __all__ = [
     "StudentT",
     "beside",
     "elementwise",
+    "sample_log",
 ]

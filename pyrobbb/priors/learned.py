@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from torch.distributions import transform_to
 
 from pyrobbb._support import checks
-from pyrobbb._support.network_checks import EMBEDDINGS
 from pyrobbb.distributions import ScaleMixtureNormal, univariate
 from pyrobbb.priors.fixed import Prior, elementwise
+from pyrobbb.priors.units import PER_UNIT, unit_shape
 
-PER = ("network", "layer", "input", "output")
+PER = ("network", *PER_UNIT)
 BY = ("em", "gradient")
 ALIASES = {"sigma": "scale"}  # Pyro's name for it
 FLOOR = 1e-6  # of a scale: that of weights which are all 0 would be none
@@ -94,7 +94,8 @@ class Learned(nn.Module, Prior):
         key = "network" if self.per == "network" else name.replace(".", "/")  # no dots in a module's name
         if key not in self.groups:
             learn = self._checked(name, base)
-            self.groups[key] = _Group(base, learn, self._shape(parameter, module), self.by == "em")
+            shape = () if self.per == "network" else unit_shape(self.per, parameter, module)
+            self.groups[key] = _Group(base, learn, shape, self.by == "em")
         group = self.groups[key]
         assert isinstance(group, _Group)
         if group.kind is not type(base):
@@ -114,15 +115,6 @@ class Learned(nn.Module, Prior):
         if set(self.learn) - set(has):
             raise ValueError(f"{what} has the parameters {', '.join(has)}, but learn={list(self.learn)}")
         return self.learn
-
-    def _shape(self, parameter: Tensor, module: nn.Module) -> tuple[int, ...]:
-        """The learned values' shape, which broadcasts with that of `parameter`."""
-        dims = parameter.dim()
-        if self.per in ("network", "layer") or dims < 2:
-            return ()
-        rows = (self.per == "output") != isinstance(module, (*EMBEDDINGS, nn.modules.conv._ConvTransposeNd))
-        kept = 0 if rows else 1
-        return tuple(size if i == kept else 1 for i, size in enumerate(parameter.shape))
 
     def values(self) -> dict[str, Tensor]:
         """The present value of each learned parameter, by "SITE.PARAMETER" or "network.PARAMETER"."""
