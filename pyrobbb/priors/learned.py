@@ -165,7 +165,7 @@ class _Group(nn.Module):
         self.sites: dict[str, None] = {}
         self.constraints = {name: base.arg_constraints[name] for name in learn}
         for name in learn:
-            start = getattr(base, name).detach().mean().expand(shape).clone()
+            start = getattr(base, name).detach().mean() * torch.ones(shape).to(getattr(base, name))
             if em:
                 self.register_buffer(name, start)
             else:
