@@ -49,7 +49,9 @@ class NonCentredNormal(MeanFieldNormal):
             )
         super()._set_up(*args, **kwargs)
         with torch.no_grad():  # the initial values were given in the weights' own units
-            units = self._units({name: loc for name, loc in self.split(self.loc).items() if name in self.hyper})
+            units = self._units(
+                {name: loc for name, loc in self.split(self.loc).items() if name in self.hyper}
+            )
             scales = self.split(F.softplus(self.rho))
             for name, loc in self.split(self.loc).items():
                 if name in units:

@@ -149,5 +149,3 @@ class Noise:
         if self.values is None:
             return torch.randn(shape, dtype=self.like.dtype, device=self.like.device)
         return self.values[begin : self.used].reshape(shape)
-
-

@@ -29,7 +29,9 @@ class Hierarchical(Prior):
 
     def log_scale(self, name: str, parameter: Tensor, module: nn.Module) -> Tensor:
         """The log scale of the weights `name`, from latent sites: of a shape that broadcasts with theirs."""
-        raise NotImplementedError(f"{type(self).__name__} must define log_scale(self, name, parameter, module)")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define log_scale(self, name, parameter, module)"
+        )
 
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution:
         return self.for_module(name, parameter, nn.Module())

@@ -85,7 +85,9 @@ class Options:
         checks.one_of("fast", self.fast, FAST)
         checks.one_of("estimator", self.estimator, ESTIMATORS)
         if self.estimator == "local" and (self.fast == "off" or not is_default(self.elbo)):
-            raise ValueError("estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo")
+            raise ValueError(
+                "estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo"
+            )
         check_kinds(
             kl=(self.kl, (KLWeight, NoneType)),
             rates=(self.rates, (Mapping, NoneType)),
