@@ -115,7 +115,7 @@ def _check_real(site: dict[str, Any]) -> None:
 
 
 def _start(site: dict[str, Any], init_loc: Initial) -> Tensor:
-    """Where a site's loc starts: a scale in a prior says so itself, a weight is left to the guide's choice."""
+    """Where a site's loc starts: a prior's scale says so itself, a weight is left to the guide's choice."""
     start: Tensor = site["infer"]["start"] if "start" in site["infer"] else init_loc(site)
     return start
 

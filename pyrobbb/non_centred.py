@@ -44,8 +44,8 @@ class NonCentredNormal(MeanFieldNormal):
         if not self.hyper or unnamed:
             has = f"a PyroSample, {unnamed[0]!r}" if unnamed else "no latent scale"
             raise ValueError(
-                f"NonCentredNormal needs a prior that samples its scales in `log_scale` or `distribution`, such "
-                f"as pyrobbb.priors.Horseshoe; this one has {has}: use MeanFieldNormal or AutoNormal"
+                f"NonCentredNormal needs a prior that samples its scales in `log_scale` or `distribution`, "
+                f"such as pyrobbb.priors.Horseshoe; this one has {has}: use MeanFieldNormal or AutoNormal"
             )
         super()._set_up(*args, **kwargs)
         with torch.no_grad():  # the initial values were given in the weights' own units
@@ -87,6 +87,6 @@ class NonCentredNormal(MeanFieldNormal):
         return {name: prior.scale for name, prior in priors.items() if hasattr(prior, "scale")}
 
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        r""":math:`\mu` and :math:`\sigma` of the prior's latents; given the data the weights are no normals."""
+        r""":math:`\mu` and :math:`\sigma` of the prior's latents; weights of unknown scale are not normal."""
         locs, scales = super().loc_and_scale()
         return {name: locs[name] for name in self.hyper}, {name: scales[name] for name in self.hyper}

@@ -66,8 +66,7 @@ def make_step(
         optimizer: Over the parameters of both.
         first: A batch of full size, to record with and to compare both paths on.
         samples: Weight draws per step.
-        estimator: "local" lays the noise on the layers' outputs (`local_noise`), which only mean-field normals
-            allow.
+        estimator: "local" lays the noise on the layers' outputs (`local_noise`), for mean-field normals.
         vectorize: Let the reference path evaluate these draws as one batch.
         elbo: One of Pyro's ELBOs, which only the reference path supports; None is `Trace_ELBO`.
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.

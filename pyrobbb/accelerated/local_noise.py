@@ -65,7 +65,7 @@ class LocalNoise(TorchFunctionMode):
         take: Gives standard normals.
 
     Raises:
-        NotLocalError: On the way, if a weight is used twice, on something that is not the batch, or otherwise.
+        NotLocalError: On the way, if a weight is used twice, not on the batch, or in no layer.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ from pyrobbb.accelerated.fused_kl import prior_segments
 from pyrobbb.accelerated.rng import KeyedNormals
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.priors import Learned
 from pyrobbb.likelihoods import Likelihood
+from pyrobbb.priors import Learned
 
 
 class MeanFieldLearner(Learner):

@@ -35,3 +35,5 @@ __all__ = [
     "elementwise",
     "sample_log",
 ]
+
+Prior.__module__ = __name__  # where users find it

@@ -3,9 +3,9 @@ r"""Scales with priors of their own: the bound pays for each, unlike for a scale
 .. math::
     w_{ij} = s_{ij} z_{ij}, \quad z_{ij} \sim N(0, 1), \qquad \log s = \text{a sum of latent sites}
 
-A scale is sampled on the log scale, on the whole real line, so that a normal guide there is a log-normal one of
-the scale. Guides: `pyrobbb.non_centred.NonCentredNormal`, whose weights widen and narrow with their scales;
-`MeanFieldNormal` and Pyro's autoguides keep both apart. To write another, imitate `Horseshoe`.
+Its logarithm is sampled, on the whole real line, where a normal guide is a log-normal one of the scale.
+Guides: `pyrobbb.non_centred.NonCentredNormal`, whose weights widen and narrow with their scales;
+`MeanFieldNormal` and Pyro's autoguides keep both apart. To write another prior, imitate `Horseshoe`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Horseshoe(Hierarchical):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupHorseshoe(Horseshoe):
-    r"""A horseshoe over the units of a layer, which prunes whole units (Louizos et al. 2017, Ghosh et al. 2018).
+    r"""A horseshoe over units, which prunes whole ones (Louizos et al. 2017, Ghosh et al. 2018).
 
     .. math::
         w_{ij} \sim N(0, \tau^2 \lambda_i^2)

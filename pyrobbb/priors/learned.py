@@ -155,6 +155,9 @@ class Learned(nn.Module, Prior):
 class _Group(nn.Module):
     """Weights that share the learned parameters `learn` of their prior; these have shape `shape`."""
 
+    means: Tensor  # of the statistics
+    updates: Tensor
+
     def __init__(self, base: Any, learn: Sequence[str], shape: tuple[int, ...], em: bool) -> None:
         super().__init__()
         self.kind, self.learn, self.em, self.family = type(base), tuple(learn), em, FAMILIES.get(type(base))

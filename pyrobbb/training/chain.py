@@ -168,7 +168,8 @@ class Chain(Resumable):
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
             samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
-            elbo=options.elbo, fast=options.fast, steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
+            elbo=options.elbo, fast=options.fast,
+            steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
         )  # fmt: skip
 
     # What is known of it

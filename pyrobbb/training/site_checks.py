@@ -48,7 +48,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
 
 
 def check_trainable(model: nn.Module, guide: nn.Module) -> None:
-    """Raise ValueError if a parameter is frozen, which Pyro would silently train, or a prior cannot be learned."""
+    """Raise ValueError if a parameter is frozen, which Pyro would train, or a prior cannot be learned."""
     for what, module, instead in (
         ("guide", guide, "rates={'NAME': 1e-6} all but stops one"),
         ("model", model, "freeze it in the network, before BayesianNetwork(network, ...)"),
@@ -58,8 +58,8 @@ def check_trainable(model: nn.Module, guide: nn.Module) -> None:
                 raise ValueError(f"parameter {name!r} of the {what} is frozen; {instead}")
     if isinstance(guide, AutoDelta) and any(isinstance(module, Learned) for module in model.modules()):
         raise ValueError(
-            "a learned prior and a point estimate (AutoDelta) have no optimum: the prior's scale and the weights "
-            "would shrink together; take a guide that has a width, such as MeanFieldNormal, or a fixed prior"
+            "a learned prior and a point estimate (AutoDelta) have no optimum: the prior's scale and the "
+            "weights would shrink together; take a guide with a width, such as MeanFieldNormal"
         )
 
 
