@@ -31,6 +31,11 @@ ROWS = 100  # inputs that stand for all
 TARGETS = 100_000  # numbers in the output for all targets, at most
 SEARCH, FINAL = 4, 8  # weight draws: to choose q, and to evaluate it
 DISTINCT = 10_000  # different priors within one tensor, at most
+ADVICE = (
+    "by its bound this fit is worse than ignoring the inputs, so the free energy cannot rank priors or widths: "
+    "try a prior of the right scale (FanInNormal, or learned: priors.Learned), rates.rho=10, more epochs or a "
+    "smaller network"
+)
 Normals = dict[str, tuple[Tensor, Tensor]]  # q: loc and scale of each site
 
 
@@ -64,6 +69,15 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
         with evaluating(model):
             found = _Search(model, sites, train).least()
     return found if math.isfinite(found) else None
+
+
+def compared(free_energy: float, trivial: float | None) -> str:
+    """A fit's free energy beside that bound, in words; what to do if it is above."""
+    words = f"free energy {free_energy:.4g} nats per datum"
+    if trivial is None:
+        return words
+    words += f" (ignoring the inputs: {trivial:.3g})"
+    return f"{words}\n{ADVICE}" if free_energy > trivial else words
 
 
 def _distinct(prior: Any, shape: torch.Size) -> Any:
