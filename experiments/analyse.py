@@ -186,8 +186,11 @@ def _scores(scores: Mapping[str, float]) -> str:
 def _code(code: Mapping[str, float]) -> str:
     """The code length of the training labels, in kilobits."""
     sent, plain, ratio = code["bits"] / 1000, code["plain_bits"] / 1000, code["compression"]
-    times = f"{ratio:.3g} times shorter" if ratio >= 1 else f"{1 / ratio:.3g} times longer"
-    return f"as a code for the training labels: {sent:,.4g} kb, {times} than the plain {plain:,.4g} kb"
+    how = "shorter" if ratio >= 1 else "longer"
+    return (
+        f"as a code for the training labels: {sent:,.1f} kb, {max(ratio, 1 / ratio):,.1f} times {how} than "
+        f"the plain {plain:,.1f} kb"
+    )
 
 
 def analyse(folder: Path, trust: bool = False) -> str:

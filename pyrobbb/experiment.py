@@ -168,7 +168,7 @@ class Run(Options):
         if ledger is None:
             return found
         found["trivial_free_energy"] = trivial_free_energy(posterior.model, data.train)
-        if data.spec.task == "classification":
+        if data.spec.task == "classification" and data.spec.outputs > 1:
             found["code_length"] = code_length(
                 free_energy, data.spec.N, data.spec.outputs, labels=data.train.y[:1].numel()
             )

@@ -82,7 +82,10 @@ def compared(free_energy: float, trivial: float | None) -> str:
 
 def _distinct(prior: Any, shape: torch.Size) -> Any:
     """The different priors of a parameter, whose batch shape broadcasts to `shape`, in double precision."""
-    keys = [key for key in prior.arg_constraints if isinstance(getattr(prior, key, None), Tensor)]
+    try:
+        keys = [key for key in prior.arg_constraints if isinstance(getattr(prior, key, None), Tensor)]
+    except NotImplementedError:  # a distribution of the user's own
+        return None
     if prior.event_shape or not keys or not on_real_line(prior):
         return None
     every = {key: getattr(prior, key).detach().expand(shape) for key in keys}
@@ -120,6 +123,7 @@ class _Search:
 
     def __init__(self, model: BayesianNetwork, sites: dict[str, _Site], train: Any) -> None:
         self.model, self.sites, self.N = model, sites, model.N
+        self.points = [*model.network.parameters(), *model.likelihood.parameters()]
         self.noise = [self._noise() for _ in range(SEARCH)]
         order = torch.randperm(len(train))  # data may be sorted by class
         self.few = train.take(order[:ROWS]).to(model.device)
@@ -182,6 +186,7 @@ class _Search:
             before = point.clone()
             point.zero_()
             if _constant(self._probe("")):
+                self.points = [other for other in self.points if other is not point]
                 return ""
             point.copy_(before)
         return next((name for name in reversed(self.sites) if _constant(self._probe(name))), None)
@@ -199,8 +204,7 @@ class _Search:
     def _moved(self, q: Normals, biases: list[str]) -> Normals:
         """The biases and the point estimates at the best constant prediction, penalised by the KL."""
         loc = {name: q[name][0].expand(self.sites[name].like.shape).clone() for name in biases}
-        points = [*self.model.network.parameters(), *self.model.likelihood.parameters()]
-        free = [value.requires_grad_() for value in (*loc.values(), *points)]
+        free = [value.requires_grad_() for value in (*loc.values(), *self.points)]
         if not free:
             return q
         still = {name: (mean, torch.zeros_like(scale)) for name, (mean, scale) in q.items()}

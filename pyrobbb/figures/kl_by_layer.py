@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike
 
 from pyrobbb.figures.style import BLUE, ORANGE, caption, column, label, new_figure, styled
@@ -53,7 +54,9 @@ def kl_by_layer(
     share.barh(place, data["informative"] / data["weights"], label=r"$|\mu| > \sigma$", **look)
     if slab is not None:
         share.plot(data["slab"], place, "D", color=ORANGE, ms=6, label="from the wide component")
-    share.set_xlim(0, 1)
+    share.set_xlim(0, 1.03)
+    kl.xaxis.set_major_locator(MaxNLocator(4))
+    kl.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     share.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     label(kl, "KL (nats)", "")
     label(each, "KL (bits per weight)", "")
