@@ -73,7 +73,9 @@ def report(runs: Sequence[RunFolder], root: Path) -> str:
     blocks = []
     for measure, of in groups(runs).items():
         rows = [_row(group, keys) for group in of]
-        blocks.append(table(("setting", measure, "sd", "runs", "NLL (nats)", "F (ignoring x)", "train (s)"), rows))
+        blocks.append(
+            table(("setting", measure, "sd", "runs", "NLL (nats)", "F (ignoring x)", "train (s)"), rows)
+        )
         best = min((run for group in of for run in group), key=lambda run: run.value)
         blocks.append(f"best run: {best.folder}, {measure} {best.value:.4g}")
     for state in ("failed", "unfinished"):

@@ -173,7 +173,8 @@ class Run(Options):
                 free_energy, data.spec.N, data.spec.outputs, labels=data.train.y[:1].numel()
             )
         found["kl_ledger"] = {
-            name: {**asdict(entry), "bits_per_weight": entry.bits_per_weight} for name, entry in ledger.items()
+            name: {**asdict(entry), "bits_per_weight": entry.bits_per_weight}
+            for name, entry in ledger.items()
         }
         return found
 

@@ -53,7 +53,7 @@ DIMS: dict[str, Sequence[str]] = {
     "loc": ("parameter_sample",),
     "scale": ("parameter_sample",),
     "sample_site": ("parameter_sample",),
-    **{name: ("layer",) for name in ("size", "kl", "kl_mcse", "informative", "slab")},
+    **dict.fromkeys(("size", "kl", "kl_mcse", "informative", "slab"), ("layer",)),
     **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},
     **{f"{name}_quantile": ("layer", "level") for name in ("loc", "scale", "snr")},
 }

@@ -1,7 +1,7 @@
 r"""The normals nearest to a univariate prior: where :math:`\mathrm{KL}[N(a, s^2) \,\|\, P]` is least over s.
 
-Under a Gaussian prior that is the prior itself, at no cost; under the paper's scale mixture there are two, one
-at each component, at about :math:`-\log\pi` and :math:`-\log(1 - \pi)` nats.
+Under a Gaussian prior that is the prior itself, at no cost; under the paper's scale mixture there are two,
+one at each component, at about :math:`-\log\pi` and :math:`-\log(1 - \pi)` nats.
 """
 
 from __future__ import annotations

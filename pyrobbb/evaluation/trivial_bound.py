@@ -6,7 +6,7 @@ A mean-field normal q(w) that is chosen without a look at x pays, per datum and 
     F = \frac1N \sum_j \mathrm{KL}[q(w_j) \,\|\, P(w_j)] - \frac1N \sum_i E_q \log p(y_i \mid f_w(x_i))
 
 Each weight takes the normal nearest to its prior (`nearest_normal`), but for two exceptions. One tensor,
-mostly the last layer's weights, is narrowed until the network hardly depends on x: how far is a trade of its KL
+mostly the last layer's weights, is narrowed until the network hardly depends on x; how far trades its KL
 against the likelihood. The biases behind it move to the best constant prediction, such as the classes' log
 frequencies. A trained posterior above this number is worse, by its own bound, than ignoring the inputs.
 """
@@ -32,9 +32,9 @@ TARGETS = 100_000  # numbers in the output for all targets, at most
 SEARCH, FINAL = 4, 8  # weight draws: to choose q, and to evaluate it
 DISTINCT = 10_000  # different priors within one tensor, at most
 ADVICE = (
-    "by its bound this fit is worse than ignoring the inputs, so the free energy cannot rank priors or widths: "
-    "try a prior of the right scale (FanInNormal, or learned: priors.Learned), rates.rho=10, more epochs or a "
-    "smaller network"
+    "by its bound this fit is worse than ignoring the inputs, so the free energy cannot rank priors or "
+    "widths: try a prior of the right scale (FanInNormal, or learned: priors.Learned), rates.rho=10, more "
+    "epochs or a smaller network"
 )
 Normals = dict[str, tuple[Tensor, Tensor]]  # q: loc and scale of each site
 
@@ -139,7 +139,10 @@ class _Search:
             return math.inf
         found: list[tuple[float, Normals]] = []
         for which in range(max(len(site.starts) for site in self.sites.values())):
-            q = {name: (site.loc, site.starts[min(which, len(site.starts) - 1)]) for name, site in self.sites.items()}
+            q = {
+                name: (site.loc, site.starts[min(which, len(site.starts) - 1)])
+                for name, site in self.sites.items()
+            }
             if gate:
                 q[gate] = torch.zeros_like(q[gate][0]), torch.zeros_like(q[gate][0])
             biases = self._behind(q)
@@ -193,7 +196,9 @@ class _Search:
 
     def _behind(self, q: Normals) -> list[str]:
         """The biases that the output depends on when the gate is closed."""
-        biases = [name for name, site in self.sites.items() if site.like.dim() == 1 and bool(q[name][1].any())]
+        biases = [
+            name for name, site in self.sites.items() if site.like.dim() == 1 and bool(q[name][1].any())
+        ]
         weights = self._weights(q, self.noise[0])
         with torch.enable_grad():
             own = {name: weights[name].requires_grad_() for name in biases}
@@ -203,7 +208,8 @@ class _Search:
 
     def _moved(self, q: Normals, biases: list[str]) -> Normals:
         """The biases and the point estimates at the best constant prediction, penalised by the KL."""
-        loc = {name: q[name][0].expand(self.sites[name].like.shape).clone() for name in biases}
+        like = {name: self.sites[name].like for name in biases}
+        loc = {name: q[name][0].to(value).expand(value.shape).clone() for name, value in like.items()}
         free = [value.requires_grad_() for value in (*loc.values(), *self.points)]
         if not free:
             return q
@@ -214,8 +220,9 @@ class _Search:
             optimizer.zero_grad()
             at = still | {name: (value, still[name][1]) for name, value in loc.items()}
             output = self.model.apply_network(self._weights(at, self.noise[0]), self.few.x[:1])
-            kl = sum((self.sites[name].kl(value, q[name][1]) for name, value in loc.items()), torch.zeros(()))
-            loss = kl.to(output) / self.N - self._log_likelihood(output, self.y).mean()
+            loss = -self._log_likelihood(output, self.y).mean()
+            for name, value in loc.items():
+                loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
             loss.backward()
             return loss
 
@@ -227,10 +234,10 @@ class _Search:
         if not end <= start:
             for value, old in zip(free, before, strict=True):
                 value.detach().copy_(old)
-        return q | {name: (value.detach(), q[name][1]) for name, value in loc.items()}
+        return q | {name: (value.detach().double().cpu(), q[name][1]) for name, value in loc.items()}
 
     def _narrowed(self, q: Normals, name: str, *, closed: bool) -> Normals:
-        """q with the site's scale at a minimum of its prior times that power of 1/2 which makes F least."""
+        """The same with one site's scale at a minimum of its KL times the power of 1/2 that makes F least."""
         site, (loc, _) = self.sites[name], q[name]
         draws = [self._weights(q, noise) for noise in self.noise]
         best = math.inf, q
@@ -248,7 +255,7 @@ class _Search:
         return best[1]
 
     def _evaluated(self, q: Normals, gate: str) -> float:
-        """F of q by fresh draws: the closed gate's on all targets, and what the open gate adds on few rows."""
+        """F of q by fresh draws: of the closed gate on all targets, plus what opening adds on few rows."""
         nll, few = 0.0, self.few
         for _ in range(FINAL):
             weights = self._weights(q, self._noise())

@@ -61,7 +61,9 @@ def kl_by_layer(
     label(kl, "KL (nats)", "")
     label(each, "KL (bits per weight)", "")
     label(share, "share of the weights", "")
-    kl.set_yticks(place, [f"{name} ({count:,.0f})" for name, count in zip(layers, data["weights"], strict=True)])
+    kl.set_yticks(
+        place, [f"{name} ({count:,.0f})" for name, count in zip(layers, data["weights"], strict=True)]
+    )
     kl.invert_yaxis()
     for axes in (kl, each, share):
         axes.grid(visible=False, axis="y")

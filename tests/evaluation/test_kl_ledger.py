@@ -1,4 +1,4 @@
-"""The KL by layer against closed forms, for guides whose densities split into sites and those whose do not."""
+"""The KL by layer against closed forms, for guides with a density for each site and for all together."""
 
 import math
 
@@ -10,8 +10,8 @@ from pyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 from engine_fakes import classes, classifier, network, nothing_changes
-from pyrobbb._support.random_state import isolated
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.evaluation.code_length import code_length
 from pyrobbb.evaluation.kl_ledger import JOINT, kl_ledger
