@@ -147,11 +147,12 @@ class _Search:
                 q[gate] = torch.zeros_like(q[gate][0]), torch.zeros_like(q[gate][0])
             biases = self._behind(q)
             q = self._moved(q, biases)
+            draws = [self._weights(q, noise) for noise in self.noise]
             for name in biases:
-                q = self._narrowed(q, name, closed=True)
+                self._narrow(q, draws, name, closed=True)
             if gate:
-                q = self._narrowed(q, gate, closed=False)
-            found.append((self._kl(q) + self._nll([self._weights(q, noise) for noise in self.noise]), q))
+                self._narrow(q, draws, gate, closed=False)
+            found.append((self._kl(q) + self._nll(draws), q))
         return self._evaluated(min(found, key=lambda item: item[0])[1], gate)
 
     def _noise(self) -> Weights:
@@ -214,12 +215,12 @@ class _Search:
         if not free:
             return q
         still = {name: (mean, torch.zeros_like(scale)) for name, (mean, scale) in q.items()}
+        means = self._weights(still, self.noise[0])
         optimizer = torch.optim.LBFGS(free, max_iter=30, line_search_fn="strong_wolfe")
 
         def cost() -> Tensor:
             optimizer.zero_grad()
-            at = still | {name: (value, still[name][1]) for name, value in loc.items()}
-            output = self.model.apply_network(self._weights(at, self.noise[0]), self.few.x[:1])
+            output = self.model.apply_network(means | loc, self.few.x[:1])
             loss = -self._log_likelihood(output, self.y).mean()
             for name, value in loc.items():
                 loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
@@ -236,23 +237,26 @@ class _Search:
                 value.detach().copy_(old)
         return q | {name: (value.detach().double().cpu(), q[name][1]) for name, value in loc.items()}
 
-    def _narrowed(self, q: Normals, name: str, *, closed: bool) -> Normals:
-        """The same with one site's scale at a minimum of its KL times the power of 1/2 that makes F least."""
+    def _narrow(self, q: Normals, draws: list[Weights], name: str, *, closed: bool) -> None:
+        """Set one site's scale to a minimum of its KL times the power of 1/2 that makes F least."""
         site, (loc, _) = self.sites[name], q[name]
-        draws = [self._weights(q, noise) for noise in self.noise]
-        best = math.inf, q
+        best = math.inf, q[name]
         for start in site.starts:
             last = math.inf
             for k in range(40):
                 normal = loc, start * 2.0**-k
-                for w, noise in zip(draws, self.noise, strict=True):
-                    w[name] = site.at(normal, noise[name])
+                self._redraw(draws, name, normal)
                 now = float(site.kl(*normal)) / self.N + self._nll(draws, closed)
-                best = min(best, (now, q | {name: normal}), key=lambda item: item[0])
+                best = min(best, (now, normal), key=lambda item: item[0])
                 if now > last:
                     break
                 last = now
-        return best[1]
+        q[name] = best[1]
+        self._redraw(draws, name, q[name])
+
+    def _redraw(self, draws: list[Weights], name: str, normal: tuple[Tensor, Tensor]) -> None:
+        for weights, noise in zip(draws, self.noise, strict=True):
+            weights[name] = self.sites[name].at(normal, noise[name])
 
     def _evaluated(self, q: Normals, gate: str) -> float:
         """F of q by fresh draws: of the closed gate on all targets, plus what opening adds on few rows."""
