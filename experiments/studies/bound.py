@@ -111,7 +111,8 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
     """One row for each network and prior: means over seeds, and each seed's values."""
     found = []
     for network, prior in dict.fromkeys(place[:2] for place in results):
-        own = {s: r for (n, p, s), r in results.items() if (n, p) == (network, prior) and "stopped" not in r}
+        every = {s: r for (n, p, s), r in results.items() if (n, p) == (network, prior)}
+        own = {seed: result for seed, result in every.items() if "stopped" not in result}
         row: dict[str, Any] = {"network": network, "prior": prior, "seeds": sorted(own)}
         for name in COLUMNS:
             values = [r[name] for r in own.values() if r.get(name) is not None]
