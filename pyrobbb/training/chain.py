@@ -162,10 +162,14 @@ class Chain(Resumable):
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
         )
+        fast = options.fast
+        if isinstance(self.train, Split) and self.train.weights is not None and fast != "off":
+            self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
+            fast = "off"
         self.step: Step = make_step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
-            samples=options.samples, vectorize=options.vectorize, elbo=options.elbo, fast=options.fast,
+            samples=options.samples, vectorize=options.vectorize, elbo=options.elbo, fast=fast,
             steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
         )  # fmt: skip
 
