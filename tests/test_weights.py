@@ -89,9 +89,9 @@ def test_a_fit_finds_the_weighted_posterior() -> None:
         nn.Linear(1, 1, bias=False, dtype=torch.double), priors.Normal(), likelihoods.Normal(scale=0.5)
     )
     posterior = fit(
-        model, MeanFieldNormal(model, init_rho=-3.0), data, epochs=120, batch_size=20, samples=8, vectorize=True,
-        optim=partial(torch.optim.Adam, lr=0.02), seed=0, device="cpu", progress=lines,
-        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=120),
+        model, MeanFieldNormal(model, init_rho=-3.0), data, epochs=200, batch_size=20, samples=8, vectorize=True,
+        optim=partial(torch.optim.Adam, lr=0.05), seed=0, device="cpu", progress=lines,
+        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=200),
     )  # fmt: skip
     assert sum("slower: the rows have weights" in line for line in lines.lines) == 1
     w, x, y = torch.tensor(weights), data.train.x[:, 0], data.train.y[:, 0]
