@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -22,9 +23,10 @@ from pyrobbb.likelihoods import Categorical, HeteroscedasticNormal, Likelihood, 
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
+from pyrobbb.training.history import History
 from pyrobbb.training.trainer import fit
 
-STEPS = 8000
+STEPS = 4000
 NOISE = ("learned", "heteroscedastic")
 
 
@@ -32,7 +34,7 @@ def fit_table(
     data: TableData,
     *,
     hidden: Sequence[int] = (50,),
-    noise: str = "learned",
+    noise: str | None = None,
     prior: Prior | None = None,
     seed: int = 1,
     **options: Any,
@@ -40,7 +42,8 @@ def fit_table(
     """Fit a perceptron to a table, with defaults for small tables.
 
     They were searched on validation rows of four tables of scikit-learn and four of UCI; the search saw some
-    test scores as well (`experiments.studies.own_tables`).
+    test scores as well (`experiments.studies.own_tables`). Which noise suits a table is asked of its training
+    rows alone: the free energy bounds -log P(D), and the model with the lower one is kept.
 
     >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
     >>> prediction = fit_table(data).predict(data.inputs(new_rows))  # doctest: +SKIP
@@ -49,7 +52,8 @@ def fit_table(
         data: The table; its `columns` are kept in `folder`, if there is one, as `columns.json`.
         hidden: Units of each hidden layer.
         noise: For regression: "learned", the same for all rows, as a share of each target's standard
-            deviation; or "heteroscedastic", which lets it depend on the inputs.
+            deviation; "heteroscedastic", which lets it depend on the inputs; or None: both are fitted, and
+            the one with the lower free energy is returned.
         prior: By default `table_prior`.
         seed: Decides everything random.
         options: Those of `Training`, such as `epochs`, `folder` or `progress`.
@@ -59,23 +63,51 @@ def fit_table(
     """
     if not isinstance(data, TableData):
         raise ValueError(f"data must be a table, such as from_table(...) returns, got {type(data).__name__}")
-    likelihood = table_likelihood(data.spec, noise)
+    folder = options.pop("folder", None)
+    if folder is not None:
+        make_folder(folder)
+        data.columns.save(Path(folder) / "columns.json")
+    if noise is not None or data.spec.task == "classification":
+        likelihood = table_likelihood(data.spec, noise or "learned")
+        return _fit(data, likelihood, hidden, prior, seed, folder=folder, **options)
+    fitted = [
+        _fit(
+            data, table_likelihood(data.spec, each), hidden, prior, seed,
+            folder=None if folder is None else Path(folder) / each, **options,
+        )
+        for each in NOISE
+    ]  # fmt: skip
+    return min(fitted, key=lambda posterior: _free_energy(posterior.history))
+
+
+def _free_energy(history: Any) -> float:
+    """In nats per row, the mean of the last twentieth of the epochs: one epoch's is an estimate."""
+    chains = [history.rows] if isinstance(history, History) else [one.rows for one in history]
+    return fmean(row.free_energy for rows in chains for row in rows[-max(1, len(rows) // 20) :])
+
+
+def _fit(
+    data: TableData,
+    likelihood: Likelihood,
+    hidden: Sequence[int],
+    prior: Prior | None,
+    seed: int,
+    **options: Any,
+) -> Posterior:
     with isolated(checks.seed("seed", seed)):
         network = perceptron(data.spec.features[0], hidden, likelihood.width(data.spec.outputs))
     network.to(data.train.x.dtype)
-    init_rho, lr = (-2.0, 0.01) if data.spec.task == "classification" else (-6.0, 0.003)
+    init_rho = -2.0 if data.spec.task == "classification" else -6.0
     prior = prior or table_prior(data.spec, f"{len(network) - 1}.*")
     model = BayesianNetwork(network, prior, likelihood, N=data.spec.N)
-    batch_size = min(options.pop("batch_size", 64), data.spec.N)
+    batch_size = min(options.pop("batch_size", max(64, data.spec.N // 100)), data.spec.N)
     chosen: dict[str, Any] = {
         "epochs": ceil(STEPS / ceil(data.spec.N / batch_size)),
-        "optim": partial(torch.optim.Adam, lr=lr),
+        "optim": partial(torch.optim.Adam, lr=0.01),
+        "samples": 8,
     } | options
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
-    if chosen.get("folder") is not None:
-        make_folder(chosen["folder"])
-        data.columns.save(Path(chosen["folder"]) / "columns.json")
     guide = MeanFieldNormal(model, init_rho=init_rho)
     return fit(model, guide, data, batch_size=batch_size, seed=seed, **chosen)
 
