@@ -28,7 +28,7 @@ HOUSES = {"size": SIZE, "town": TOWN, "price": PRICE}
 @pytest.fixture(scope="module")
 def fitted():
     data = from_table(HOUSES, test=1 / 3)
-    return data, fit_table(data)
+    return data, fit_table(data, epochs=250)
 
 
 def test_a_line_with_noise_is_found_in_its_own_units(fitted):
@@ -43,6 +43,17 @@ def test_a_line_with_noise_is_found_in_its_own_units(fitted):
     likelihood = posterior.model.likelihood
     assert isinstance(likelihood, Rescaled)
     assert float((likelihood.likelihood.scale * likelihood.unit).detach()) == pytest.approx(NOISE, rel=0.3)
+
+
+def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
+    """Of one size everywhere, or growing with the input."""
+    x = RNG.standard_normal(300)
+    for kind, noise in (("learned", 0.5), ("heteroscedastic", np.exp(x - 1))):
+        data = from_table({"x": x, "y": x + noise * RNG.standard_normal(300)})
+        posterior = fit_table(data, epochs=60, folder=tmp_path / kind)
+        likelihood = posterior.model.likelihood.likelihood
+        assert isinstance(likelihood, likelihoods.HeteroscedasticNormal) == (kind == "heteroscedastic")
+        assert (tmp_path / kind / "columns.json").exists()
 
 
 def test_new_rows_are_predicted_by_the_columns_that_were_kept(fitted, tmp_path):
