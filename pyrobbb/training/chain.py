@@ -36,6 +36,7 @@ from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
@@ -277,6 +278,9 @@ class Chain(Resumable):
                 f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
                 f"learning rate that is too large. Try a lower one{self._last_good()}."
             )
+        if self.writes:
+            warn_of_noise(self.model, self.guide, self.train)
+            warn_of_falling(self.history)
         self._tell("on_end")
 
     def _tell(self, event: str, *what: Any) -> None:
