@@ -310,7 +310,7 @@ def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, 
 
 
 def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
-    """What `guide.laplace_approximation` returns, with other numbers: a normal whose parameters are buffers."""
+    """What `guide.laplace_approximation` returns, a normal whose parameters are buffers."""
     made = AutoMultivariateNormal(guide.model)
     made()
     for name in ("loc", "scale", "scale_tril"):

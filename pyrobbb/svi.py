@@ -113,7 +113,7 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
 
 
 def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
-    """KL estimate and negative log-likelihood of one pair of scored traces, without scales but rows' weights."""
+    """KL estimate and negative log-likelihood of two scored traces, scaled by the weights of rows alone."""
     kl: Any = 0.0
     nll: Any = 0.0
     for site in guide_trace.nodes.values():

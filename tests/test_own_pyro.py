@@ -1,10 +1,11 @@
-"""Pieces of a user's own Pyro: guides, priors, likelihoods, ELBOs and handlers in place of ours, in one table;
-and model and guide in a user's own SVI loop, Predictive, effect handlers and NUTS.
+"""Guides, priors, likelihoods, ELBOs and handlers of a user's own in place of ours, in one table.
+
+And our model and guide in a user's own SVI loop, Predictive, effect handlers and NUTS.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -201,8 +202,8 @@ class Piece:
     """One part that takes the place of ours; `refused` is what the error must say."""
 
     guide: Any = MeanFieldNormal
-    prior: Any = priors.Normal()
-    likelihood: Any = likelihoods.Normal(scale=0.5)
+    prior: Any = field(default_factory=priors.Normal)
+    likelihood: Any = field(default_factory=partial(likelihoods.Normal, scale=0.5))
     model: Any = BayesianNetwork
     options: Any = None
     refused: str | None = None

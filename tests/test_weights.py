@@ -1,4 +1,4 @@
-"""Rows with weights: a row of weight 3 counts like three rows, on every path, in steps of any ELBO and in NUTS."""
+"""Rows with weights: a row of weight 3 counts like three rows, in steps of any ELBO and in NUTS."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ def linear(weights: Any, N: int = 60) -> Dataset:
 
 
 def test_a_fit_finds_the_weighted_posterior() -> None:
-    """Of one weight under N(0, 1) and noise 0.5: precision 1 + sum w x^2 / s^2, mean sum w x y / s^2 over it."""
+    """Under N(0, 1) and noise s: precision 1 + sum w x^2 / s^2, and mean sum w x y / s^2 over it."""
     weights = np.linspace(0.0, 3.0, 60)
     data, lines = linear(weights), Lines()
     model = BayesianNetwork(
         nn.Linear(1, 1, bias=False, dtype=torch.double), priors.Normal(), likelihoods.Normal(scale=0.5)
     )
     posterior = fit(
-        model, MeanFieldNormal(model, init_rho=-3.0), data, epochs=200, batch_size=20, samples=8, vectorize=True,
-        optim=partial(torch.optim.Adam, lr=0.05), seed=0, device="cpu", progress=lines,
+        model, MeanFieldNormal(model, init_rho=-3.0), data, epochs=200, batch_size=20, samples=8,
+        vectorize=True, optim=partial(torch.optim.Adam, lr=0.05), seed=0, device="cpu", progress=lines,
         schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=200),
     )  # fmt: skip
     assert sum("slower: the rows have weights" in line for line in lines.lines) == 1
@@ -131,7 +131,10 @@ def test_chains_are_trained_one_after_the_other() -> None:
         (np.ones(59), r"weights must have the shape \(60,\), got \(59,\)"),
         (np.ones((60, 1)), r"weights must have the shape \(60,\)"),
         (np.where(np.arange(60) == 7, -1.0, 1.0), "weights holds -1 in row 7; they must not be negative"),
-        (np.where(np.arange(60) == 7, np.nan, 1.0), r"weights holds 1 values that are not finite, .* in row 7"),
+        (
+            np.where(np.arange(60) == 7, np.nan, 1.0),
+            r"weights holds 1 values that are not finite, .* in row 7",
+        ),
         (np.zeros(60), "weights are all 0"),
         (["a"] * 60, "weights must hold real numbers"),
     ],

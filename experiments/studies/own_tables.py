@@ -6,8 +6,8 @@ BayesianRidge, a Gaussian process (one length scale for each input, noise learne
 multilayer perceptron (for values: with the normal noise of its five-fold residuals), all on inputs that are
 standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[sklearn]".
 
-With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside the
-Gaussian process (of large tables: its length scales from 500 rows, conditioned on 3000) and published
+With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
+the Gaussian process (above 3000 rows: length scales from 500 of them, conditioned on 3000) and published
 log-likelihoods of mean-field inference and deep ensembles (github.com/cambridge-mlg/DUN),
 MC dropout (yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
 

@@ -93,9 +93,7 @@ def test_one_target_has_no_axis_and_several_have_one() -> None:
         model = BayesianNetwork(nn.Linear(2, outputs), priors.Normal(), likelihoods.Normal(), 12)
         guide = MeanFieldNormal(model)
         data = from_arrays(x, y, task="regression", test=(x, y))
-        tree = export.to_arviz(
-            fit(model, guide, data, epochs=1, batch_size=6, device="cpu"), data, draws=5
-        )
+        tree = export.to_arviz(fit(model, guide, data, epochs=1, batch_size=6, device="cpu"), data, draws=5)
         for group in ("posterior_predictive", "prior_predictive"):
             assert tree[group]["y"].dims == ("chain", "draw", "row", *dims)
         assert tree["observed_data"]["y"].dims == ("row", *dims)

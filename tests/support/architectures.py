@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class Case:
     grid: tuple[int, ...] = ()
     outputs: int = 2
     likelihood: Callable[[], likelihoods.Likelihood] = likelihoods.Normal
-    prior: priors.Prior = priors.Normal(sigma=0.3)
+    prior: priors.Prior = field(default_factory=partial(priors.Normal, sigma=0.3))
     dtype: torch.dtype = torch.float32
 
     def rows(self, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -207,7 +208,7 @@ CASES: dict[str, Case] = {
     "linear": Case(lambda: nn.Linear(4, 2)),
     "mlp": Case(mlp),
     "mlp of classes": Case(mlp, likelihood=likelihoods.Categorical),
-    "deep mlp": Case(lambda: nn.Sequential(*[nn.Linear(4, 4), nn.ReLU()] * 1, mlp(), nn.Linear(2, 2))),
+    "deep mlp": Case(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), mlp(), nn.ReLU(), nn.Linear(2, 2))),
     "residual mlp": Case(lambda: nn.Sequential(Residual(nn.Linear(4, 4)), nn.ReLU(), nn.Linear(4, 2))),
     "layer norm": Case(lambda: mlp(norm=lambda: nn.LayerNorm(5))),
     "batch norm, evaluating": Case(lambda: mlp(norm=lambda: nn.BatchNorm1d(5)).eval()),
@@ -216,13 +217,12 @@ CASES: dict[str, Case] = {
     "gated linear unit": Case(lambda: nn.Sequential(nn.Linear(4, 6), nn.GLU(), nn.Linear(3, 2))),
     "bilinear": Case(Bilinear),
     "tied weights": Case(Tied),
-    "weight norm": Case(lambda: nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 3)), nn.Linear(3, 2))),
-    "spectral norm": Case(lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 3)).eval())[0:1],
-                          outputs=3),
+    "weight norm": Case(lambda: parametrizations.weight_norm(nn.Linear(4, 2))),
+    "spectral norm": Case(lambda: parametrizations.spectral_norm(nn.Linear(4, 2)).eval()),
     "a parameter without dimensions": Case(Scalar),
     "no bias": Case(lambda: nn.Linear(4, 2, bias=False)),
-    "double precision": Case(lambda: mlp().double(), dtype=torch.float64),
-    "half precision": Case(lambda: mlp().bfloat16(), dtype=torch.bfloat16),
+    "float64": Case(lambda: mlp().double(), dtype=torch.float64),
+    "bfloat16": Case(lambda: mlp().bfloat16(), dtype=torch.bfloat16),
     "partly frozen": Case(lambda: nn.Sequential(nn.Linear(4, 3).requires_grad_(False), nn.Linear(3, 2))),
     "noise of its own for each row": Case(
         lambda: nn.Linear(4, 4), likelihood=likelihoods.HeteroscedasticNormal
