@@ -147,7 +147,7 @@ def test_a_classifier_chooses_its_prior_on_rows_that_it_does_not_train_on(tmp_pa
             data = from_table(table, validation=held)
             posterior = fit_table(data, epochs=40, folder=tmp_path / f"{name}-{gains[0]}")
             assert posterior.model.prior.default.gain == 4.0
-            assert posterior.model.N == 200 - 200 * held
+            assert 200 - 200 * held == posterior.model.N
 
 
 def test_few_rows_are_enough():
