@@ -81,6 +81,8 @@ def make_step(
     alone = ranks.size == 1
     if fast != "off" and not is_default(elbo):
         log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
+    if fast == "off" and estimator == "local":
+        raise ValueError("estimator='local' is the fast path's own, which does not fit here; take 'weights'")
     if fast == "off" or not is_default(elbo):
         return reference if alone else SummedStep(reference, ranks)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2

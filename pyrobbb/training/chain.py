@@ -37,6 +37,7 @@ from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
@@ -164,11 +165,15 @@ class Chain(Resumable):
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
         )
+        fast = options.fast
+        if isinstance(self.train, Split) and self.train.weights is not None and fast != "off":
+            self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
+            fast = "off"
         self.step: Step = make_step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
             samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
-            elbo=options.elbo, fast=options.fast,
+            elbo=options.elbo, fast=fast,
             steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
         )  # fmt: skip
 
@@ -284,6 +289,9 @@ class Chain(Resumable):
                 f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
                 f"learning rate that is too large. Try a lower one{self._last_good()}."
             )
+        if self.writes:
+            warn_of_noise(self.model, self.guide, self.train)
+            warn_of_falling(self.history)
         self._tell("on_end")
 
     def _tell(self, event: str, *what: Any) -> None:

@@ -22,7 +22,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import Terms, no_nan_warnings
+from pyrobbb.svi import RowWeights, Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.chain import Chain, NonFiniteLossError
@@ -171,7 +171,8 @@ class _Loop:
         if self.batched is None:
             [part], [weight] = parts, weights
             mine = len(part) / B  # this process's share of the minibatch
-            terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
+            with RowWeights(part.weights):
+                terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
         else:
             terms = self.batched(parts, weights)
         self._sum(terms, i, fraction, sums)
