@@ -14,7 +14,7 @@ from pyro.infer.autoguide.initialization import init_to_median
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb.priors import fan_in
+from pyrobbb.priors.fixed import fan_in
 
 Site = dict[str, Any]
 Initial = Callable[[Site], Tensor]
