@@ -1,9 +1,9 @@
-"""Launches and bytes of a step on CUDA, from the code that inductor generates for a device that is not there.
+"""Launches and bytes of a step on CUDA, from the code that inductor generates without a device.
 
-`python -m benchmarks.generated [--json FILE]` prints both tables. Nothing is executed, so neither CUDA nor Triton is
-needed: the tensors are fake, and the properties of a device are given. A byte counts once for each kernel that
-reads or writes it. Tensors of less than `SMALL` bytes, such as the activations, are counted apart: they stay in
-the second-level cache.
+`python -m benchmarks.generated [--json FILE]` prints and keeps them. Nothing is executed, so neither CUDA
+nor Triton is needed: the tensors are fake, and the properties of a device are given. A byte counts once for
+each kernel that reads or writes it. Tensors of less than `SMALL` bytes, such as the activations, are counted
+apart: they stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ OPTIMIZERS = {
 HOPPER = SimpleNamespace(
     name="a mocked device", major=9, minor=0, multi_processor_count=132, regs_per_multiprocessor=65536,
     max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32, total_memory=140 << 30,
-    shared_memory_per_block=49152, L2_cache_size=50 << 20,
+    shared_memory_per_block=49152, L2_cache_size=50 << 20, gcnArchName="",
 )  # fmt: skip
 
 
@@ -98,13 +98,16 @@ def generated(graph: GraphModule) -> tuple[str, list[tuple[int, int]]]:
         counts.extend(_bytes(lowering, node) for node in lowering.scheduler.nodes if _launches(node))
         raise _Generated
 
-    options = {"fallback_random": True, "joint_graph_constant_folding": False, "force_disable_caches": True}
+    options = {
+        "fallback_random": True,
+        "shape_padding": False,
+        "joint_graph_constant_folding": False,
+        "force_disable_caches": True,
+    }
     example = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    with _mocked_device(), mock.patch.object(GraphLowering, "compile_to_module", stop), config.patch(options):
-        try:
-            standalone_compile(graph, example, dynamic_shapes="from_graph")
-        except _Generated:
-            pass
+    stopped = mock.patch.object(GraphLowering, "compile_to_module", stop)
+    with _mocked_device(), stopped, config.patch(options), suppress(_Generated):
+        standalone_compile(graph, example, dynamic_shapes="from_graph")
     return code[0][code[0].index("def call(") :], counts
 
 
@@ -175,7 +178,8 @@ def _launches(node: Any) -> bool:
 def _bytes(lowering: Any, node: Any) -> tuple[int, int]:
     """Bytes in large and in small tensors that one launch reads and writes."""
     if node.is_extern():
-        parts = [*node.node.inputs, node.node]
+        results = getattr(node.node, "outputs", None) or [node.node]  # a call of torch's own has its apart
+        parts = [*node.node.inputs, *results]
         sizes = [_size(part.get_numel(), part.get_dtype()) for part in parts]
     else:
         written = {dep.name for dep in node.read_writes.writes}
@@ -201,7 +205,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generated", description=__doc__)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the counts there too")
     options = parser.parse_args()
-    found: dict[str, Any] = {"torch": torch.__version__, "network": "784-1200-1200-10", "batch": 128}
+    found: dict[str, Any] = {
+        "torch": torch.__version__.partition("+")[0],
+        "network": "784-1200-1200-10",
+        "batch": 128,
+    }
     for name in OPTIMIZERS:
         each = step_kernels(optimizer=name)
         large, small = (sum(getattr(k, size) for k in each) / 1e6 for size in ("large", "small"))

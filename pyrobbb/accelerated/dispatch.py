@@ -20,6 +20,8 @@ from pyrobbb.accelerated.point_step import PointStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, pyro_program
 from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
+from pyrobbb.accelerated.updates import Update
+from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, Terms, is_default
@@ -31,6 +33,9 @@ FAST = ("auto", "compiled", "eager", "off")
 _MEAN_FIELD = (0.3e-3, 40e-9, 20.0)
 _PYRO = (3e-3, 40e-9, 60.0)
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
+_LARGE = (
+    100_000_000  # the same on CUDA; above it the draws of a step, taken as one batch, ask for too much memory
+)
 
 
 class NotFastError(ValueError):
@@ -98,7 +103,7 @@ def make_step(
             if _is_point(model):
                 step = PointStep(model, optimizer)
             else:
-                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
+                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, alone, log)
         _check(step, model, guide, first, samples)
     except NotFastError as reason:
         log(f"training with Pyro's own SVI, several times slower than the fast path: {reason}")
@@ -138,12 +143,15 @@ def _mean_field(
     segments: list[PriorSegment],
     samples: int,
     compiled: bool,
+    alone: bool,
     log: Callable[[str], None],
 ) -> MeanFieldStep | ProgramStep:
-    size = guide.loc.numel()
+    size, cuda = guide.loc.numel(), first.x.is_cuda
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
-        if size * samples > _SMALL:
+        if cuda and compiled and alone and size * samples <= _LARGE and Update.supported(optimizer):
+            return WholeStep(model, guide, optimizer, segments, samples, (first.x, first.y))
+        if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
         program = flat_program(model, guide, segments, parameters(optimizer), samples)
         batch = (first.x, first.y) if compiled else None

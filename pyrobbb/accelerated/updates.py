@@ -115,6 +115,7 @@ class Update:
 
     def advance(self, steps: int) -> None:
         """Count `steps` steps."""
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # else a schedule warns that none was
         if self.adam:
             for p in self.parameters:
                 self.optimizer.state[p]["step"] += steps

@@ -201,18 +201,21 @@ class Chain(Resumable):
             history.write(self.history_path, others + self.history.rows)
             yield
 
-    def begin_epoch(self) -> tuple[tuple[Tensor, ...], Iterator[Split]]:
-        """The rows of each minibatch of the epoch that begins, and those that are left of it, as data.
+    def begin_epoch(self) -> tuple[Tensor, ...]:
+        """The rows of each minibatch of the epoch that begins.
 
         `order` advances at the epoch's end: resuming within the epoch needs the same order again.
-        Of several processes each reads its own part of every minibatch.
         """
         generator = torch.Generator()
         generator.set_state(self.order.get_state())
         rows = torch.randperm(len(self.train), generator=generator).split(self.batch_size)
         self.next_order = generator.get_state()
+        return rows
+
+    def batches(self, rows: Sequence[Tensor]) -> Iterator[Split]:
+        """The minibatches that are left of the epoch; each of several processes reads its own part."""
         mine = [self.ranks.shard(part) for part in rows[self.batch :]]
-        return rows, self.train.batches(mine, self.seed * 1_000_003 + self.epoch)
+        return self.train.batches(mine, self.seed * 1_000_003 + self.epoch) if mine else iter(())
 
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
