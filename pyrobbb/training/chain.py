@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
-from pyrobbb._support.device import best_device
+from pyrobbb._support.device import best_device, tf32_products, uses_tf32
 from pyrobbb._support.files import locked, make_folder
 from pyrobbb._support.optim import (
     clip_gradients,
@@ -106,7 +106,8 @@ class Chain(Resumable):
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
-        with isolated(self.seed, device=self.device), no_nan_warnings():
+        self.tf32 = self.options.tf32 and self.device.type == "cuda"
+        with isolated(self.seed, device=self.device), no_nan_warnings(), tf32_products(self.tf32):
             self._set_up()
             self.noise = random_state(self.device)
         if ranks.size > 1:
@@ -161,7 +162,7 @@ class Chain(Resumable):
         )
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
-        )
+        ) | {"tf32": uses_tf32(self.device)}
         self.step: Step = make_step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),

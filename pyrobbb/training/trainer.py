@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.device import tf32_products
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb._support.signals import Interrupt
@@ -105,6 +106,7 @@ class _Loop:
         with (
             isolated(device=self.device),
             no_nan_warnings(),
+            tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
             set_random_state(first.noise, self.device)

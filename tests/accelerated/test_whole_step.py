@@ -41,12 +41,14 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_step, "compile", lambda graph, inputs: graph)
 
 
-def made(whole: bool, samples: int = 1, optim: Any = ADAM) -> tuple[Any, Split]:
-    """Two families of priors, one with vectors; point parameters; a rate of its own for rho."""
+def made(whole: bool, samples: int = 1, optim: Any = ADAM, small: bool = False) -> tuple[Any, Split]:
+    """Two families of priors, one with vectors; point parameters; a rate of its own for rho. Or one layer."""
     with isolated(1):
         network = nn.Sequential(nn.Linear(4, 50), nn.Tanh(), nn.Linear(50, 30), nn.ReLU(), nn.Linear(30, 2))
         own = {"0.bias": priors.Deterministic(), "2.weight": priors.FanInNormal(), "2.bias": priors.Normal()}
-        prior = priors.PerParameter(default=priors.ScaleMixture(), where=own)
+        prior: priors.Prior = priors.PerParameter(default=priors.ScaleMixture(), where=own)
+        if small:
+            network, prior = nn.Sequential(nn.Linear(4, 2)), priors.Normal()
         model = BayesianNetwork(network, prior, likelihoods.Normal(0.5, learn_scale=True), 30)
         guide = MeanFieldNormal(model, init_rho=-2.0)
         rows = Split(torch.randn(B, 4), torch.randn(B, 2))
@@ -97,7 +99,7 @@ def test_it_takes_the_steps_of_torchs_optimiser(recorded: None, samples: int, op
 def test_compiled_it_takes_them_too() -> None:
     ends = []
     for whole in (False, True):
-        step, rows = made(whole)
+        step, rows = made(whole, small=True)
         with isolated(7):
             seen = [torch.stack(list(step(rows.x + i, rows.y, 0.2, B / 30))).clone() for i in range(4)]
         ends.append([torch.stack(seen), *state(step)])
