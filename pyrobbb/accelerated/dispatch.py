@@ -30,9 +30,9 @@ FAST = ("auto", "compiled", "eager", "off")
 
 # What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
 # and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
-# On CUDA these are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
+# On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
 # they read and write beyond those of the one program, at 4.3 TB/s.
-_MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 40.0)}
+_MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
 _PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
