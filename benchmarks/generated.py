@@ -200,28 +200,45 @@ def _size(count: Any, dtype: torch.dtype) -> int:
     return int(count) * dtype.itemsize
 
 
+PARTS = {
+    "noise": "normal_",
+    "weights and KL": "triton_per_fused_abs",
+    "products": ("extern_kernels", "torch.ops"),
+    "loss, activations, biases": ("triton_per_fused_add", "triton_red"),
+    "KL gradient, chain rule, optimiser": "triton_poi_fused_abs",
+}
+
+
+def table(found: dict[str, Any]) -> str:
+    """The counts of a record as Markdown, by parts of a step."""
+    lines = ["| part | " + " | ".join(f"{name}: launches | MB" for name in OPTIMIZERS) + " |"]
+    lines.append("|---" * (1 + 2 * len(OPTIMIZERS)) + "|")
+    for part, prefix in PARTS.items():
+        each = [[k for k in found[name]["kernels"] if k[0].startswith(prefix)] for name in OPTIMIZERS]
+        cells = [f"{len(kernels)} | {sum(k[1] for k in kernels) / 1e6:.0f}" for kernels in each]
+        lines.append(f"| {part} | " + " | ".join(cells) + " |")
+    cells = [f"{found[name]['launches']} | {found[name]['MB']:.0f}" for name in OPTIMIZERS]
+    return "\n".join([*lines, "| all | " + " | ".join(cells) + " |"])
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generated", description=__doc__)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the counts there too")
     options = parser.parse_args()
-    found: dict[str, Any] = {
-        "torch": torch.__version__.partition("+")[0],
-        "network": "784-1200-1200-10",
-        "batch": 128,
-    }
+    version = torch.__version__.partition("+")[0]
+    found: dict[str, Any] = {"torch": version, "network": "784-1200-1200-10", "batch": 128}
     for name in OPTIMIZERS:
         each = step_kernels(optimizer=name)
         large, small = (sum(getattr(k, size) for k in each) / 1e6 for size in ("large", "small"))
-        print(f"\n{name}: {len(each)} launches, {large:.0f} MB and {small:.0f} MB of activations")
-        for kernel in each:
-            print(f"  {kernel.large / 1e6:7.2f} {kernel.small / 1e6:6.2f}  {kernel.name[:90]}")
+        print(f"{name}: {len(each)} launches, {large:.0f} MB, and {small:.0f} MB in small tensors")
         found[name] = {
             "launches": len(each),
             "MB": round(large, 1),
-            "MB_of_activations": round(small, 1),
+            "MB_of_small_tensors": round(small, 1),
             "kernels": [[k.name[:60], k.large, k.small] for k in each],
         }
+    print(table(found))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         write_text(options.json, json.dumps(found, indent=1) + "\n")

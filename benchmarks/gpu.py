@@ -1,9 +1,9 @@
 """The GPU's figures: `python -m benchmarks.gpu FOLDER [--first] [--only SECTION ...] [--rounds N]`.
 
 Sections of at most eight minutes each; FOLDER/gpu.json is written after every one, and the same command
-resumes: what is there is not measured again. Beside each figure stands what was reckoned before a device was
-there. `--first` is the first run on a new device: tests, profile, steps, 600 epochs and a cell of Table 1, with
-a verdict on each; a section that fails does not keep the others from running.
+resumes: what is there is not measured again. Beside each figure stands what was reckoned without a device.
+`--first` is the first run on a new one: tests, profile, steps, 600 epochs and a cell of Table 1, each with a
+verdict; a section that fails does not keep the others from running.
 """
 
 from __future__ import annotations
