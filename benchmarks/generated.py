@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -73,7 +74,9 @@ def step_kernels(width: int = 1200, optimizer: str = "Adam", samples: int = 1) -
         state = update.state()
         inputs = [noise, torch.ones(()), update.rates(1)[0], *batch, *state]
         graph, held = lift(record(program, inputs), len(inputs))
-        return [Kernel("normal_", noise.nbytes, 0), *kernels(graph, [*inputs, *held])]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's deprecations of its own functions
+            return [Kernel("normal_", noise.nbytes, 0), *kernels(graph, [*inputs, *held])]
 
 
 def kernels(graph: GraphModule, inputs: Sequence[Tensor]) -> list[Kernel]:
