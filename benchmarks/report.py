@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bandit, compiling, growth, memory, parts, prediction, restarts, steps
+from benchmarks import bandit, compiling, estimators, growth, memory, parts, prediction, restarts, steps
 from benchmarks.growth import SAMPLES
 from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
@@ -97,6 +97,28 @@ def restarted(rounds: int, log: Say) -> dict[str, Any]:
             log(f"  together to apart, {fast:9} {value}")
             found[f"2x{hidden}"] |= figures(f"ratio_{fast}", value)
     return found
+
+
+def of_estimators(rounds: int, log: Say) -> dict[str, Any]:
+    """Learned priors and noise on the outputs: what they cost in time, and what noise they save."""
+    found: dict[str, Any] = {}
+    for width in WIDTHS:
+        times = in_turn(estimators.works(width), max(2, rounds // 2), burst=estimators.EVERY)
+        log(f"\n784-{width}-{width}-10: ms per step, and times the step under a fixed normal prior")
+        found[f"2x{width}"] = {}
+        for name, values in times.items():
+            value = ratio(values, times["normal"])
+            log(f"  {name:20} {spread(values)}  {value}")
+            found[f"2x{width}"] |= figures(f"ratio_{name.replace(' ', '_')}", value)
+    draws = 1000 * rounds
+    z, variance = estimators.gradients(draws)
+    log(
+        f"\nGradient of 20-50-3 on {BATCH} rows, {draws:,} draws of each: noise on the outputs beside weights"
+    )
+    log(
+        f"  greatest |z| of {estimators.DIRECTIONS} differences of means {z:.2f}; variance {variance:.1f} times lower"
+    )
+    return found | {"draws": draws, "greatest_z": round(z, 2), "variance_ratio": round(variance, 2)}
 
 
 def predict(rounds: int, log: Say) -> dict[str, Any]:
