@@ -6,6 +6,7 @@ from nbclient import NotebookClient
 
 from paths import ROOT
 
+SHIFTED = f"import sys; sys.path.append({str(ROOT / 'tests/support')!r}); import seeds; seeds.shift()"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -21,6 +22,7 @@ def executed():
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(SHIFTED))
         client = NotebookClient(notebook, timeout=240, kernel_name="python3")
         client.execute(cwd=str(ROOT))  # raises CellExecutionError with the cell and its traceback
         done[path.stem] = notebook
