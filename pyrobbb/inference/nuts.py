@@ -14,6 +14,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
+from pyrobbb.priors import Learned
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ def sample_nuts(
     Raises:
         ValueError: If a parameter is a point estimate, or an option lies outside its domain.
     """
+    if any(isinstance(module, Learned) for module in model.modules()):
+        raise ValueError(
+            "NUTS keeps the prior fixed: give it the values that were learned, or scales with sites"
+        )
     if any(True for _ in model.parameters()):
         names = ", ".join(name for name, _ in model.named_parameters())
         raise ValueError(f"NUTS needs every parameter to be Bayesian; {names} are point estimates")

@@ -32,6 +32,7 @@ from pyrobbb.accelerated import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Learned
 from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.callbacks import Callback
@@ -143,6 +144,7 @@ class Chain(Resumable):
         sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
         check_data(self.model, sample, self.validation)
         check_trainable(self.model, self.guide)
+        self.learned = [m for m in self.model.modules() if isinstance(m, Learned) and m.by == "em"]
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
@@ -165,7 +167,8 @@ class Chain(Resumable):
         self.step: Step = make_step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
-            samples=options.samples, vectorize=options.vectorize, elbo=options.elbo, fast=options.fast,
+            samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
+            elbo=options.elbo, fast=options.fast,
             steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
         )  # fmt: skip
 
@@ -217,6 +220,14 @@ class Chain(Resumable):
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
         return self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
+
+    def learn_prior(self, i: int) -> None:
+        """Update the priors that are learned in closed form, if it is time after step i, counted from 0."""
+        steps = self.epoch * self.M + i + 1
+        for prior in self.learned:
+            if steps % prior.every == 0:  # the same draws in all processes, and when resumed
+                with isolated(self.seed * 1_000_003 + steps, device=self.device):
+                    prior.update(self.model, self.guide)
 
     def tell_step(self, terms: Terms) -> None:
         """Call the callbacks that observe steps."""

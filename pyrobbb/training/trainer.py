@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyrobbb._support.signals import Interrupt
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
@@ -174,6 +176,7 @@ class _Loop:
             terms = self.batched(parts, weights)
         self._sum(terms, i, fraction, sums)
         for r, chain in enumerate(self.active):
+            chain.learn_prior(i)
             chain.batch = i + 1
             if chain.steppers:
                 chain.tell_step(terms if self.batched is None else Terms(terms.kl[r], terms.nll[r]))
@@ -330,5 +333,8 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together)
     posterior = Posterior([(training.model, training.guide) for training in trained])
+    if show and ranks.is_main and posterior.model.sites:
+        energy = fmean(training.history.rows[-1].free_energy for training in trained)
+        show.log(compared(energy, trivial_free_energy(posterior.model, trained[0].train)))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
     return posterior
