@@ -129,10 +129,13 @@ class BayesianNetwork(PyroModule):
 
     def prior_of(self, name: str) -> TorchDistribution:
         """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
-        module = self._modules["network"].get_submodule(name.rpartition(".")[0])
-        distribution = self.prior.for_module(name, self._buffer(name), module)
+        distribution = self.prior.for_module(name, self._buffer(name), self._owner(name))
         assert distribution is not None
         return distribution
+
+    def _owner(self, name: str) -> nn.Module:
+        """The module of the network that the parameter `name` belongs to."""
+        return self._modules["network"].get_submodule(name.rpartition(".")[0])
 
     def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
         """Each `PyroSample` of the prior and the likelihood: its site, its module and its attribute.
@@ -157,7 +160,8 @@ class BayesianNetwork(PyroModule):
             self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
-            sampled[name] = pyro.sample(name, self.prior_of(name), infer={"init": initial})
+            told = {"init": initial, "module": self._owner(name)}
+            sampled[name] = pyro.sample(name, self.prior_of(name), infer=told)
             assert sampled[name].shape[sampled[name].dim() - initial.dim() :] == initial.shape
         return sampled
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from pyro.distributions import TorchDistribution
+from pyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
 from torch import Tensor, nn
 
 from pyrobbb._support import checkpoint, checks
@@ -166,7 +167,8 @@ class Posterior:
     def load(cls, folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> Posterior:
         """The posterior that `save` wrote, for a model and a guide built as they were before the fit.
 
-        The file holds no code, only numbers; your program says what they belong to.
+        The file holds no code, only numbers; your program says what they belong to. An
+        `AutoLaplaceApproximation` stands for the normal that its `laplace_approximation` made.
 
         >>> model = BayesianNetwork(network, Normal(), likelihoods.Normal())  # doctest: +SKIP
         >>> posterior = Posterior.load("fitted", model, MeanFieldNormal(model))  # doctest: +SKIP
@@ -179,9 +181,11 @@ class Posterior:
         content = checkpoint.load(path)
         if "chains" not in content:
             raise checkpoint.CheckpointError(f"{path} is not a saved posterior")
-        mine = _structure(model, guide)
         with isolated(), torch.no_grad():
+            if isinstance(guide, AutoLaplaceApproximation):
+                guide = _curved(guide)
             guide()  # makes its parameters
+        mine = _structure(model, guide)
         chains = []
         for stored in content["chains"]:
             for what, theirs in stored["of"].items():
@@ -237,6 +241,17 @@ class Posterior:
                 waiting = []
         if waiting:
             yield self.chains[chain][0], stacked(waiting)
+
+
+def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
+    """What `guide.laplace_approximation` returns, a normal whose parameters are buffers."""
+    made = AutoMultivariateNormal(guide.model)
+    made()
+    for name in ("loc", "scale", "scale_tril"):
+        value = getattr(made, name).detach().clone()
+        delattr(made, name)
+        made.register_buffer(name, value)
+    return made
 
 
 def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:

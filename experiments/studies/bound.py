@@ -79,7 +79,7 @@ Place = tuple[str, str, int]  # network, prior, seed
 def measure(fitted: Fitted) -> Result:
     """The bound and where it goes, and the scores of averaged draws on the test set."""
     last, scores, model = fitted.history[-1], fitted.scores(), fitted.posterior.model
-    ledger = kl_ledger(fitted.posterior, seed=fitted.run.seed)
+    ledger = kl_ledger(fitted.posterior, seed=fitted.run.seed) or {}
     weights = [ledger[name] for name in model.sites if name in ledger]
     informative = [entry.informative for entry in weights if entry.informative is not None]
     learned = [part for part in model.prior.parts() if isinstance(part, Learned)]
@@ -124,15 +124,15 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
 
 def report(found: Sequence[dict[str, Any]]) -> str:
     """The table, and the rank correlation of free energy and validation error over all runs of a kind."""
-    head = ["network", "prior", "F", "ignoring the inputs", "KL", "NLL", "test error (%)", "test NLL",
-            "bits per weight", "|mu| > sigma (%)", "learned", "seconds"]  # fmt: skip
-    digits = {"free_energy": 3, "trivial_free_energy": 2, "kl": 3, "train_nll": 3, "test_error": 2,
-              "test_nll": 4, "bits_per_weight": 3, "in_use": 1, "learned_numbers": 0, "seconds": 0}  # fmt: skip
-    cells = [
-        [row["network"], row["prior"]]
-        + [mean_sd(row[f"{name}_each"], d) if row[f"{name}_each"] else "-" for name, d in digits.items()]
-        for row in found
-    ]
+    head = ["network", "prior", "F", "ignoring the inputs", "KL", "NLL", "test error (%)", "test NLL"]
+    head += ["bits per weight", "|mu| > sigma (%)", "learned", "seconds"]
+    digits = {"free_energy": 3, "trivial_free_energy": 2, "kl": 3, "train_nll": 3, "test_error": 2}
+    digits |= {"test_nll": 4, "bits_per_weight": 3, "in_use": 1, "learned_numbers": 0, "seconds": 0}
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        return mean_sd(row[f"{name}_each"], digits[name]) if row[f"{name}_each"] else "-"
+
+    cells = [[row["network"], row["prior"], *(cell(row, name) for name in digits)] for row in found]
     seeds = sorted({seed for row in found for seed in row["seeds"]})
     return "\n".join([table(head, cells), of_seeds(seeds), *map(correlation, kinds(found).items())])
 

@@ -283,7 +283,8 @@ def _untied(log_likelihood: np.ndarray) -> np.ndarray:
 
 def _numpy(value: Tensor | None) -> np.ndarray:
     assert value is not None
-    return value.detach().cpu().numpy()
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # which numpy lacks
 
 
 def _column(y: Tensor) -> np.ndarray:

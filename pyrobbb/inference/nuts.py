@@ -110,10 +110,12 @@ def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights],
             f"the model has latent sites besides its weights ({more}): use pyro.infer.NUTS(model)"
         )
     x, y = _in_double(data.x), _in_double(data.y)
+    weights_of_rows = None if data.weights is None else _in_double(data.weights)
     priors = {name: model.prior_of(name) for name in model.sites}
 
     def potential(weights: Weights) -> Tensor:
-        energy = -model.log_likelihood(weights, x, y).sum()
+        each = model.log_likelihood(weights, x, y)
+        energy = -(each if weights_of_rows is None else weights_of_rows * each).sum()
         for name, prior in priors.items():
             energy = energy - prior.log_prob(weights[name]).sum()
         return energy
