@@ -112,12 +112,9 @@ def of_estimators(rounds: int, log: Say) -> dict[str, Any]:
             found[f"2x{width}"] |= figures(f"ratio_{name.replace(' ', '_')}", value)
     draws = 1000 * rounds
     z, variance = estimators.gradients(draws)
-    log(
-        f"\nGradient of 20-50-3 on {BATCH} rows, {draws:,} draws of each: noise on the outputs beside weights"
-    )
-    log(
-        f"  greatest |z| of {estimators.DIRECTIONS} differences of means {z:.2f}; variance {variance:.1f} times lower"
-    )
+    log(f"\nGradient of 20-50-3 on {steps.BATCH} rows, {draws:,} draws: noise on the outputs beside weights")
+    log(f"  means differ by {z:.2f} standard errors at most, in {estimators.DIRECTIONS} directions")
+    log(f"  variance {variance:.1f} times lower")
     return found | {"draws": draws, "greatest_z": round(z, 2), "variance_ratio": round(variance, 2)}
 
 
