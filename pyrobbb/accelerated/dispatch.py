@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from pyrobbb.accelerated.point_step import PointStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, pyro_program
 from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
+from pyrobbb.accelerated.updates import Update
+from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, Terms, is_default
@@ -31,9 +33,12 @@ ESTIMATORS = ("weights", "local")
 
 # What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
 # and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
-_MEAN_FIELD = (0.3e-3, 40e-9, 20.0)
-_PYRO = (3e-3, 40e-9, 60.0)
+# On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
+# they read and write beyond those of the one program, at 4.3 TB/s.
+_MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
+_PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
+_LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
 
 
 class NotFastError(ValueError):
@@ -98,19 +103,19 @@ def make_step(
                 optimizer,
                 first,
                 samples,
-                compilation_pays(fast, size, steps, _PYRO),
+                compilation_pays(fast, size, steps, _PYRO, device=first.x.device),
                 reason,
                 log,
             )
         else:
             assert isinstance(model, BayesianNetwork)
-            pays = compilation_pays(fast, size, steps)
+            pays = compilation_pays(fast, size, steps, device=first.x.device)
             if _is_point(model):
                 step = PointStep(model, optimizer)
             elif estimator == "local":
                 step = _local(model, guide, optimizer, first, segments, samples, pays, log)
             else:
-                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
+                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, alone, log)
         if estimator == "weights" or _is_point(model):
             _check(step, model, guide, first, samples)
     except NotFastError as reason:
@@ -137,11 +142,16 @@ def compilation_pays(
     fast: str,
     size: int,
     steps: int,
-    saving: tuple[float, float, float] = _MEAN_FIELD,
+    savings: Mapping[str, tuple[float, float, float]] = _MEAN_FIELD,
+    *,
     calls: int = 1,
+    device: torch.device | None = None,
 ) -> bool:
-    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each."""
-    constant, each, cost = saving
+    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each.
+
+    Without a `device` it is the CPU.
+    """
+    constant, each, cost = savings["cuda" if device is not None and device.type == "cuda" else "cpu"]
     return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
 
 
@@ -153,12 +163,15 @@ def _mean_field(
     segments: list[PriorSegment],
     samples: int,
     compiled: bool,
+    alone: bool,
     log: Callable[[str], None],
 ) -> MeanFieldStep | ProgramStep:
-    size = guide.loc.numel()
+    size, cuda = guide.loc.numel(), first.x.is_cuda
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
-        if size * samples > _SMALL:
+        if cuda and compiled and alone and size * samples <= _LARGE and Update.supported(optimizer):
+            return WholeStep(model, guide, optimizer, segments, samples, (first.x, first.y))
+        if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
         program = flat_program(model, guide, segments, parameters(optimizer), samples)
         batch = (first.x, first.y) if compiled else None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
-from pyrobbb._support.device import best_device
+from pyrobbb._support.device import best_device, tf32_products, uses_tf32
 from pyrobbb._support.files import locked, make_folder
 from pyrobbb._support.optim import (
     clip_gradients,
@@ -108,7 +108,8 @@ class Chain(Resumable):
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
-        with isolated(self.seed, device=self.device), no_nan_warnings():
+        self.tf32 = self.options.tf32 and self.device.type == "cuda"
+        with isolated(self.seed, device=self.device), no_nan_warnings(), tf32_products(self.tf32):
             self._set_up()
             self.noise = random_state(self.device)
         if ranks.size > 1:
@@ -164,7 +165,7 @@ class Chain(Resumable):
         )
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
-        )
+        ) | {"tf32": uses_tf32(self.device)}
         fast = options.fast
         if isinstance(self.train, Split) and self.train.weights is not None and fast != "off":
             self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
@@ -209,18 +210,21 @@ class Chain(Resumable):
             history.write(self.history_path, others + self.history.rows)
             yield
 
-    def begin_epoch(self) -> tuple[tuple[Tensor, ...], Iterator[Split]]:
-        """The rows of each minibatch of the epoch that begins, and those that are left of it, as data.
+    def begin_epoch(self) -> tuple[Tensor, ...]:
+        """The rows of each minibatch of the epoch that begins.
 
         `order` advances at the epoch's end: resuming within the epoch needs the same order again.
-        Of several processes each reads its own part of every minibatch.
         """
         generator = torch.Generator()
         generator.set_state(self.order.get_state())
         rows = torch.randperm(len(self.train), generator=generator).split(self.batch_size)
         self.next_order = generator.get_state()
+        return rows
+
+    def batches(self, rows: Sequence[Tensor]) -> Iterator[Split]:
+        """The minibatches that are left of the epoch; each of several processes reads its own part."""
         mine = [self.ranks.shard(part) for part in rows[self.batch :]]
-        return rows, self.train.batches(mine, self.seed * 1_000_003 + self.epoch)
+        return self.train.batches(mine, self.seed * 1_000_003 + self.epoch) if mine else iter(())
 
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""

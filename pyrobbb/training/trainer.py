@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.device import tf32_products
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb._support.signals import Interrupt
+from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -106,6 +108,7 @@ class _Loop:
         with (
             isolated(device=self.device),
             no_nan_warnings(),
+            tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
             set_random_state(first.noise, self.device)
@@ -138,9 +141,14 @@ class _Loop:
         """The rest of the current epoch, until one of the chains is stopped."""
         first, R = self.active[0], len(self.active)
         began = perf_counter() - R * first.spent
-        begun = [chain.begin_epoch() for chain in self.active]
-        rows, batches = begun[0][0], [batch for _, batch in begun]
-        sums = first.sums
+        each = [chain.begin_epoch() for chain in self.active]
+        rows, sums = each[0], first.sums
+        if R == 1:
+            first.spent = perf_counter() - began
+            if self._run_many(rows):
+                return
+            began = perf_counter() - first.spent
+        batches = [chain.batches(own) for chain, own in zip(self.active, each, strict=True)]
         if R > 1:
             sums = torch.stack([chain.sums for chain in self.active])
             for chain, own in zip(self.active, sums, strict=True):
@@ -160,6 +168,44 @@ class _Loop:
         for chain in self.active:
             chain.end_epoch()
         self._stopped()
+
+    def _run_many(self, rows: Sequence[Tensor]) -> bool:
+        """On CUDA, as much of the epoch as goes with many steps per launch; whether a callback stopped it.
+
+        The same steps as one by one. Callbacks that observe steps, priors that are learned, other processes
+        and data that are not on the device need them one by one.
+        """
+        chain, B = self.active[0], len(rows[0])
+        step, data = chain.step, chain.train
+        if not (isinstance(step, GraphStep) and step.ready and isinstance(data, Split)):
+            return False
+        if chain.steppers or chain.learned or self.ranks.size > 1:
+            return False
+        if getattr(data.x, "device", None) != step.x.device:
+            return False
+        order = torch.stack([part for part in rows if len(part) == B])
+        fraction = B / len(data)
+        step.begin_epoch(data, order, [chain.kl_weight(i, fraction) for i in range(len(order))])
+        began = perf_counter() - chain.spent
+        while chain.batch + step.MANY <= len(order):
+            chain.between_steps = False
+            terms = step.take_many(chain.batch)
+            if terms is not None:
+                chain.seen[chain.batch :][: step.MANY].copy_(terms.kl + terms.nll)
+                chain.sums += torch.stack([terms.kl * fraction, terms.nll], dim=-1).to(chain.sums).sum(0)
+                chain.batch += step.MANY
+            chain.between_steps = True
+            if terms is None:
+                break
+            for _ in range(step.MANY):
+                self.progress.step()
+            chain.spent = perf_counter() - began
+            if chain.batch < chain.M:
+                if self._stopped():
+                    return True
+                self._pause()
+                began = perf_counter() - chain.spent
+        return False
 
     def _run_step(self, i: int, B: int, batches: Sequence[Iterator[Split]], sums: Tensor) -> None:
         """Step i of the epoch, counted from 0, on minibatches of B rows."""
