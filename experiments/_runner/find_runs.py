@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments._runner.build import FREE_TO_CHANGE
-from experiments._runner.folder import flat, read_config, read_json
+from experiments._runner.folder import read_config, read_json
 from experiments._runner.sweep import ERROR, objective
+from pyrobbb._support.settings import flat
 from pyrobbb.training import history
 
 OF_A_RUN = {"data", "model", "prior", "likelihood", "guide", "optim", "seed"}
@@ -107,6 +108,9 @@ def _check_numbers(metrics: dict[str, Any]) -> None:
     name, value = objective(metrics)
     shown = {name: value, "train_seconds": metrics.get("train_seconds", 0.0)}
     shown["validation nll"] = metrics.get("validation", {}).get("nll", 0.0)
+    for key in ("free_energy", "trivial_free_energy"):
+        if metrics.get(key) is not None:  # the second is not computed for every model
+            shown[key] = metrics[key]
     for what, number in shown.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
             raise ValueError(f"{what} is {number!r}, not a finite number")

@@ -15,6 +15,8 @@ from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
+from pyrobbb.accelerated.local_noise import NotLocalError
+from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.point_step import PointStep
 from pyrobbb.accelerated.program_step import ProgramStep
@@ -27,6 +29,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, Terms, is_default
 
 FAST = ("auto", "compiled", "eager", "off")
+ESTIMATORS = ("weights", "local")
 
 # What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
 # and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
@@ -49,6 +52,7 @@ def make_step(
     first: Split,
     *,
     samples: int = 1,
+    estimator: str = "weights",
     vectorize: bool = False,
     elbo: Any = None,
     fast: str = "auto",
@@ -67,17 +71,23 @@ def make_step(
         optimizer: Over the parameters of both.
         first: A batch of full size, to record with and to compare both paths on.
         samples: Weight draws per step.
+        estimator: "local" lays the noise on the layers' outputs (`local_noise`), for mean-field normals.
         vectorize: Let the reference path evaluate these draws as one batch.
         elbo: One of Pyro's ELBOs, which only the reference path supports; None is `Trace_ELBO`.
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
         steps: Steps that the whole training will take; a short one is not worth a compilation.
         log: Receives one line on what was lost, and how long a compilation took.
         ranks: The processes whose gradients are summed.
+
+    Raises:
+        ValueError: If the noise cannot lie on the outputs.
     """
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize, elbo=elbo)
     alone = ranks.size == 1
     if fast != "off" and not is_default(elbo):
         log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
+    if fast == "off" and estimator == "local":
+        raise ValueError("estimator='local' is the fast path's own, which does not fit here; take 'weights'")
     if fast == "off" or not is_default(elbo):
         return reference if alone else SummedStep(reference, ranks)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
@@ -102,10 +112,15 @@ def make_step(
             pays = compilation_pays(fast, size, steps, device=first.x.device)
             if _is_point(model):
                 step = PointStep(model, optimizer)
+            elif estimator == "local":
+                step = _local(model, guide, optimizer, first, segments, samples, pays, log)
             else:
                 step = _mean_field(model, guide, optimizer, first, segments, samples, pays, alone, log)
-        _check(step, model, guide, first, samples)
+        if estimator == "weights" or _is_point(model):
+            _check(step, model, guide, first, samples)
     except NotFastError as reason:
+        if estimator == "local":
+            raise ValueError(f"estimator='local' does not fit: {reason}; take 'weights'") from reason
         log(f"training with Pyro's own SVI, several times slower than the fast path: {reason}")
         return reference if alone else SummedStep(reference, ranks)
     whole = step if alone else SummedStep(step, ranks)
@@ -175,6 +190,38 @@ def _mean_field(
     return make(False)
 
 
+def _local(
+    model: BayesianNetwork,
+    guide: Any,
+    optimizer: torch.optim.Optimizer,
+    first: Split,
+    segments: list[PriorSegment],
+    samples: int,
+    compiled: bool,
+    log: Callable[[str], None],
+) -> ProgramStep:
+    program = LocalProgram(model, guide, segments, parameters(optimizer), samples)
+    share = torch.ones_like(guide.loc[:0].sum().detach())
+    with torch.random.fork_rng([first.x.device] if first.x.is_cuda else []):
+        try:
+            program(None, share, first.x, first.y)
+        except NotLocalError as reason:
+            raise NotFastError(str(reason)) from reason
+    drawn = [name for name in model.sites if name not in program.layers]
+    others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
+    log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
+    if compiled:
+        began = perf_counter()
+        try:
+            step = ProgramStep(program, optimizer, (program.used,), (first.x, first.y))
+        except (CannotCompileError, CannotRecordError) as reason:
+            log(f"training without compiled code: {reason}")
+        else:
+            log(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
+            return step
+    return ProgramStep(program, optimizer, (program.used,))
+
+
 def _pyro(
     model: nn.Module,
     guide: nn.Module,
@@ -218,7 +265,8 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
     with torch.no_grad():
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
-        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes})
+        learned = [value for name, value in model.named_buffers() if name.startswith("prior")]
+        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, learned)
     except (NotElementwiseError, KeyError) as reason:
         raise NotFastError(str(reason)) from reason
 

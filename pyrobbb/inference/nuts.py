@@ -14,6 +14,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
+from pyrobbb.priors import Learned
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ def sample_nuts(
     Raises:
         ValueError: If a parameter is a point estimate, or an option lies outside its domain.
     """
+    if any(isinstance(module, Learned) for module in model.modules()):
+        raise ValueError(
+            "NUTS keeps the prior fixed: give it the values that were learned, or scales with sites"
+        )
     if any(True for _ in model.parameters()):
         names = ", ".join(name for name, _ in model.named_parameters())
         raise ValueError(f"NUTS needs every parameter to be Bayesian; {names} are point estimates")
@@ -105,10 +110,12 @@ def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights],
             f"the model has latent sites besides its weights ({more}): use pyro.infer.NUTS(model)"
         )
     x, y = _in_double(data.x), _in_double(data.y)
+    weights_of_rows = None if data.weights is None else _in_double(data.weights)
     priors = {name: model.prior_of(name) for name in model.sites}
 
     def potential(weights: Weights) -> Tensor:
-        energy = -model.log_likelihood(weights, x, y).sum()
+        each = model.log_likelihood(weights, x, y)
+        energy = -(each if weights_of_rows is None else weights_of_rows * each).sum()
         for name, prior in priors.items():
             energy = energy - prior.log_prob(weights[name]).sum()
         return energy

@@ -32,10 +32,12 @@ from pyrobbb.accelerated import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Learned
 from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
@@ -144,6 +146,7 @@ class Chain(Resumable):
         sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
         check_data(self.model, sample, self.validation)
         check_trainable(self.model, self.guide)
+        self.learned = [m for m in self.model.modules() if isinstance(m, Learned) and m.by == "em"]
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
@@ -163,10 +166,15 @@ class Chain(Resumable):
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
         ) | {"tf32": uses_tf32(self.device)}
+        fast = options.fast
+        if isinstance(self.train, Split) and self.train.weights is not None and fast != "off":
+            self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
+            fast = "off"
         self.step: Step = make_step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
-            samples=options.samples, vectorize=options.vectorize, elbo=options.elbo, fast=options.fast,
+            samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
+            elbo=options.elbo, fast=fast,
             steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
         )  # fmt: skip
 
@@ -221,6 +229,14 @@ class Chain(Resumable):
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
         return self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
+
+    def learn_prior(self, i: int) -> None:
+        """Update the priors that are learned in closed form, if it is time after step i, counted from 0."""
+        steps = self.epoch * self.M + i + 1
+        for prior in self.learned:
+            if steps % prior.every == 0:  # the same draws in all processes, and when resumed
+                with isolated(self.seed * 1_000_003 + steps, device=self.device):
+                    prior.update(self.model, self.guide)
 
     def tell_step(self, terms: Terms) -> None:
         """Call the callbacks that observe steps."""
@@ -277,6 +293,9 @@ class Chain(Resumable):
                 f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
                 f"learning rate that is too large. Try a lower one{self._last_good()}."
             )
+        if self.writes:
+            warn_of_noise(self.model, self.guide, self.train)
+            warn_of_falling(self.history)
         self._tell("on_end")
 
     def _tell(self, event: str, *what: Any) -> None:

@@ -15,9 +15,9 @@ from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
-from pyrobbb.accelerated import FAST
+from pyrobbb.accelerated import ESTIMATORS, FAST
 from pyrobbb.kl_weights import KLWeight, Uniform
-from pyrobbb.svi import check_elbo
+from pyrobbb.svi import check_elbo, is_default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,9 @@ class Options:
         schedule: Makes a torch learning-rate schedule, stepped once per epoch.
         kl: Weight of the KL in each minibatch, pi_i.
         samples: Weight draws per training step.
+        estimator: Where a step's noise lies: "weights", one draw for all rows; or "local", on the outputs of
+            linear layers and convolutions, apart for each row, whose gradient has the same mean and less
+            variance (`pyrobbb.accelerated.local_noise`). For mean-field normals, on the fast path.
         vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
         fast: `auto`: the fast path where it fits, compiled if that pays; `compiled`, `eager`: the fast path
             with or without compilation; `off`: Pyro's own SVI. All minimise the same free energy.
@@ -57,6 +60,7 @@ class Options:
     schedule: MakeSchedule | None = None
     kl: KLWeight = field(default_factory=Uniform)
     samples: int = 1
+    estimator: str = "weights"
     vectorize: bool = False
     fast: str = "auto"
     elbo: Any = None
@@ -81,6 +85,11 @@ class Options:
         checks.seed("seed", self.seed)
         checks.between("checkpoint_seconds", self.checkpoint_seconds, 0, math.inf)
         checks.one_of("fast", self.fast, FAST)
+        checks.one_of("estimator", self.estimator, ESTIMATORS)
+        if self.estimator == "local" and (self.fast == "off" or not is_default(self.elbo)):
+            raise ValueError(
+                "estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo"
+            )
         check_kinds(
             kl=(self.kl, (KLWeight, NoneType)),
             rates=(self.rates, (Mapping, NoneType)),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -21,8 +22,9 @@ from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import Terms, no_nan_warnings
+from pyrobbb.svi import RowWeights, Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.chain import Chain, NonFiniteLossError
@@ -170,14 +172,16 @@ class _Loop:
     def _run_many(self, rows: Sequence[Tensor]) -> bool:
         """On CUDA, as much of the epoch as goes with many steps per launch; whether a callback stopped it.
 
-        The same steps as one by one. Callbacks that observe steps, other processes and data that are not on
-        the device need them one by one.
+        The same steps as one by one. Callbacks that observe steps, priors that are learned, other processes
+        and data that are not on the device need them one by one.
         """
         chain, B = self.active[0], len(rows[0])
         step, data = chain.step, chain.train
         if not (isinstance(step, GraphStep) and step.ready and isinstance(data, Split)):
             return False
-        if chain.steppers or self.ranks.size > 1 or getattr(data.x, "device", None) != step.x.device:
+        if chain.steppers or chain.learned or self.ranks.size > 1:
+            return False
+        if getattr(data.x, "device", None) != step.x.device:
             return False
         order = torch.stack([part for part in rows if len(part) == B])
         fraction = B / len(data)
@@ -213,11 +217,13 @@ class _Loop:
         if self.batched is None:
             [part], [weight] = parts, weights
             mine = len(part) / B  # this process's share of the minibatch
-            terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
+            with RowWeights(part.weights):
+                terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
         else:
             terms = self.batched(parts, weights)
         self._sum(terms, i, fraction, sums)
         for r, chain in enumerate(self.active):
+            chain.learn_prior(i)
             chain.batch = i + 1
             if chain.steppers:
                 chain.tell_step(terms if self.batched is None else Terms(terms.kl[r], terms.nll[r]))
@@ -374,5 +380,8 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together)
     posterior = Posterior([(training.model, training.guide) for training in trained])
+    if show and ranks.is_main and posterior.model.sites:
+        energy = fmean(training.history.rows[-1].free_energy for training in trained)
+        show.log(compared(energy, trivial_free_energy(posterior.model, trained[0].train)))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
     return posterior
