@@ -15,6 +15,7 @@ from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
+from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.inputs import NoWeights
 
@@ -61,7 +62,7 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
             raise checkpoint.CheckpointError(f"{file} does not exist")
         state, file = found
         with isolated(run.seed + chain, device=device):
-            model = run.model(data.spec, run.prior, run.likelihood).to(device)
+            model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec)).to(device)
             guide = run.guide(model) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
