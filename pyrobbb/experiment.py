@@ -53,7 +53,8 @@ class Run(Options):
         model: Makes the Pyro model from the data's spec, the prior and the likelihood.
         prior: The prior belief about each weight.
         likelihood: What y is, given the network's output; of standardised y, if the data say their units.
-        guide: Makes the Pyro guide from the model; Pyro's autoguides fit.
+        guide: Makes the Pyro guide from the model; Pyro's autoguides fit. Some methods (`inference`) make their
+            own.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         together: Train the chains of a small network as one batch, several times faster.
         draws: Weight draws for the final predictions, of each chain.
@@ -146,7 +147,7 @@ class Run(Options):
                 "train_seconds": sum(t.history.train_seconds for t in chains),
                 "epochs": self.epochs,
                 "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
-                "free_energy": fmean(t.history.rows[-1].free_energy for t in chains),
+                **_free_energy(chains),
                 "chains": self.chains,
                 "processes": ranks.size,
                 "seed": self.seed,
@@ -177,7 +178,7 @@ class Run(Options):
                 export.WeightSelection(
                     model, self.export_weights
                 )  # a misspelt name is caught now, not after training
-            guide = self.guide(model) if model.sites else None
+            guide = self.inference.guide(model, self.guide) if model.sites else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}
         if self.batch_size is not None:
             options["batch_size"] = min(self.batch_size, len(data.train))
@@ -228,6 +229,12 @@ def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) ->
     mean = posterior.predict(part.x, part.y, mean_weights=True)
     name = averaged.error.name
     return {**averaged.metrics(part.y), f"{name}_mean_weights": mean.metrics(part.y)[name]}
+
+
+def _free_energy(chains: Sequence[Training]) -> dict[str, float]:
+    """The last of each chain, averaged; nothing if the method takes no steps."""
+    last = [t.history.rows[-1].free_energy for t in chains if t.history.rows]
+    return {"free_energy": fmean(last)} if last else {}
 
 
 def _check_callable(name: str, make: Any, arguments: int) -> None:

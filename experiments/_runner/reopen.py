@@ -62,7 +62,7 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
         state, file = found
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, run.likelihood).to(device)
-            guide = run.guide(model) if model.sites else NoWeights()
+            guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
         checkpoint.load_module(model, state["model"], "model", file)

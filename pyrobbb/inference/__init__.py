@@ -1,1 +1,9 @@
-"""Inference methods other than stochastic variational inference, one per file."""
+"""How a posterior is found: one method a file, all with the same seam (`method.py`) and the same `Posterior`."""
+
+from pyrobbb.inference.method import Inference
+from pyrobbb.inference.natural_gradient import NaturalGradient
+from pyrobbb.inference.point import MAP
+from pyrobbb.inference.sghmc import SGHMC
+from pyrobbb.inference.svi import SVI
+
+__all__ = ["MAP", "SGHMC", "SVI", "Inference", "NaturalGradient"]

@@ -28,9 +28,9 @@ from pyrobbb._support.optim import (
 )  # fmt: skip
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, random_state
-from pyrobbb.accelerated import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
@@ -96,7 +96,9 @@ class Chain(Resumable):
         N = len(train)
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
-        self.epochs, self.kl, self.seed = self.options.epochs, self.options.kl, self.options.seed
+        self.inference = self.options.inference if model.sites else SVI()  # of no weights there is no posterior
+        self.epochs = self.options.epochs if self.inference.steps else 0
+        self.kl, self.seed = self.options.kl, self.options.seed
         self.device = best_device(self.options.device)
         self.folder = None if folder is None else Path(folder)
         self.chain = checks.count("chain", chain, minimum=0)
@@ -143,6 +145,7 @@ class Chain(Resumable):
         sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
         check_data(self.model, sample, self.validation)
         check_trainable(self.model, self.guide)
+        self.inference.check(self.model, self.guide, options, self.ranks)
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
@@ -162,7 +165,7 @@ class Chain(Resumable):
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
         )
-        self.step: Step = make_step(
+        self.step: Step = self.inference.step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
             samples=options.samples, vectorize=options.vectorize, elbo=options.elbo, fast=options.fast,
@@ -265,6 +268,12 @@ class Chain(Resumable):
     def begin(self) -> None:
         """The training starts or resumes."""
         self._tell("on_start")
+
+    def finish(self) -> bool:
+        """Do what the method does after the last step; whether the guide has changed."""
+        data = self.train if isinstance(self.train, Split) else self.train.whole()
+        with isolated(self.seed, device=self.device):
+            return self.inference.finish(self.model, self.guide, data, self.log)
 
     def end(self) -> None:
         """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""

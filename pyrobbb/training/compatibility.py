@@ -86,6 +86,7 @@ def training(
         "optimizer": type(made).__name__,
         "optim": optimizer(made),
         "schedule": schedule(rates),
+        "inference": component(options.inference),
     }
 
 

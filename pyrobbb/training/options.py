@@ -16,6 +16,7 @@ from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.accelerated import FAST
+from pyrobbb.inference import SVI, Inference
 from pyrobbb.kl_weights import KLWeight, Uniform
 from pyrobbb.svi import check_elbo
 
@@ -31,6 +32,8 @@ class Options:
         optim: Makes a torch optimiser from parameter groups. The loss is a sum over the minibatch: the
             learning rate of a recipe for mean losses must be divided by B.
         schedule: Makes a torch learning-rate schedule, stepped once per epoch.
+        inference: How the posterior is found (`pyrobbb.inference`): by default `SVI`, which minimises the free
+            energy.
         kl: Weight of the KL in each minibatch, pi_i.
         samples: Weight draws per training step.
         vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
@@ -54,6 +57,7 @@ class Options:
     batch_size: int | None = None
     optim: MakeOptimizer = partial(torch.optim.Adam, lr=1e-3)
     schedule: MakeSchedule | None = None
+    inference: Inference = field(default_factory=SVI)
     kl: KLWeight = field(default_factory=Uniform)
     samples: int = 1
     vectorize: bool = False
@@ -68,7 +72,7 @@ class Options:
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        for name, default in (("kl", Uniform()), ("rates", {})):
+        for name, default in (("kl", Uniform()), ("rates", {}), ("inference", SVI())):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
         for name in ("epochs", "samples", "record_every"):
@@ -80,6 +84,7 @@ class Options:
         checks.between("checkpoint_seconds", self.checkpoint_seconds, 0, math.inf)
         checks.one_of("fast", self.fast, FAST)
         check_kinds(
+            inference=(self.inference, Inference),
             kl=(self.kl, (KLWeight, NoneType)),
             rates=(self.rates, (Mapping, NoneType)),
             vectorize=(self.vectorize, bool),

@@ -19,6 +19,7 @@ from pyrobbb._support.signals import Interrupt
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
@@ -120,6 +121,8 @@ class _Loop:
                             set_random_state(unfinished[0].noise, self.device)
                     self._run_epoch()
                     self._pause(last=not self._unfinished())
+                if any([chain.finish() for chain in self.chains]):
+                    self._save()
                 for chain in self.chains:
                     chain.end()
             except KeyboardInterrupt:
@@ -321,7 +324,11 @@ def fit(
                 own = model()
             elif chain:
                 own = deepcopy(model)
-            q: Any = guide if guide is None or isinstance(guide, nn.Module) else guide(own)
+            q: Any = guide
+            if not isinstance(guide, nn.Module) and own.sites:
+                q = (options.get("inference") or SVI()).guide(own, guide)
+            elif not isinstance(guide, nn.Module) and guide is not None:
+                q = guide(own)
         return Training(
             own, q, data, validation=validation, folder=folder, chain=chain, progress=show, ranks=ranks,
             callbacks=callbacks if chains == 1 else deepcopy(callbacks), seed=seed + chain, fast=fast,
