@@ -15,19 +15,22 @@ method; h stays positive by the term of Lin et al. 2020):
 
 A normal prior :math:`N(c, 1 / N\delta)` of each weight enters exactly, by its own :math:`\delta` and c. The
 gradient of any other prior is taken at the drawn weight, as part of :math:`\bar\ell`; then :math:`\delta = 0`.
-What is kept is the sum :math:`s = h + \delta`, for which the third line reads
+What is kept of h is :math:`\sigma`, for which the third line reads
 
 .. math::
-    s \leftarrow s\,[1 + u + u^2 / 2], \qquad u = (1 - \beta_2) (\hat h + \delta - s) / s
+    \sigma \leftarrow \sigma / \sqrt{1 + u + u^2 / 2}, \qquad
+    u = (1 - \beta_2) [N \sigma (\hat g\, \epsilon + \delta\sigma) - 1]
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
@@ -35,8 +38,8 @@ from torch import Tensor, nn
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, Program, compile, record
-from pyrobbb.accelerated.dispatch import NotFastError, compilation_pays, element_wise
-from pyrobbb.accelerated.fused_kl import PriorSegment, log_ratio
+from pyrobbb.accelerated.dispatch import compilation_pays
+from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -44,6 +47,9 @@ from pyrobbb.inference.energy import log_prior
 from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_options
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Step, Terms
+
+LOG_2PI = math.log(2 * math.pi)
+Pass = Callable[[], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +78,19 @@ class NaturalGradient(Inference):
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)!r}")
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, MeanFieldNormal)
+        refuse_guide(self, guide, NormalByScale)
         refuse_options(self, options, ranks, "its step takes one natural gradient from one draw")
         if options.rates:
             raise ValueError("rates have no meaning for NaturalGradient: it scales each weight's step itself")
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> nn.Module:
-        return MeanFieldNormal(model) if make is None else make(model)
+        chosen = MeanFieldNormal(model) if make is None else make(model)
+        if not isinstance(chosen, MeanFieldNormal):
+            raise ValueError(
+                f"NaturalGradient knows the natural gradient of the mean field alone: use it with "
+                f"MeanFieldNormal, or svi with {type(chosen).__name__}"
+            )
+        return NormalByScale(model, init_loc=chosen.init_loc, init_rho=chosen.init_rho)
 
     def step(
         self,
@@ -96,8 +108,8 @@ class NaturalGradient(Inference):
         ranks: ProcessGroup = SINGLE,
     ) -> Step:
         try:
-            segments = element_wise(model, guide, first)
-        except NotFastError as reason:
+            segments = _element_wise(model, guide)
+        except NotElementwiseError as reason:
             log(f"the prior's gradient is taken by Pyro: {reason}")
             return NaturalGradientStep(self, model, guide, optimizer, None)
         if compilation_pays(fast, guide.loc.numel(), steps):
@@ -108,8 +120,39 @@ class NaturalGradient(Inference):
         return NaturalGradientStep(self, model, guide, optimizer, segments)
 
 
+class NormalByScale(MeanFieldNormal):
+    r"""The mean field with parameters `loc` and `scale`: the update knows :math:`\sigma`, and no rho."""
+
+    def _set_up(self, *args: Any, **kwargs: Any) -> None:
+        super()._set_up(*args, **kwargs)
+        self.scale = nn.Parameter(nn.functional.softplus(self.rho.detach()))
+        del self.rho
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Sample every weight site; arguments as the model's, used at the first call only."""
+        if not self.shapes:
+            self._set_up(*args, **kwargs)
+        locs, scales = self.split(self.loc), self.split(self.scale)
+        return {
+            name: pyro.sample(name, dist.Normal(locs[name], scales[name]).to_event(len(shape)))
+            for name, shape in self.shapes.items()
+        }
+
+    def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        if not self.shapes:
+            raise ValueError("the guide has no parameters yet: fit it, or call it once")
+        return self.split(self.loc.detach()), self.split(self.scale.detach())
+
+
+def _element_wise(model: BayesianNetwork, guide: NormalByScale) -> list[PriorSegment]:
+    """The prior, weight by weight in the guide's order."""
+    if set(model.latents) != set(model.sites):
+        raise NotElementwiseError("the prior or likelihood has latent sites of its own")
+    return prior_segments({name: model.prior_of(name) for name in guide.shapes})
+
+
 class NaturalGradientStep:
-    """One step on flat buffers: draw and score, the network, update; g, s and t lie in the optimiser's state.
+    """One step on flat buffers: draw and score, the network, update; g and t lie in the optimiser's state.
 
     Args:
         method: Its options.
@@ -131,52 +174,47 @@ class NaturalGradientStep:
         compiled: bool = False,
     ) -> None:
         self.method, self.model, self.guide, self.optimizer = method, model, guide, optimizer
-        loc, rho = guide.loc.detach(), guide.rho.detach()
+        loc, scale = guide.loc.detach(), guide.scale.detach()
         self.normals = Normals(loc.numel(), loc, compiled=compiled)
-        self.w, self.G, self.score = torch.zeros_like(loc), torch.zeros_like(loc), torch.zeros_like(loc)
+        self.w, self.G, self.score, self.g = (torch.zeros_like(loc) for _ in range(4))
         self.weights = {name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()}
         self.others = [p for g in optimizer.param_groups for p in g["params"]]
-        self.others = [p for p in self.others if p is not guide.loc and p is not guide.rho]
-        N = float(model.N)
-        self.s, self.g = torch.full_like(loc, method.h0), torch.zeros_like(loc)
-        optimizer.state[guide.loc] = {"g": self.g, "s": self.s, "t": 0}
+        self.others = [p for p in self.others if p is not guide.loc and p is not guide.scale]
+        optimizer.state[guide.loc] = {"g": self.g, "t": 0}
         # what changes from step to step: 1 / (pi_i N), alpha_t, and 1 / (1 - beta1^t)
         self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(3)]
         self.initial_lr = float(optimizer.param_groups[0]["lr"])
         self.by_pyro = segments is None
-        segments = segments or [PriorSegment(None, {}, {}, loc.numel())]
-        deltas = [_normal(one, N, tuple(one.vectors.values())) for one in segments]
-        for part, normal in zip(self.s.split([one.length for one in segments]), deltas, strict=True):
-            part.add_(0.0 if normal is None else normal[0])
-        rho.copy_(_inverse_softplus(torch.rsqrt(N * self.s)))
-        self.draws, self.updates = self._passes(segments, N, rho, compiled)
+        parts = [_Part(s, float(model.N)) for s in segments or [PriorSegment(None, {}, {}, loc.numel())]]
+        for part, own in zip(parts, scale.split([part.segment.length for part in parts]), strict=True):
+            own.copy_((part.N * (method.h0 + part.normal(tuple(part.segment.vectors.values()))[0])) ** -0.5)
+        self.draws, self.updates = self._passes(parts, compiled)
 
-    def _passes(
-        self, segments: Sequence[PriorSegment], N: float, rho: Tensor, compiled: bool
-    ) -> tuple[list[Callable[[], Any]], list[Callable[[], Any]]]:
-        def bound(program: Program, *inputs: Tensor) -> Callable[[], Any]:
+    def _passes(self, parts: Sequence[_Part], compiled: bool) -> tuple[list[Pass], list[Pass]]:
+        """What runs before and after the network, over each segment of the weights."""
+
+        def bound(program: Program, *inputs: Tensor) -> Pass:
             run = compile(record(program, inputs), inputs) if compiled else program
             return partial(run, *inputs)
 
-        loc, eps, method = self.guide.loc.detach(), self.normals.values, self.method
+        loc, scale, eps = self.guide.loc.detach(), self.guide.scale.detach(), self.normals.values
         draws, updates = [], []
         begin = 0
-        for segment in segments:
-            part = slice(begin, begin + segment.length)
-            begin = part.stop
-            vectors = tuple(segment.vectors.values())
-            flats = (loc, self.s, eps, self.w, self.score)
-            draws.append(bound(partial(_draw, segment, N), *(flat[part] for flat in flats), *vectors))
-            flats = (self.G, self.score, eps, loc, rho, self.g, self.s)
-            program = partial(_update, segment, N, method.beta1, method.beta2)
-            updates.append(bound(program, *self.scalars, *(flat[part] for flat in flats), *vectors))
+        for part in parts:
+            where = slice(begin, begin + part.segment.length)
+            begin = where.stop
+            vectors = tuple(part.segment.vectors.values())
+            flats = (loc, scale, eps, self.w, self.score)
+            draws.append(bound(part.draw, *(flat[where] for flat in flats), *vectors))
+            flats = (self.G, self.score, eps, loc, scale, self.g)
+            update = partial(part.update, self.method.beta1, self.method.beta2)
+            updates.append(bound(update, *self.scalars, *(flat[where] for flat in flats), *vectors))
         return draws, updates
 
     def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
         state: Any = self.optimizer.state[self.guide.loc]
-        for name, own in (("g", self.g), ("s", self.s)):  # a checkpoint brings tensors of its own
-            if state[name] is not own:
-                state[name] = own.copy_(state[name])
+        if state["g"] is not self.g:  # a checkpoint brings a tensor of its own
+            state["g"] = self.g.copy_(state["g"])
         state["t"] += 1
         rate = self.method.lr * float(self.optimizer.param_groups[0]["lr"]) / self.initial_lr
         values = (1 / (share * self.model.N), rate, 1 / (1 - self.method.beta1 ** state["t"]))
@@ -201,65 +239,62 @@ class NaturalGradientStep:
         return Terms(kl, nll.detach())
 
 
-def _normal(segment: PriorSegment, N: float, vectors: Sequence[Tensor]) -> tuple[Any, Any] | None:
-    """delta and c of a normal prior; None for another."""
-    if segment.family is not dist.Normal:
-        return None
-    values = {**segment.constants, **dict(zip(segment.vectors, vectors, strict=True))}
-    return 1 / (N * values["scale"] ** 2), values["loc"]
+@dataclass(frozen=True)
+class _Part:
+    """The passes over one segment of weights with a common family of priors; a family of None is Pyro's part."""
 
+    segment: PriorSegment
+    N: float
 
-def _draw(
-    segment: PriorSegment, N: float, loc: Tensor, s: Tensor, eps: Tensor, w: Tensor, score: Tensor, *vectors: Tensor
-) -> Tensor:
-    """Write w, and the prior's derivative there if it is not normal; returns log q(w) - log P(w)."""
-    sigma = torch.rsqrt(N * s)
-    weight = loc + sigma * eps
-    log_P: Tensor | float = 0.0
-    if segment.family is not None:  # else Pyro's
-        log_P, derivative = segment.score(weight, vectors)
-        if _normal(segment, N, vectors) is None:
+    def normal(self, vectors: Sequence[Tensor]) -> tuple[Any, Any]:
+        """delta and c of a normal prior; 0 for another."""
+        if self.segment.family is not dist.Normal:
+            return 0.0, 0.0
+        values = {**self.segment.constants, **dict(zip(self.segment.vectors, vectors, strict=True))}
+        return 1 / (self.N * values["scale"] ** 2), values["loc"]
+
+    def draw(
+        self, loc: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, score: Tensor, *vectors: Tensor
+    ) -> Tensor:
+        """Write w, and the prior's derivative there if it is not normal; returns log q(w) - log P(w)."""
+        weight = loc + sigma * eps
+        each = -0.5 * eps * eps - torch.log(sigma)  # log q - log P, up to constants
+        constant = -0.5 * LOG_2PI * eps.numel()
+        delta, c = self.normal(vectors)
+        if self.segment.family is dist.Normal:
+            precision = torch.as_tensor(self.N * delta, dtype=w.dtype, device=w.device)
+            each = each + 0.5 * precision * (weight - c) ** 2
+            constant = 0.5 * precision.log().sum() * (-eps.numel() / precision.numel())
+        elif self.segment.family is not None:
+            log_P, derivative = self.segment.score(weight, vectors)
+            each = each - log_P
             score.copy_(derivative)
-    w.copy_(weight)
-    return log_ratio(torch.as_tensor(log_P, dtype=w.dtype, device=w.device), sigma, eps).sum()
+        w.copy_(weight)
+        return each.sum() + constant
 
-
-def _update(
-    segment: PriorSegment,
-    N: float,
-    beta1: float,
-    beta2: float,
-    per_datum: Tensor,
-    rate: Tensor,
-    debias: Tensor,
-    G: Tensor,
-    score: Tensor,
-    eps: Tensor,
-    loc: Tensor,
-    rho: Tensor,
-    g: Tensor,
-    s: Tensor,
-    *vectors: Tensor,
-) -> None:
-    """The method's four lines; `per_datum` makes the mean loss of the sum over the minibatch."""
-    normal = _normal(segment, N, vectors)
-    gradient = G * per_datum
-    delta, pull = 0.0, 0.0
-    if normal is not None:
-        delta, pull = normal[0], normal[0] * (loc - normal[1])
-    elif segment.family is not None:
-        gradient = gradient - score / N
-    curvature = gradient * eps * torch.sqrt(N * s) + delta  # h^ + delta
-    momentum = beta1 * g + (1 - beta1) * gradient
-    u = (1 - beta2) * (curvature - s) / s
-    precision = s * (1 + u + 0.5 * u * u)
-    sigma = torch.rsqrt(N * precision)
-    loc.copy_(loc - rate * (momentum * debias + pull) / precision)
-    g.copy_(momentum)
-    s.copy_(precision)
-    rho.copy_(_inverse_softplus(sigma))
-
-
-def _inverse_softplus(sigma: Tensor) -> Tensor:
-    return sigma + torch.log(-torch.expm1(-sigma))
-
+    def update(
+        self,
+        beta1: float,
+        beta2: float,
+        per_datum: Tensor,
+        rate: Tensor,
+        debias: Tensor,
+        G: Tensor,
+        score: Tensor,
+        eps: Tensor,
+        loc: Tensor,
+        scale: Tensor,
+        g: Tensor,
+        *vectors: Tensor,
+    ) -> None:
+        """The method's four lines; `per_datum` makes the mean loss of the sum over the minibatch."""
+        delta, c = self.normal(vectors)
+        gradient = G * per_datum
+        if self.segment.family not in (None, dist.Normal):
+            gradient = gradient - score * (1 / self.N)
+        momentum = beta1 * g + (1 - beta1) * gradient
+        u = (1 - beta2) * (self.N * scale * (gradient * eps + delta * scale) - 1)
+        sigma = scale * torch.rsqrt(1 + u + 0.5 * u * u)
+        loc.copy_(loc - rate * (momentum * debias + delta * (loc - c)) * (self.N * sigma * sigma))
+        g.copy_(momentum)
+        scale.copy_(sigma)
