@@ -1,9 +1,12 @@
 """How a posterior is found: one method a file, all with the same seam (`method.py`) and the same `Posterior`."""
 
+from pyrobbb.inference.ensemble import stacking_weights
+from pyrobbb.inference.laplace import Laplace
 from pyrobbb.inference.method import Inference
 from pyrobbb.inference.natural_gradient import NaturalGradient
+from pyrobbb.inference.nuts import NUTS
 from pyrobbb.inference.point import MAP
 from pyrobbb.inference.sghmc import SGHMC
 from pyrobbb.inference.svi import SVI
 
-__all__ = ["MAP", "SGHMC", "SVI", "Inference", "NaturalGradient"]
+__all__ = ["MAP", "SGHMC", "NUTS", "SVI", "Inference", "Laplace", "NaturalGradient", "stacking_weights"]

@@ -60,9 +60,15 @@ class Inference:
         raise NotImplementedError(f"{type(self).__name__} must define step(self, model, guide, ...)")
 
     def finish(
-        self, model: BayesianNetwork, guide: Any, data: Split, log: Callable[[str], None]
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        rows: Callable[[], Split],
+        log: Callable[[str], None],
     ) -> bool:
-        """What remains to be done once, after the last step, on all `data`; whether it changed the guide.
+        """What remains to be done once, after the last step; whether it changed the guide.
+
+        `rows` gives all training data, reading them if it must.
 
         It is called again when a finished training is resumed, and must then leave the guide as it is.
         """

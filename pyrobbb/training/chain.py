@@ -271,9 +271,10 @@ class Chain(Resumable):
 
     def finish(self) -> bool:
         """Do what the method does after the last step; whether the guide has changed."""
-        data = self.train if isinstance(self.train, Split) else self.train.whole()
+        train = self.train
+        rows = (lambda: train) if isinstance(train, Split) else train.whole
         with isolated(self.seed, device=self.device):
-            return self.inference.finish(self.model, self.guide, data, self.log)
+            return self.inference.finish(self.model, self.guide, rows, self.log)
 
     def end(self) -> None:
         """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""
