@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
     from pyrobbb.experiment import Run
     from pyrobbb.mean_field import MeanFieldNormal
+    from pyrobbb.partly_bayesian import partly_bayesian
     from pyrobbb.posterior import Posterior
     from pyrobbb.tabular import fit_table
     from pyrobbb.training.trainer import Training, fit
@@ -26,6 +27,7 @@ _HOME = {
     "Training": "pyrobbb.training.trainer",
     "fit": "pyrobbb.training.trainer",
     "fit_table": "pyrobbb.tabular",
+    "partly_bayesian": "pyrobbb.partly_bayesian",
 }
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "__version__",
     "fit",
     "fit_table",
+    "partly_bayesian",
 ]
 
 

@@ -23,6 +23,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.inference import stacking_weights
 from pyrobbb.likelihoods import Likelihood, in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
@@ -56,6 +57,7 @@ class Run(Options):
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit. Some methods (`inference`) make their
             own.
         chains: Independent restarts, from seeds seed, seed + 1, ...
+        stacking: Weigh the chains by stacking on the validation data, instead of alike.
         together: Train the chains of a small network as one batch, several times faster.
         draws: Weight draws for the final predictions, of each chain.
         export_weights: How many weights (or which) go into `posterior.nc`.
@@ -69,6 +71,7 @@ class Run(Options):
     guide: MakeGuide
     seed: int = 1
     chains: int = 1
+    stacking: bool = False
     together: bool = False
     draws: int = 100
     export_weights: int | Sequence[str] = 200
@@ -79,6 +82,7 @@ class Run(Options):
         for name in ("chains", "draws", "observations"):
             checks.count(name, getattr(self, name))
         check_kinds(
+            stacking=(self.stacking, bool),
             together=(self.together, bool),
             prior=(self.prior, Prior),
             likelihood=(self.likelihood, Likelihood),
@@ -124,6 +128,10 @@ class Run(Options):
                 f"but {data.name} is a {data.spec.task} data set"
             )
 
+        held = data.validation if self.stacking else None
+        if self.stacking and held is None:
+            raise ValueError(f"stacking weighs the chains on validation data, which {data.name} does not have")
+
         def make(chain: int, fast: str) -> Training:
             own = callbacks if self.chains == 1 else deepcopy(callbacks)
             return self.training(data, chain, folder, progress, ranks, fast=fast, callbacks=own)
@@ -131,6 +139,8 @@ class Run(Options):
         chains = train_all(make, self.chains, fast=self.fast, together=self.together)
         posterior = Posterior([(t.model, t.guide) for t in chains])
         posterior.history = [t.history for t in chains]
+        if held is not None:
+            posterior.weights = stacking_weights(posterior, held.x, held.y, draws=self.draws, seed=self.seed)
         if not ranks.is_main:
             return Result(run=self, data=data, posterior=posterior, metrics={})
         progress.log(f"predicting with {self.draws} draws of the weights")
@@ -149,6 +159,7 @@ class Run(Options):
                 "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
                 **_free_energy(chains),
                 "chains": self.chains,
+                **({} if posterior.weights is None else {"chain_weights": posterior.weights}),
                 "processes": ranks.size,
                 "seed": self.seed,
                 "device": str(device),

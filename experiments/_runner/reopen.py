@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from experiments._runner.build import build, register_resolvers
-from experiments._runner.folder import read_config
+from experiments._runner.folder import read_config, read_json
 from experiments._runner.trust import check_trusted
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
@@ -69,4 +69,5 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
         checkpoint.load_module(guide, state["guide"], "guide", file)
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
-    return Reopened(folder, run, data, Posterior(chains), epoch)
+    weights = read_json(folder / "metrics.json").get("chain_weights")
+    return Reopened(folder, run, data, Posterior(chains, weights=weights), epoch)

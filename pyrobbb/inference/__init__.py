@@ -1,5 +1,6 @@
 """How a posterior is found: one method a file, all with the same seam (`method.py`) and the same `Posterior`."""
 
+from pyrobbb.inference.dropout import MCDropout
 from pyrobbb.inference.ensemble import stacking_weights
 from pyrobbb.inference.laplace import Laplace
 from pyrobbb.inference.method import Inference
@@ -8,5 +9,6 @@ from pyrobbb.inference.nuts import NUTS
 from pyrobbb.inference.point import MAP
 from pyrobbb.inference.sghmc import SGHMC
 from pyrobbb.inference.svi import SVI
+from pyrobbb.inference.swag import SWAG
 
-__all__ = ["MAP", "SGHMC", "NUTS", "SVI", "Inference", "Laplace", "NaturalGradient", "stacking_weights"]
+__all__ = ["SWAG", "MCDropout", "MAP", "SGHMC", "NUTS", "SVI", "Inference", "Laplace", "NaturalGradient", "stacking_weights"]

@@ -92,7 +92,7 @@ class Laplace(Inference):
         log: Callable[[str], None] = lambda message: None,
         ranks: ProcessGroup = SINGLE,
     ) -> Step:
-        return DescentStep(model, guide, optimizer)
+        return DescentStep(model, guide, optimizer, at=lambda: guide.loc)
 
     def finish(
         self,

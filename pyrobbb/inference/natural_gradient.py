@@ -63,16 +63,20 @@ class NaturalGradient(Inference):
         beta1: Averages the gradient.
         beta2: Averages the curvature: about 1 / (1 - beta2) steps forget the start.
         h0: :math:`h_0`, the curvature of the mean loss at the start.
+        radius: No weight moves further in a step, in units of its sigma; where h0 was too small, the algorithm as
+            printed diverges (`inf` is that algorithm).
     """
 
     lr: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.9995
     h0: float = 0.1
+    radius: float = 1.0
 
     def __post_init__(self) -> None:
         checks.positive("lr", self.lr)
         checks.positive("h0", self.h0)
+        checks.positive("radius", self.radius)
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)!r}")
@@ -197,7 +201,8 @@ class NaturalGradientStep:
             run = compile(record(program, inputs), inputs) if compiled else program
             return partial(run, *inputs)
 
-        loc, scale, eps = self.guide.loc.detach(), self.guide.scale.detach(), self.normals.values
+        method, eps = self.method, self.normals.values
+        loc, scale = self.guide.loc.detach(), self.guide.scale.detach()
         draws, updates = [], []
         begin = 0
         for part in parts:
@@ -207,7 +212,7 @@ class NaturalGradientStep:
             flats = (loc, scale, eps, self.w, self.score)
             draws.append(bound(part.draw, *(flat[where] for flat in flats), *vectors))
             flats = (self.G, self.score, eps, loc, scale, self.g)
-            update = partial(part.update, self.method.beta1, self.method.beta2)
+            update = partial(part.update, method.beta1, method.beta2, method.radius)
             updates.append(bound(update, *self.scalars, *(flat[where] for flat in flats), *vectors))
         return draws, updates
 
@@ -276,6 +281,7 @@ class _Part:
         self,
         beta1: float,
         beta2: float,
+        radius: float,
         per_datum: Tensor,
         rate: Tensor,
         debias: Tensor,
@@ -295,6 +301,7 @@ class _Part:
         momentum = beta1 * g + (1 - beta1) * gradient
         u = (1 - beta2) * (self.N * scale * (gradient * eps + delta * scale) - 1)
         sigma = scale * torch.rsqrt(1 + u + 0.5 * u * u)
-        loc.copy_(loc - rate * (momentum * debias + delta * (loc - c)) * (self.N * sigma * sigma))
+        step = rate * (momentum * debias + delta * (loc - c)) * (self.N * sigma)  # in units of sigma
+        loc.copy_(loc - sigma * step.clamp(-radius, radius))
         g.copy_(momentum)
         scale.copy_(sigma)

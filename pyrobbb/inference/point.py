@@ -65,15 +65,22 @@ class MAP(Inference):
 class DescentStep:
     """One step on F_i = -share log P(w) - log P(D_i | w) at the draw of a guide that has one parameter `loc`.
 
-    Terms, gradients and update are those of `ReferenceStep` for a guide of point masses.
+    Terms, gradients and update are those of `ReferenceStep` for a guide of point masses. `at` gives other
+    coordinates than the guide's draw.
     """
 
-    def __init__(self, model: BayesianNetwork, guide: FlatGuide, optimizer: torch.optim.Optimizer) -> None:
-        self.guide, self.optimizer = guide, optimizer
+    def __init__(
+        self,
+        model: BayesianNetwork,
+        guide: FlatGuide,
+        optimizer: torch.optim.Optimizer,
+        at: Callable[[], Tensor] | None = None,
+    ) -> None:
+        self.at, self.optimizer = at or guide.draw, optimizer
         self.energy = Energy(model, guide, jacobian=False)
 
     def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
-        prior, nll = self.energy(self.guide.draw(), x, y)
+        prior, nll = self.energy(self.at(), x, y)
         (share * prior + nll).backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from types import NoneType
 from typing import Any
 
@@ -273,8 +273,12 @@ class Chain(Resumable):
         """Do what the method does after the last step; whether the guide has changed."""
         train = self.train
         rows = (lambda: train) if isinstance(train, Split) else train.whole
+        began = perf_counter()
         with isolated(self.seed, device=self.device):
-            return self.inference.finish(self.model, self.guide, rows, self.log)
+            changed = self.inference.finish(self.model, self.guide, rows, self.log)
+        if changed:
+            self.history.finishing = perf_counter() - began
+        return changed
 
     def end(self) -> None:
         """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""
