@@ -20,9 +20,11 @@ The marginal likelihood, by which a prior's scale can be chosen, is
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyro.distributions as dist
@@ -184,6 +186,7 @@ class LaplaceGuide(FlatGuide):
 
 def linearised(model: BayesianNetwork, centre: Weights) -> BayesianNetwork:
     """A view of `model` whose network is expanded to first order in the weights around `centre`."""
+    _quiet_jvp()
     view = copy(model)
     exact = model.apply_network
 
@@ -202,6 +205,14 @@ def linearised(model: BayesianNetwork, centre: Weights) -> BayesianNetwork:
 
     object.__setattr__(view, "apply_network", apply_network)
     return view
+
+
+@cache
+def _quiet_jvp() -> None:
+    """The first `jvp` of a process compiles rules of torch's own, with a warning about how."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
 
 
 def prior_precision(model: BayesianNetwork, names: Any) -> Tensor:

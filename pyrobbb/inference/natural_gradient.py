@@ -184,7 +184,7 @@ class NaturalGradientStep:
         self.weights = {name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()}
         self.others = [p for g in optimizer.param_groups for p in g["params"]]
         self.others = [p for p in self.others if p is not guide.loc and p is not guide.scale]
-        optimizer.state[guide.loc] = {"g": self.g, "t": 0}
+        optimizer.state[guide.loc] = {"g": self.g, "step": torch.zeros(())}
         # what changes from step to step: 1 / (pi_i N), alpha_t, and 1 / (1 - beta1^t)
         self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(3)]
         self.initial_lr = float(optimizer.param_groups[0]["lr"])
@@ -220,9 +220,9 @@ class NaturalGradientStep:
         state: Any = self.optimizer.state[self.guide.loc]
         if state["g"] is not self.g:  # a checkpoint brings a tensor of its own
             state["g"] = self.g.copy_(state["g"])
-        state["t"] += 1
+        state["step"] += 1
         rate = self.method.lr * float(self.optimizer.param_groups[0]["lr"]) / self.initial_lr
-        values = (1 / (share * self.model.N), rate, 1 / (1 - self.method.beta1 ** state["t"]))
+        values = (1 / (share * self.model.N), rate, 1 / (1 - self.method.beta1 ** int(state["step"])))
         for scalar, value in zip(self.scalars, values, strict=True):
             scalar.fill_(value)
         self.normals.draw()

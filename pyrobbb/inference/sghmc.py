@@ -116,7 +116,7 @@ class SGHMCStep:
             cycle: self._kept(last if cycle == method.cycles - 1 else self.length)
             for cycle in range(method.cycles)
         }
-        optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "taken": 0}
+        optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "step": torch.zeros(())}
 
     def _kept(self, length: int) -> set[int]:
         """The steps of a cycle of this length, counted from 0, after which a draw is kept."""
@@ -132,7 +132,7 @@ class SGHMCStep:
     def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
         method, loc = self.method, self.guide.loc
         state: Any = self.optimizer.state[loc]
-        cycle, place = divmod(state["taken"], self.length)
+        cycle, place = divmod(int(state["step"]), self.length)
         prior, nll = self.energy(loc, x, y)
         (gradient,) = torch.autograd.grad(prior + nll / share, loc)
         rate = method.lr / self.energy.model.N * 0.5 * (math.cos(math.pi * place / self.length) + 1)
@@ -144,5 +144,5 @@ class SGHMCStep:
             loc.add_(velocity)
             if place in self.keeps[cycle]:
                 self.guide.keep(loc)
-        state["taken"] += 1
+        state["step"] += 1
         return Terms(prior.detach(), nll.detach())
