@@ -13,8 +13,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
     from pyrobbb.experiment import Run
+    from pyrobbb.from_trained import partly_bayesian
     from pyrobbb.mean_field import MeanFieldNormal
-    from pyrobbb.partly_bayesian import partly_bayesian
     from pyrobbb.posterior import Posterior
     from pyrobbb.tabular import fit_table
     from pyrobbb.training.trainer import Training, fit
@@ -27,7 +27,7 @@ _HOME = {
     "Training": "pyrobbb.training.trainer",
     "fit": "pyrobbb.training.trainer",
     "fit_table": "pyrobbb.tabular",
-    "partly_bayesian": "pyrobbb.partly_bayesian",
+    "partly_bayesian": "pyrobbb.from_trained",
 }
 
 __all__ = [

@@ -31,7 +31,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training import history
 
 FOLDER = ROOT / "experiments"
-GROUPS = ("data", "model", "prior", "likelihood", "guide", "kl", "optim", "schedule")
+GROUPS = ("data", "model", "prior", "likelihood", "guide", "inference", "kl", "optim", "schedule")
 COMPONENTS = [(g, p.stem) for g in GROUPS for p in sorted((FOLDER / g).glob("*.yaml"))]
 EXPERIMENTS = sorted(p.stem for p in (FOLDER / "experiment").glob("*.yaml"))
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5", "validation_draws=1"]

@@ -105,6 +105,7 @@ def test_a_method_gives_a_posterior_or_the_reason_why_not(method, model, tmp_pat
             _fit(method, model)
         return
     again = make()
+    guide = METHODS[method].guide(again, MeanFieldNormal)
     with nothing_changes():
         posterior = _fit(method, model, chains=2, folder=tmp_path / "run")
         weights = posterior.draw(3)
@@ -114,7 +115,6 @@ def test_a_method_gives_a_posterior_or_the_reason_why_not(method, model, tmp_pat
         prediction = posterior.predict(data.train.x, data.train.y, draws=3)
         assert bool(prediction.log_predictive.isfinite().all())
         posterior.save(tmp_path)
-        guide = METHODS[method].guide(again, MeanFieldNormal)
         loaded = Posterior.load(tmp_path, again, guide).predict(data.train.x, data.train.y, draws=3)
         assert torch.equal(loaded.log_likelihood, prediction.log_likelihood)
         groups, _ = arviz_export.to_groups(posterior, data, draws=3, weights=5)
