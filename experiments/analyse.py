@@ -142,7 +142,9 @@ def report(folder: Path | str) -> str:
     for part in ("test", "validation"):
         if part in metrics:
             lines.append(f"{part} {_scores(metrics[part])}")
-    what = f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s"
+    what = (
+        f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s"
+    )
     energy = f", free energy {metrics['free_energy']:.4g} nats per datum" if "free_energy" in metrics else ""
     lines.append(f"{what} on {metrics['device']}{energy}")
     if published:

@@ -130,7 +130,9 @@ class Run(Options):
 
         held = data.validation if self.stacking else None
         if self.stacking and held is None:
-            raise ValueError(f"stacking weighs the chains on validation data, which {data.name} does not have")
+            raise ValueError(
+                f"stacking weighs the chains on validation data, which {data.name} does not have"
+            )
 
         def make(chain: int, fast: str) -> Training:
             own = callbacks if self.chains == 1 else deepcopy(callbacks)

@@ -17,7 +17,13 @@ from pyrobbb.posterior import Posterior
 def _trained() -> nn.Module:
     with isolated(0):
         net = nn.Sequential(
-            nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
+            nn.Linear(3, 8),
+            nn.BatchNorm1d(8),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(8, 8),
+            nn.ReLU(),
+            nn.Linear(8, 3),
         )
         net(normal(20, 3))  # its statistics are no longer those of the start
     return net
@@ -55,7 +61,9 @@ def test_only_what_was_asked_for_is_trained(rest):
     posterior = fit(model, MeanFieldNormal, data, epochs=3, progress=None)
     after = posterior.model.network.state_dict()
     changed = {name for name in before if not torch.equal(before[name].cpu(), after[name])}
-    expected = {"0.weight", "0.bias", "1.weight", "1.bias", "4.weight", "4.bias"} if rest == "trained" else set()
+    expected = (
+        {"0.weight", "0.bias", "1.weight", "1.bias", "4.weight", "4.bias"} if rest == "trained" else set()
+    )
     assert changed == expected
     assert not torch.equal(posterior.mean_weights()["6.weight"], model.initial()["6.weight"])
     assert net.training  # the user's own is left as it was

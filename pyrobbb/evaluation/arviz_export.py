@@ -244,7 +244,9 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
         shown = entropy.argsort(descending=True)[:SHOWN]
         constant["probs"] = _numpy(probs)
         constant["predictive_entropy"] = _numpy(entropy)
-        constant["expected_entropy"] = _numpy(_mixed([p.expected_entropy for p in classes], posterior.weights))
+        constant["expected_entropy"] = _numpy(
+            _mixed([p.expected_entropy for p in classes], posterior.weights)
+        )
         constant["x"] = _numpy(test.x[shown].flatten(1))
         constant["shown_row"] = _numpy(shown)
     else:

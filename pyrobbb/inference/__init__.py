@@ -11,4 +11,15 @@ from pyrobbb.inference.sghmc import SGHMC
 from pyrobbb.inference.svi import SVI
 from pyrobbb.inference.swag import SWAG
 
-__all__ = ["SWAG", "MCDropout", "MAP", "SGHMC", "NUTS", "SVI", "Inference", "Laplace", "NaturalGradient", "stacking_weights"]
+__all__ = [
+    "SWAG",
+    "MCDropout",
+    "MAP",
+    "SGHMC",
+    "NUTS",
+    "SVI",
+    "Inference",
+    "Laplace",
+    "NaturalGradient",
+    "stacking_weights",
+]

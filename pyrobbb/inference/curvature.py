@@ -25,7 +25,9 @@ MEGABYTES = 128  # for the Jacobians of the rows taken at a time
 def output_factors(model: BayesianNetwork, output: Tensor, y: Tensor) -> Tensor:
     r"""L `(B, K, K)` with :math:`L L^T = \Lambda` for outputs `(B, K)`; what is not convex in f counts as flat."""
     if output.dim() != 2:
-        raise ValueError(f"Laplace needs one output row per row of x, got an output of shape {tuple(output.shape)}")
+        raise ValueError(
+            f"Laplace needs one output row per row of x, got an output of shape {tuple(output.shape)}"
+        )
     output = output.detach().requires_grad_()
     distribution = model.observation(output)
     nll = -distribution.log_prob(model.encoded(distribution, y)).sum()
@@ -55,40 +57,67 @@ def jacobian_rows(
         yield factors.transpose(1, 2) @ flat
 
 
-class Diagonal(nn.Module):
-    """A variance for each of `size` weights."""
+class Curvature(nn.Module):
+    """What every form has; `shapes` are those of the weights, end to end, `like` gives precision and device."""
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
         super().__init__()
+
+    def fit(
+        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
+    ) -> None:
+        """Take the curvature of all `data` at `weights`, plus the `prior` precision."""
+        raise NotImplementedError
+
+    def draw(self) -> Tensor:
+        """A deviation from the mode, `(size,)`."""
+        raise NotImplementedError
+
+    def variance(self) -> Tensor:
+        """The variance of each weight."""
+        raise NotImplementedError
+
+    def log_det(self) -> Tensor:
+        """The log-determinant of the precision."""
+        raise NotImplementedError
+
+
+class Diagonal(Curvature):
+    """A variance for each of `size` weights."""
+
+    variances: Tensor
+
+    def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
+        super().__init__(shapes, like)
         self.register_buffer("variances", like.new_zeros(sum(s.numel() for s in shapes.values())))
 
-    def fit(self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor) -> None:
-        """Take the curvature of all `data` at `weights`, plus the `prior` precision."""
+    def fit(
+        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
+    ) -> None:
         total = prior.clone()
         for rows in jacobian_rows(model, weights, names, data):
             total += rows.square().sum((0, 1))
         self.variances.copy_(1 / total)
 
     def draw(self) -> Tensor:
-        """A deviation from the mode, `(size,)`."""
         return self.variances.sqrt() * torch.randn_like(self.variances)
 
     def variance(self) -> Tensor:
-        """The variance of each weight."""
         return self.variances
 
     def log_det(self) -> Tensor:
-        """The log-determinant of the precision."""
         return -self.variances.log().sum()
 
 
-class Full(nn.Module):
+class Full(Curvature):
     """A full covariance."""
+
+    scale_tril: Tensor
 
     LARGEST = 10_000
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
-        super().__init__()
+        super().__init__(shapes, like)
         size = sum(s.numel() for s in shapes.values())
         if size > self.LARGEST:
             raise ValueError(
@@ -97,8 +126,9 @@ class Full(nn.Module):
             )
         self.register_buffer("scale_tril", like.new_zeros(size, size))
 
-    def fit(self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor) -> None:
-        """Take the curvature of all `data` at `weights`, plus the `prior` precision."""
+    def fit(
+        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
+    ) -> None:
         total = torch.diag(prior).double()
         for rows in jacobian_rows(model, weights, names, data):
             flat = rows.flatten(0, 1).double()
@@ -107,15 +137,12 @@ class Full(nn.Module):
         self.scale_tril.copy_(torch.linalg.cholesky(covariance))
 
     def draw(self) -> Tensor:
-        """A deviation from the mode, `(size,)`."""
         return self.scale_tril @ torch.randn_like(self.scale_tril[0])
 
     def variance(self) -> Tensor:
-        """The variance of each weight."""
         return self.scale_tril.square().sum(1)
 
     def log_det(self) -> Tensor:
-        """The log-determinant of the precision."""
         return -2 * self.scale_tril.diagonal().log().sum()
 
 
@@ -125,7 +152,9 @@ class _Uses(TorchFunctionMode):
     def __init__(self, names: dict[int, str]) -> None:
         super().__init__()
         self.names, self.convolutions = names, list[bool]()
-        self.found: list[tuple[str | None, str | None, Tensor, Tensor]] = []  # names, (B, positions, in), product
+        self.found: list[
+            tuple[str | None, str | None, Tensor, Tensor]
+        ] = []  # names, (B, positions, in), product
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -148,12 +177,14 @@ def _inputs(func: Any, given: dict[str, Any]) -> Tensor:
     if func is F.linear:
         return x.reshape(len(x), -1, x.shape[-1])
     if given.get("groups", 1) != 1 or isinstance(given.get("padding", 0), str):
-        raise ValueError("structure='kronecker' knows convolutions of one group and numeric padding; take 'diagonal'")
+        raise ValueError(
+            "structure='kronecker' knows convolutions of one group and numeric padding; take 'diagonal'"
+        )
     options = {key: given[key] for key in ("stride", "padding", "dilation") if key in given}
     return F.unfold(x, weight.shape[2:], **options).transpose(1, 2)
 
 
-class Kronecker(nn.Module):
+class Kronecker(Curvature):
     r"""Precision :math:`A \otimes B + \delta I` for each weight matrix, B plus :math:`\delta I` for each bias.
 
     A is the second moment of what the matrix multiplies and B that of the gradients of its product (Martens and
@@ -162,7 +193,7 @@ class Kronecker(nn.Module):
     """
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
-        super().__init__()
+        super().__init__(shapes, like)
         self.shapes = dict(shapes)
         for i, shape in enumerate(shapes.values()):
             rows, columns = shape[0], shape[1:].numel() if len(shape) > 1 else 1
@@ -170,8 +201,9 @@ class Kronecker(nn.Module):
             self.register_buffer(f"right_{i}", like.new_zeros(columns, columns))  # of A
             self.register_buffer(f"variances_{i}", like.new_zeros(rows, columns))  # in their basis
 
-    def fit(self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor) -> None:
-        """Take the curvature of all `data` at `weights`, plus the `prior` precision."""
+    def fit(
+        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
+    ) -> None:
         left: Weights = {}
         right: Weights = {}
         for rows in torch.arange(len(data), device=data.x.device).split(500):
@@ -227,17 +259,14 @@ class Kronecker(nn.Module):
 
     def _parts(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         kinds = ("left", "right", "variances")
-        return [tuple(getattr(self, f"{kind}_{i}") for kind in kinds) for i in range(len(self.shapes))]  # type: ignore[misc]
+        return [tuple(getattr(self, f"{kind}_{i}") for kind in kinds) for i in range(len(self.shapes))]
 
     def draw(self) -> Tensor:
-        """A deviation from the mode, `(size,)`."""
         parts = [B @ (v.sqrt() * torch.randn_like(v)) @ A.T for B, A, v in self._parts()]
         return torch.cat([part.flatten() for part in parts])
 
     def variance(self) -> Tensor:
-        """The variance of each weight."""
         return torch.cat([(B.square() @ v @ A.square().T).flatten() for B, A, v in self._parts()])
 
     def log_det(self) -> Tensor:
-        """The log-determinant of the precision."""
         return -torch.stack([v.log().sum() for _, _, v in self._parts()]).sum()

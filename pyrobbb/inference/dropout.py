@@ -52,7 +52,9 @@ class MCDropout(Inference):
         refuse_options(self, options, ranks, "its step draws one mask")
         refuse_latents(self, model)
         if not guide.masked:
-            raise ValueError("MCDropout drops the inputs of hidden layers, but the network has a single layer")
+            raise ValueError(
+                "MCDropout drops the inputs of hidden layers, but the network has a single layer"
+            )
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> DropoutGuide:
         return DropoutGuide(model, self.p, self.init_loc)

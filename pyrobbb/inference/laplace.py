@@ -38,7 +38,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import univariate
-from pyrobbb.inference.curvature import Diagonal, Full, Kronecker
+from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
 from pyrobbb.inference.point import DescentStep
@@ -46,7 +46,7 @@ from pyrobbb.initializers import Initial, network
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step
 
-STRUCTURES = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
+STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,10 @@ class LaplaceGuide(FlatGuide):
     `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others.
     """
 
+    where: Tensor
+    fitted: Tensor
+    log_evidence: Tensor
+
     def __init__(self, method: Laplace, model: BayesianNetwork) -> None:
         super().__init__(model, method.init_loc)
         self.method = method
@@ -158,9 +162,13 @@ class LaplaceGuide(FlatGuide):
                     model.log_likelihood(weights, x, y).double().sum()
                     for x, y in zip(data.x.split(1000), data.y.split(1000), strict=True)
                 )
-                log_P = sum(model.prior_of(name).log_prob(weights[name]).double().sum() for name in self.names)
+                log_P = sum(
+                    model.prior_of(name).log_prob(weights[name]).double().sum() for name in self.names
+                )
                 d = len(self.where)
-                evidence = score + log_P + 0.5 * (d * math.log(2 * math.pi) - self.curvature.log_det().double())
+                evidence = (
+                    score + log_P + 0.5 * (d * math.log(2 * math.pi) - self.curvature.log_det().double())
+                )
                 self.log_evidence.copy_(torch.as_tensor(evidence))
         self.fitted.fill_(True)
 

@@ -209,11 +209,11 @@ class NaturalGradientStep:
             where = slice(begin, begin + part.segment.length)
             begin = where.stop
             vectors = tuple(part.segment.vectors.values())
-            flats = (loc, scale, eps, self.w, self.score)
-            draws.append(bound(part.draw, *(flat[where] for flat in flats), *vectors))
-            flats = (self.G, self.score, eps, loc, scale, self.g)
+            drawn = [flat[where] for flat in (loc, scale, eps, self.w, self.score)]
+            draws.append(bound(part.draw, *drawn, *vectors))
+            updated = [flat[where] for flat in (self.G, self.score, eps, loc, scale, self.g)]
             update = partial(part.update, method.beta1, method.beta2, method.radius)
-            updates.append(bound(update, *self.scalars, *(flat[where] for flat in flats), *vectors))
+            updates.append(bound(update, *self.scalars, *updated, *vectors))
         return draws, updates
 
     def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
@@ -234,7 +234,9 @@ class NaturalGradientStep:
             loss, kl = nll + share * prior, kl + prior.detach()
         gradients = torch.autograd.grad(loss, [*self.weights.values(), *self.others], allow_unused=True)
         of_weights = zip(self.weights.values(), gradients, strict=False)
-        torch.cat([torch.zeros_like(w).flatten() if G is None else G.flatten() for w, G in of_weights], out=self.G)
+        torch.cat(
+            [torch.zeros_like(w).flatten() if G is None else G.flatten() for w, G in of_weights], out=self.G
+        )
         with torch.no_grad():
             for run in self.updates:
                 run()
@@ -255,7 +257,10 @@ class _Part:
         """delta and c of a normal prior; 0 for another."""
         if self.segment.family is not dist.Normal:
             return 0.0, 0.0
-        values = {**self.segment.constants, **dict(zip(self.segment.vectors, vectors, strict=True))}
+        values: dict[str, Any] = {
+            **self.segment.constants,
+            **dict(zip(self.segment.vectors, vectors, strict=True)),
+        }
         return 1 / (self.N * values["scale"] ** 2), values["loc"]
 
     def draw(
@@ -264,7 +269,7 @@ class _Part:
         """Write w, and the prior's derivative there if it is not normal; returns log q(w) - log P(w)."""
         weight = loc + sigma * eps
         each = -0.5 * eps * eps - torch.log(sigma)  # log q - log P, up to constants
-        constant = -0.5 * LOG_2PI * eps.numel()
+        constant: Any = -0.5 * LOG_2PI * eps.numel()
         delta, c = self.normal(vectors)
         if self.segment.family is dist.Normal:
             precision = torch.as_tensor(self.N * delta, dtype=w.dtype, device=w.device)

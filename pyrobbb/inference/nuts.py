@@ -59,7 +59,9 @@ class NUTS(Inference):
         refuse_options(self, options, ranks, "it draws from the posterior of all data at once")
         refuse_points(self, model)
         if not isinstance(options.kl, Uniform):
-            raise ValueError("NUTS draws from the posterior itself, which gives the KL no other weight than 1")
+            raise ValueError(
+                "NUTS draws from the posterior itself, which gives the KL no other weight than 1"
+            )
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:
         return EmpiricalGuide(model, self.draws)
@@ -83,9 +85,12 @@ class NUTS(Inference):
         energy = Energy(_double(model), deepcopy(guide).cpu().double())
         x, y = _in_double(data.x), _in_double(data.y)
         initial = {"z": self.start * torch.randn(guide.loc.shape, dtype=torch.float64)}
-        drawn, divergences = _sampled(
-            lambda z: sum(energy(z["z"], x, y)), initial, self.warmup, self.draws, self.max_tree_depth
-        )
+
+        def potential(at: Weights) -> Tensor:
+            prior, nll = energy(at["z"], x, y)
+            return prior + nll
+
+        drawn, divergences = _sampled(potential, initial, self.warmup, self.draws, self.max_tree_depth)
         for flat in drawn["z"]:
             guide.keep(flat.to(guide.loc))
         log(f"NUTS drew {self.draws} times, {divergences} of them divergent")
@@ -169,9 +174,7 @@ def _sampled(
 ) -> tuple[Weights, int]:
     """Draws `(draws, *shape)` of one chain from `initial`, and the number of divergences."""
     kernel = Kernel(potential_fn=potential, max_tree_depth=max_tree_depth, target_accept_prob=0.8)
-    run = MCMC(
-        kernel, num_samples=draws, warmup_steps=warmup, initial_params=initial, disable_progbar=True
-    )
+    run = MCMC(kernel, num_samples=draws, warmup_steps=warmup, initial_params=initial, disable_progbar=True)
     run.run()
     return run.get_samples(), sum(len(where) for where in run.diagnostics()["divergences"].values())
 

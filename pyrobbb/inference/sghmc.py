@@ -145,4 +145,5 @@ class SGHMCStep:
             if place in self.keeps[cycle]:
                 self.guide.keep(loc)
         state["step"] += 1
+        self.optimizer.step()  # nothing has a gradient; a schedule wants to see that it was called
         return Terms(prior.detach(), nll.detach())

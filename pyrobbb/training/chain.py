@@ -96,7 +96,9 @@ class Chain(Resumable):
         N = len(train)
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
-        self.inference = self.options.inference if model.sites else SVI()  # of no weights there is no posterior
+        self.inference = (
+            self.options.inference if model.sites else SVI()
+        )  # of no weights there is no posterior
         self.epochs = self.options.epochs if self.inference.steps else 0
         self.kl, self.seed = self.options.kl, self.options.seed
         self.device = best_device(self.options.device)

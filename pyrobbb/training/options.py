@@ -32,8 +32,7 @@ class Options:
         optim: Makes a torch optimiser from parameter groups. The loss is a sum over the minibatch: the
             learning rate of a recipe for mean losses must be divided by B.
         schedule: Makes a torch learning-rate schedule, stepped once per epoch.
-        inference: How the posterior is found (`pyrobbb.inference`): by default `SVI`, which minimises the free
-            energy.
+        inference: How the posterior is found (`pyrobbb.inference`); `SVI` minimises the free energy.
         kl: Weight of the KL in each minibatch, pi_i.
         samples: Weight draws per training step.
         vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.

@@ -121,7 +121,8 @@ class _Loop:
                             set_random_state(unfinished[0].noise, self.device)
                     self._run_epoch()
                     self._pause(last=not self._unfinished())
-                if any([chain.finish() for chain in self.chains]):
+                changed = [chain.finish() for chain in self.chains]
+                if any(changed):
                     self._save()
                 for chain in self.chains:
                     chain.end()

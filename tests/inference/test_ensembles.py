@@ -58,7 +58,9 @@ def test_weights_are_saved_and_loaded(ensemble, tmp_path):
     assert Posterior.load(tmp_path, model, MAP().guide(model, None)).weights == (0.25, 0.5, 0.25)
 
 
-@pytest.mark.parametrize("weights", [(1.0,), (1.0, -1.0, 1.0), (0.0, 0.0, 0.0), ("a", 1, 1), (float("nan"), 1, 1)])
+@pytest.mark.parametrize(
+    "weights", [(1.0,), (1.0, -1.0, 1.0), (0.0, 0.0, 0.0), ("a", 1, 1), (float("nan"), 1, 1)]
+)
 def test_weights_that_are_no_mixture_are_refused(ensemble, weights):
     with pytest.raises(ValueError, match="weights must be"):
         Posterior(ensemble[0].chains, weights=weights)

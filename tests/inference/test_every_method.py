@@ -7,6 +7,7 @@ from typing import Any
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
@@ -48,7 +49,9 @@ class Hierarchical(Prior, PyroModule):  # type: ignore[misc]
 
 def _images() -> Dataset:
     x = normal(12, 1, 6, 6)
-    return Dataset("images", Split(x, (x.sum((1, 2, 3)) > 0).long()), Spec(12, (1, 6, 6), 2, "classification"))
+    return Dataset(
+        "images", Split(x, (x.sum((1, 2, 3)) > 0).long()), Spec(12, (1, 6, 6), 2, "classification")
+    )
 
 
 def _conv() -> nn.Module:
@@ -152,10 +155,9 @@ def test_options_that_a_method_cannot_follow_are_refused(method, options, reason
 def test_a_guide_of_another_method_is_refused():
     data, make = MODELS["classification"]
     model = make()
-    with pytest.raises(ValueError, match="SGHMC keeps its posterior in EmpiricalGuide, not in MeanFieldNormal"):
+    with pytest.raises(
+        ValueError, match="SGHMC keeps its posterior in EmpiricalGuide, not in MeanFieldNormal"
+    ):
         fit(model, MeanFieldNormal(model), data, inference=METHODS["sghmc"], **FAST)
     with pytest.raises(ValueError, match="the mean field alone"):
-        from pyro.infer.autoguide import AutoNormal
-
         fit(make, AutoNormal, data, inference=METHODS["natural_gradient"], **FAST)
-

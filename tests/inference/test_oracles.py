@@ -1,4 +1,4 @@
-"""Each method against what is known exactly: conjugate posteriors, printed algorithms, autograd's Hessians."""
+"""Each method against what is known exactly: conjugate posteriors, printed algorithms, Hessians."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_the_maximum_a_posteriori_of_a_linear_model_is_its_posterior_mean():
     torch.testing.assert_close(terms.kl, -log_P)
 
 
-@pytest.mark.parametrize("prior", [priors.Normal(sigma=0.7), priors.Laplace(scale=0.4), priors.Centred(sigma=2.0)])
+@pytest.mark.parametrize(
+    "prior", [priors.Normal(sigma=0.7), priors.Laplace(scale=0.4), priors.Centred(sigma=2.0)]
+)
 def test_a_natural_gradient_step_is_the_printed_algorithm(prior):
     _, data, _, _ = _linear()
     model = BayesianNetwork(nn.Linear(D, 1), prior, likelihoods.Normal(scale=NOISE), N)
@@ -76,15 +78,15 @@ def test_a_natural_gradient_step_is_the_printed_algorithm(prior):
             eps, sigma = normal(D + 1, seed=t).double(), 1 / (N * (h + delta)).sqrt()
             w = (m + sigma * eps).requires_grad_()
 
-            def log_P(w):
+            def log_p(w):
                 if is_normal:
                     return torch.distributions.Normal(c, prior.sigma).log_prob(w).sum()
                 return torch.distributions.Laplace(0.0, prior.scale).log_prob(w).sum()
 
             nll = -torch.distributions.Normal(x @ w[:D] + w[D], NOISE).log_prob(y[:, 0]).sum()
-            loss = nll / B - (0.0 if is_normal else log_P(w) / N)
+            loss = nll / B - (0.0 if is_normal else log_p(w) / N)
             (gradient,) = torch.autograd.grad(loss, w)
-            kl = torch.distributions.Normal(m, sigma).log_prob(w).sum() - log_P(w)
+            kl = torch.distributions.Normal(m, sigma).log_prob(w).sum() - log_p(w)
             torch.testing.assert_close(terms.nll.double(), nll.detach(), rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(terms.kl.double(), kl.detach(), rtol=1e-4, atol=1e-4)
             g = 0.8 * g + 0.2 * gradient
@@ -92,7 +94,9 @@ def test_a_natural_gradient_step_is_the_printed_algorithm(prior):
             h = 0.9 * h + 0.1 * hat + 0.5 * 0.1**2 * (h - hat) ** 2 / (h + delta)
             m = m - 0.3 * (g / (1 - 0.8**t) + delta * (m - c)) / (h + delta)
     torch.testing.assert_close(guide.loc.detach().double(), m, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(guide.scale.detach().double(), 1 / (N * (h + delta)).sqrt(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        guide.scale.detach().double(), 1 / (N * (h + delta)).sqrt(), rtol=1e-3, atol=1e-5
+    )
 
 
 def test_natural_gradients_reach_the_exact_mean_field_of_a_linear_model():
@@ -196,7 +200,9 @@ def test_a_convolution_of_one_position_has_the_curvature_of_the_linear_map():
     line[1].load_state_dict({"weight": conv[0].weight.flatten(1), "bias": conv[0].bias})
     found = [
         _laplace(
-            BayesianNetwork(net, priors.Normal(), likelihoods.Categorical(), 10), Split(x, y), structure="kronecker"
+            BayesianNetwork(net, priors.Normal(), likelihoods.Categorical(), 10),
+            Split(x, y),
+            structure="kronecker",
         ).curvature.variance()
         for net in (conv, line)
     ]
@@ -227,7 +233,9 @@ def test_laplace_goes_around_any_fitted_posterior():
     point = fit(model, None, whole, inference=MAP(), epochs=2, progress=None)
     posterior = Laplace(structure="full").around(point, data)
     _, scale = posterior.chains[0][1].loc_and_scale()
-    torch.testing.assert_close(scale["weight"][0], torch.linalg.inv(precision).diagonal().sqrt(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        scale["weight"][0], torch.linalg.inv(precision).diagonal().sqrt(), rtol=1e-4, atol=1e-6
+    )
     assert torch.equal(posterior.mean_weights()["weight"], point.mean_weights()["weight"])
 
 
