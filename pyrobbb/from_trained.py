@@ -23,13 +23,13 @@ def partly_bayesian(
     rest: str = "frozen",
     N: int | None = None,
 ) -> BayesianNetwork:
-    r"""The model with prior :math:`N(w_0, \sigma^2)` for chosen weights, :math:`w_0` being their present values.
+    r"""The model with prior :math:`N(w_0, \sigma^2)` for chosen weights of present values :math:`w_0`.
 
     >>> model = partly_bayesian(resnet, "fc.*", likelihoods.Categorical(), sigma=0.1)  # doctest: +SKIP
     >>> posterior = fit(model, MeanFieldNormal, data)  # doctest: +SKIP
 
-    At the weights :math:`w_0` its output is that of `network`, bit for bit. `network` itself is left as it was; it
-    is copied in evaluation mode, so that batch normalisation keeps its statistics and dropout is off.
+    At the weights :math:`w_0` its output is that of `network`, bit for bit. `network` itself is left as it
+    was; it is copied in evaluation mode: batch normalisation keeps its statistics and dropout is off.
 
     Args:
         network: A trained network.

@@ -33,7 +33,7 @@ class Posterior:
     Args:
         chains: Pairs of the Pyro model p(y, w | x) and the fitted guide q(w).
         history: The course of the fit, saved with the posterior.
-        weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None weighs all alike.
+        weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all alike.
             Each chain then gives draws in proportion to its weight.
     """
 
@@ -65,8 +65,8 @@ class Posterior:
         values = [checks.number("weights", w) for w in given]
         if len(values) != len(self.chains) or min(values) < 0 or not 0 < sum(values) < inf:
             raise ValueError(
-                f"weights must be one number for each of the {len(self.chains)} chains, none below 0 and not all "
-                f"0, got {given!r}"
+                f"weights must be one number for each of the {len(self.chains)} chains, none below 0 and not "
+                f"all 0, got {given!r}"
             )
         self._weights = tuple(w / sum(values) for w in values)
 

@@ -125,7 +125,7 @@ class Normal(_Elementwise):
 
 @dataclass(frozen=True, kw_only=True)
 class Centred(_Elementwise):
-    r""":math:`N(w_0, \sigma^2)` around the network's own value :math:`w_0` of each weight, such as a trained one."""
+    r""":math:`N(w_0, \sigma^2)` around the network's own value :math:`w_0` of each weight."""
 
     sigma: float = 1.0
 

@@ -1,4 +1,4 @@
-"""How a posterior is found: one method a file, all with the same seam (`method.py`) and the same `Posterior`."""
+"""How a posterior is found: one method a file, all with one seam (`method.py`) and one `Posterior`."""
 
 from pyrobbb.inference.dropout import MCDropout
 from pyrobbb.inference.ensemble import stacking_weights
@@ -12,14 +12,14 @@ from pyrobbb.inference.svi import SVI
 from pyrobbb.inference.swag import SWAG
 
 __all__ = [
-    "SWAG",
-    "MCDropout",
     "MAP",
-    "SGHMC",
     "NUTS",
+    "SGHMC",
     "SVI",
+    "SWAG",
     "Inference",
     "Laplace",
+    "MCDropout",
     "NaturalGradient",
     "stacking_weights",
 ]

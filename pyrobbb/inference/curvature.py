@@ -1,4 +1,4 @@
-r"""The generalised Gauss-Newton curvature :math:`\sum_i J_i^T \Lambda_i J_i` of a trained network, in three forms.
+r"""The generalised Gauss-Newton curvature :math:`\sum_i J_i^T \Lambda_i J_i` of a network, in three forms.
 
 :math:`J_i` is the Jacobian of the output at :math:`x_i` with respect to the weights and :math:`\Lambda_i` the
 Hessian of :math:`-\log p(y_i \mid f)` with respect to the output f. Each form adds a diagonal prior precision
@@ -23,7 +23,7 @@ MEGABYTES = 128  # for the Jacobians of the rows taken at a time
 
 
 def output_factors(model: BayesianNetwork, output: Tensor, y: Tensor) -> Tensor:
-    r"""L `(B, K, K)` with :math:`L L^T = \Lambda` for outputs `(B, K)`; what is not convex in f counts as flat."""
+    r"""L `(B, K, K)` with :math:`L L^T = \Lambda` for outputs `(B, K)`; not convex in f is flat."""
     if output.dim() != 2:
         raise ValueError(
             f"Laplace needs one output row per row of x, got an output of shape {tuple(output.shape)}"
@@ -58,7 +58,7 @@ def jacobian_rows(
 
 
 class Curvature(nn.Module):
-    """What every form has; `shapes` are those of the weights, end to end, `like` gives precision and device."""
+    """What every form has; `shapes` are of the weights, end to end, `like` gives precision and device."""
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
         super().__init__()
@@ -162,7 +162,11 @@ class _Uses(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         if func is F.linear or func is F.conv2d:
-            given = dict(zip(("input", "weight", "bias", "stride", "padding", "dilation", "groups"), args))
+            given = dict(
+                zip(
+                    ("input", "weight", "bias", "stride", "padding", "dilation", "groups"), args, strict=False
+                )
+            )
             given |= kwargs
             weight, bias = (self.names.get(id(given.get(key))) for key in ("weight", "bias"))
             if weight or bias:
@@ -185,11 +189,11 @@ def _inputs(func: Any, given: dict[str, Any]) -> Tensor:
 
 
 class Kronecker(Curvature):
-    r"""Precision :math:`A \otimes B + \delta I` for each weight matrix, B plus :math:`\delta I` for each bias.
+    r"""Precision :math:`A \otimes B + \delta I` for each weight matrix, :math:`B + \delta I` for each bias.
 
-    A is the second moment of what the matrix multiplies and B that of the gradients of its product (Martens and
-    Grosse 2015, arXiv 1503.05671; for convolutions Grosse and Martens 2016, arXiv 1602.01407). Weights and biases
-    are independent, and layers are.
+    A is the second moment of what the matrix multiplies and B that of the gradients of its product (Martens
+    and Grosse 2015, arXiv 1503.05671; for convolutions Grosse and Martens 2016, arXiv 1602.01407). Weights
+    and biases are independent, and layers are.
     """
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
@@ -236,7 +240,7 @@ class Kronecker(Curvature):
         if sorted(seen) != sorted(names):
             odd = next(name for name in names if seen.count(name) != 1)
             raise ValueError(
-                f"structure='kronecker' needs each parameter to be used once, by a linear map or a convolution; "
+                f"structure='kronecker' needs each parameter used once, by a linear map or convolution; "
                 f"{odd!r} is used {seen.count(odd)} times so; take 'diagonal'"
             )
         factors = output_factors(model, output, data.y)

@@ -6,8 +6,8 @@ The guide keeps each input of a layer with probability 1 - p, one mask for a who
 .. math::
     W = M \, \mathrm{diag}(z) / (1 - p), \qquad z_j \sim \mathrm{Bernoulli}(1 - p)
 
-for every weight matrix M but the first, whose inputs are the data. Training descends the free energy at one mask
-for each minibatch; the entropy of q does not depend on M.
+for every weight matrix M but the first, whose inputs are the data. Training descends the free energy at one
+mask for each minibatch; the entropy of q does not depend on M.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""The two parts of :math:`-\log p(y, w \mid x)` as functions of one flat vector, for every method that needs them."""
+r"""The two parts of :math:`-\log p(y, w \mid x)` as functions of one flat vector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def log_prior(model: BayesianNetwork, values: Weights) -> Tensor:
 
 
 class Energy:
-    r""":math:`-\log P(z)` and :math:`-\log P(D_i \mid z)` of a minibatch, at the coordinates z of a `FlatGuide`.
+    r""":math:`-\log P(z)` and :math:`-\log P(D_i \mid z)` of a minibatch, at coordinates z of a `FlatGuide`.
 
     Priors without parameters or latents of their own are looked up once.
     """

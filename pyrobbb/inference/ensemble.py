@@ -29,8 +29,8 @@ def stacking_weights(
 def stacked(log_scores: Tensor, *, tolerance: float = 1e-10, steps: int = 10_000) -> Tensor:
     r"""The weights that maximise the mixture's score, of log scores `(chains, rows)`.
 
-    By :math:`w_c \leftarrow \mathrm{mean}_i\, w_c p_{ci} / \sum_b w_b p_{bi}`, each step of which raises the concave
-    objective (the EM algorithm of a mixture with known components).
+    By :math:`w_c \leftarrow \mathrm{mean}_i\, w_c p_{ci} / \sum_b w_b p_{bi}`, each step of which raises the
+    concave objective (the EM algorithm of a mixture with known components).
     """
     p = (log_scores - log_scores.max(0).values).exp()
     w = torch.full((len(p),), 1 / len(p), dtype=p.dtype)

@@ -51,7 +51,7 @@ class FlatGuide(PyroModule):
         return {name: self.transforms[name](part) for name, part in self.split(flat).items()}
 
     def log_jacobian(self, flat: Tensor) -> Tensor:
-        """log |d values / d coordinates|, in nats, of coordinates `(D,)`."""
+        """Log |d values / d coordinates|, in nats, of coordinates `(D,)`."""
         total = flat.new_zeros(())
         for name, part in self.split(flat).items():
             to = self.transforms[name]

@@ -4,8 +4,8 @@ r"""Laplace's approximation around a mode: a normal with the curvature of the lo
     q(w) = N(\hat w, H^{-1}), \qquad H = \sum_i J_i^T \Lambda_i J_i + \Sigma_P^{-1}
 
 with the generalised Gauss-Newton curvature of `curvature.py` (MacKay 1992; Daxberger et al. 2021, arXiv
-2106.14806), for a normal prior of covariance :math:`\Sigma_P`. Predictions are those of the network linearised at
-the mode, for which this is the exact posterior up to the likelihood's curvature (Immer et al. 2021, arXiv
+2106.14806), for a normal prior of covariance :math:`\Sigma_P`. Predictions are those of the network
+linearised at the mode, for which this is the exact posterior up to the likelihood's curvature (Immer et al. 2021, arXiv
 2008.08216):
 
 .. math::
@@ -203,7 +203,7 @@ def linearised(model: BayesianNetwork, centre: Weights) -> BayesianNetwork:
         flat = {n: (weights[n] - c).reshape(draws.numel(), *c.shape) for n, c in centre.items()}
 
         def expanded(deviation: Weights) -> Tensor:
-            value, slope = jvp(lambda w: exact(w, x), (centre,), (deviation,))
+            value, slope, *_ = jvp(lambda w: exact(w, x), (centre,), (deviation,))
             return value + slope
 
         if not draws:
@@ -224,7 +224,7 @@ def _quiet_jvp() -> None:
 
 
 def prior_precision(model: BayesianNetwork, names: Any) -> Tensor:
-    """1 / variance of each weight in `names`, end to end, `(d,)`; ValueError unless their priors are normal."""
+    """1 / variance of each weight in `names`, end to end, `(d,)`; ValueError unless priors are normal."""
     parts = []
     for name in names:
         base = univariate(model.prior_of(name))

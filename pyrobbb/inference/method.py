@@ -1,9 +1,9 @@
 """The seam: what a way of finding a posterior gives to the one training loop.
 
 A method is one file with the same parts in the same order: a docstring with the equation and its source; a
-frozen dataclass of its options, checked, that derives from `Inference`; what it is refused for; the guide that
-holds its posterior; its step; and what is left to do after the last step. All methods yield guides, so that
-draws, predictions, files and figures are the same for all. To add one, imitate `sghmc.py`.
+frozen dataclass of its options, checked, that derives from `Inference`; what it is refused for; the guide
+that holds its posterior; its step; and what is left to do after the last step. All methods yield guides, so
+that draws, predictions, files and figures are the same for all. To add one, imitate `sghmc.py`.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def refuse_guide(method: Inference, guide: nn.Module, kind: type[nn.Module]) -> 
     if not isinstance(guide, kind):
         name = type(method).__name__
         raise ValueError(
-            f"{name} keeps its posterior in {kind.__name__}, not in {type(guide).__name__}: pass guide=None, or "
-            f"inference.guide(model, None)"
+            f"{name} keeps its posterior in {kind.__name__}, not in {type(guide).__name__}: pass guide=None, "
+            f"or inference.guide(model, None)"
         )
 
 

@@ -14,7 +14,7 @@ method; h stays positive by the term of Lin et al. 2020):
     \sigma = 1 / \sqrt{N (h + \delta)}
 
 A normal prior :math:`N(c, 1 / N\delta)` of each weight enters exactly, by its own :math:`\delta` and c. The
-gradient of any other prior is taken at the drawn weight, as part of :math:`\bar\ell`; then :math:`\delta = 0`.
+gradient of any other prior is taken at the drawn weight, as part of :math:`\bar\ell`, and :math:`\delta = 0`.
 What is kept of h is :math:`\sigma`, for which the third line reads
 
 .. math::
@@ -63,8 +63,8 @@ class NaturalGradient(Inference):
         beta1: Averages the gradient.
         beta2: Averages the curvature: about 1 / (1 - beta2) steps forget the start.
         h0: :math:`h_0`, the curvature of the mean loss at the start.
-        radius: No weight moves further in a step, in units of its sigma; where h0 was too small, the algorithm as
-            printed diverges (`inf` is that algorithm).
+        radius: No weight moves further in a step, in units of its sigma. The printed algorithm has no such
+            bound, and diverges where h0 is too small.
     """
 
     lr: float = 0.1
@@ -248,13 +248,13 @@ class NaturalGradientStep:
 
 @dataclass(frozen=True)
 class _Part:
-    """The passes over one segment of weights with a common family of priors; a family of None is Pyro's part."""
+    """The passes over a segment of weights with a common family of priors; a family of None is Pyro's."""
 
     segment: PriorSegment
     N: float
 
     def normal(self, vectors: Sequence[Tensor]) -> tuple[Any, Any]:
-        """delta and c of a normal prior; 0 for another."""
+        """Delta and c of a normal prior; 0 for another."""
         if self.segment.family is not dist.Normal:
             return 0.0, 0.0
         values: dict[str, Any] = {

@@ -1,7 +1,8 @@
 r"""The exact answer for small networks: Hamiltonian Monte Carlo (Pyro's NUTS) on the same model.
 
-Draws of :math:`p(w \mid D) \propto e^{-U(w)}` with :math:`U(w) = -\log P(w) - \log P(D \mid w)` by trajectories of
-a particle of energy :math:`U(w) + \tfrac12 v^T M^{-1} v` (Hoffman and Gelman 2014, arXiv 1111.4246).
+Draws of :math:`p(w \mid D) \propto e^{-U(w)}` with :math:`U(w) = -\log P(w) - \log P(D \mid w)`, by
+trajectories of a particle of energy :math:`U(w) + \tfrac12 v^T M^{-1} v` (Hoffman and Gelman 2014, arXiv
+1111.4246).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pyro import infer
 from pyro.infer import MCMC
-from pyro.infer import NUTS as Kernel
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
@@ -32,8 +33,8 @@ from pyrobbb.svi import Step, Terms
 class NUTS(Inference):
     """The No-U-Turn sampler on all data, in double precision on the CPU; `epochs` and `optim` are not used.
 
-    A gradient costs a pass over all data and a draw up to 2^max_tree_depth gradients: for hundreds of weights,
-    not more. An interrupted chain starts again.
+    A gradient costs a pass over all data and a draw up to 2^max_tree_depth gradients: for hundreds of
+    weights, not more. An interrupted chain starts again.
 
     Args:
         warmup: Draws that adapt step size and mass matrix, and are discarded.
@@ -50,8 +51,9 @@ class NUTS(Inference):
     steps = False
 
     def __post_init__(self) -> None:
-        for name in ("warmup", "draws", "max_tree_depth"):
+        for name in ("warmup", "max_tree_depth"):
             checks.count(name, getattr(self, name))
+        checks.count("draws", self.draws, minimum=4)  # as Pyro's diagnostics need
         checks.positive("start", self.start)
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
@@ -173,7 +175,7 @@ def _sampled(
     potential: Callable[[Weights], Tensor], initial: Weights, warmup: int, draws: int, max_tree_depth: int
 ) -> tuple[Weights, int]:
     """Draws `(draws, *shape)` of one chain from `initial`, and the number of divergences."""
-    kernel = Kernel(potential_fn=potential, max_tree_depth=max_tree_depth, target_accept_prob=0.8)
+    kernel = infer.NUTS(potential_fn=potential, max_tree_depth=max_tree_depth, target_accept_prob=0.8)
     run = MCMC(kernel, num_samples=draws, warmup_steps=warmup, initial_params=initial, disable_progbar=True)
     run.run()
     return run.get_samples(), sum(len(where) for where in run.diagnostics()["divergences"].values())

@@ -1,15 +1,18 @@
 r"""Cyclical stochastic gradient Hamiltonian Monte Carlo: draws from p(w | D) with minibatch gradients.
 
-With :math:`\tilde U` the minibatch estimate of :math:`U(w) = -\log P(w) - \log P(D \mid w)`, a velocity v and the
-friction :math:`\eta` (Chen et al. 2014, arXiv 1402.4102, eq. 15; Zhang et al. 2020, arXiv 1902.03932, algorithm 2):
+With :math:`\tilde U` the minibatch estimate of :math:`U(w) = -\log P(w) - \log P(D \mid w)`, a velocity v and
+the friction :math:`\eta` (Chen et al. 2014, arXiv 1402.4102, eq. 15; Zhang et al. 2020, arXiv 1902.03932,
+algorithm 2):
 
 .. math::
-    v \leftarrow (1 - \eta)\, v - \alpha_k \nabla \tilde U(w) + N(0, 2 \eta \alpha_k), \qquad w \leftarrow w + v
+    v \leftarrow (1 - \eta)\, v - \alpha_k \nabla \tilde U(w) + N(0, 2 \eta \alpha_k), \qquad
+    w \leftarrow w + v
 
 Each of M cycles lowers the step size from :math:`\alpha_0` towards 0 (Zhang et al., eq. 1),
 
 .. math::
-    \alpha_k = \frac{\alpha_0}{2} \left[\cos\frac{\pi\, \mathrm{mod}(k - 1, \lceil K / M \rceil)}{\lceil K / M \rceil} + 1\right]
+    \alpha_k = \frac{\alpha_0}{2}
+        \left[\cos\frac{\pi\, \mathrm{mod}(k - 1, \lceil K / M \rceil)}{\lceil K / M \rceil} + 1\right]
 
 first without noise, to find a mode, then with noise, to draw from it.
 """
@@ -91,7 +94,7 @@ class SGHMC(Inference):
 
 
 class SGHMCStep:
-    """One step of the sampler; velocity and step count lie in the optimiser's state, and so in checkpoints."""
+    """One step of the sampler; velocity and step count lie in the optimiser's state, so in checkpoints."""
 
     def __init__(
         self,

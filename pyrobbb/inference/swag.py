@@ -4,7 +4,8 @@ Of T snapshots :math:`\theta_i` with running means :math:`\bar\theta_i` (Maddox 
 section 3.3 and eq. 1), K of them for the low rank:
 
 .. math::
-    w = \bar\theta + \tfrac{1}{\sqrt 2} \Sigma_{diag}^{1/2} z_1 + \tfrac{1}{\sqrt{2 (K - 1)}} \hat D z_2, \qquad
+    w = \bar\theta + \tfrac{1}{\sqrt 2} \Sigma_{diag}^{1/2} z_1
+        + \tfrac{1}{\sqrt{2 (K - 1)}} \hat D z_2, \qquad
     \Sigma_{diag} = \overline{\theta^2} - \bar\theta^2, \quad \hat D_i = \theta_i - \bar\theta_i
 """
 
@@ -143,7 +144,7 @@ class SWAGStep:
         every = int((1 - method.start) * steps) // method.snapshots
         if steps and every < 1:
             raise ValueError(
-                f"{steps} steps leave fewer than {method.snapshots} for the snapshots after start={method.start}; "
+                f"{steps} steps leave fewer than {method.snapshots} for the snapshots after start; "
                 f"train for more epochs, or take fewer snapshots"
             )
         self.due = {steps - every * i for i in range(method.snapshots)}

@@ -101,7 +101,7 @@ METHODS = {
     "laplace": ["prior=normal"],
     "map": [],
     "natural_gradient": [],
-    "nuts": ["prior=normal", "inference.warmup=2", "inference.draws=3", "inference.max_tree_depth=2"],
+    "nuts": ["prior=normal", "inference.warmup=2", "inference.draws=4", "inference.max_tree_depth=2"],
     "sghmc": ["inference.cycles=1", "inference.draws=2", "inference.exploring=0.25"],
     "svi": [],
     "swag": ["inference.snapshots=2", "inference.rank=2", "inference.start=0.25"],
