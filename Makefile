@@ -35,14 +35,15 @@ lint: $(READY) ## format, style, types and the arrows between the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The ArviZ reader and writer under ArviZ 1.x, which needs Python 3.12; torch is not needed for it.
+# The ArviZ reader, writer and table of functions under ArviZ 1.x, which needs Python 3.12; torch is not needed for it.
 PYTHON312 ?= python3.12
 test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there is one
 	@if $(PYTHON312) --version >/dev/null 2>&1; then \
 	  test -e .venv-arviz1/.ready || { $(PYTHON312) -m venv .venv-arviz1 \
 	    && .venv-arviz1/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	         arviz h5netcdf h5py matplotlib pytest filelock && touch .venv-arviz1/.ready; } \
-	  && .venv-arviz1/bin/python -m pytest --noconftest tests/evaluation/test_arviz_io.py; \
+	  && .venv-arviz1/bin/python -m pytest --noconftest tests/evaluation/test_arviz_io.py \
+       tests/evaluation/test_arviz_functions.py; \
 	else echo "no Python 3.12 here: the tests with ArviZ 1.x are left out"; fi
 
 # The libraries compared with bring more than they need here (tensorboard, scikit-learn), so they come alone.

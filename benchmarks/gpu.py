@@ -1,189 +1,164 @@
-"""The GPU section: `python -m benchmarks.gpu [--json FILE] [--full] [--table1] [--folder F]`.
+"""The GPU's figures: `python -m benchmarks.gpu FOLDER [--first] [--only SECTION ...] [--rounds N]`.
 
-Milliseconds of a step (as a CUDA graph, without it, a plain network, Pyro's eager loop), 600 epochs of the
-paper's 2x1200 network on MNIST, and Table 1. Without `--full` some epochs are timed and 600 of them reckoned
-from these; with it all 600 are trained. `--table1` trains the whole of Table 1. Both resume where they
-stopped, and what the file already holds is not measured again.
+Sections of at most eight minutes each; FOLDER/gpu.json is written after every one, and the same command
+resumes: what is there is not measured again. Beside each figure stands what was reckoned without a device.
+`--first` is the first run on a new one: tests, profile, steps, 600 epochs and a cell of Table 1, each with a
+verdict; a section that fails does not keep the others from running.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-from collections.abc import Callable
-from itertools import pairwise
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from statistics import median
-from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks import steps
-from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
-from experiments._runner.build import build
-from experiments._runner.compose import compose
-from experiments.paper import table1
+from benchmarks import gpu_sections as measure
 from pyrobbb._support.files import write_text
-from pyrobbb._support.random_state import isolated
-from pyrobbb.training import history
-from pyrobbb.training.callbacks import Callback, View
-from pyrobbb.training.progress import Printed
+from pyrobbb.accelerated.compile import first_line
 
-EPOCHS = 600
-SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out
-BURST = 200
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    properties = torch.cuda.get_device_properties(0)
-    return {
-        "device": properties.name,
-        "memory_GiB": round(properties.total_memory / 2**30),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "TF32": torch.backends.cuda.matmul.allow_tf32,
-    }
+MINUTES = 8
+COUNTED = Path(__file__).parents[1] / "docs" / "records" / "cuda_kernels.json"
+BANDWIDTH, LAUNCH = 4.3e12, 1.5e-6  # bytes a second, seconds
+PRODUCTS = {"float32": 95e-6, "TF32": 45e-6}  # seconds of the eight products at 2x1200, reckoned
+STEPS = 391 * measure.EPOCHS
+FAST_PATH = ["tests/accelerated", "tests/test_mean_field.py"]
+Found = dict[str, Any]
 
 
-def step(rounds: int) -> dict[str, Any]:
-    """Milliseconds of a step at 2x400 and 2x1200, the device's work waited for once per burst."""
-    found: dict[str, Any] = {}
-    for width in (400, 1200):
-        told = {name: steps.Told(name) for name in ("ours", "ours, not compiled")}
-        with isolated(0, device="cuda"):
-            works = {
-                "ours": steps.ours(width, device="cuda", told=told["ours"]),
-                "ours, not compiled": steps.ours(
-                    width, "eager", device="cuda", told=told["ours, not compiled"]
-                ),
-                "reference": steps.ours(width, "off", device="cuda"),
-                "plain": steps.plain(width, device="cuda"),
-                "pyro": steps.usual(width, device="cuda"),
-            }
-            times = in_turn({name: _many(work) for name, work in works.items()}, rounds, burst=1)
-        values = {name: [t / BURST for t in given] for name, given in times.items()}
-        print(f"\n784-{width}-{width}-10 on CUDA: ms per step; {rounds} times {BURST} steps")
-        for name, given in values.items():
-            print(f"  {name:20} {_fine(spread(given))}   ours is {ratio(values['ours'], given)} times it")
-        found[f"2x{width}"] = {
-            "ms": {name: round(spread(given).middle, 4) for name, given in values.items()},
-            **figures("ratio_to_plain", ratio(values["ours"], values["plain"])),
-            **figures("ratio_to_pyro", ratio(values["ours"], values["pyro"])),
-            **figures("pyro_over_ours", ratio(values["pyro"], values["ours"])),
-            "said": {name: one.lines for name, one in told.items()},
-        }
-    return found
+class Section(NamedTuple):
+    """What to measure, whether the first run asks for it, and whether it is as it should be, in a line."""
+
+    measure: Callable[[Path, int], Found]
+    first: bool
+    verdict: Callable[[Found], tuple[bool, str]]
 
 
-def _many(work: Work) -> Work:
-    def burst() -> None:
-        for _ in range(BURST):
-            work()
-        torch.cuda.synchronize()
-
-    return burst
+def reckoned(products: str) -> float:
+    """Milliseconds of a step at 2x1200, from the kernels and bytes of its generated code."""
+    kernels = json.loads(COUNTED.read_text(encoding="utf-8"))["Adam"]["kernels"]
+    own = [large for name, large, _ in kernels if name.startswith(("triton", "normal_"))]
+    return 1e3 * (sum(own) / BANDWIDTH + LAUNCH * len(own) + PRODUCTS[products])
 
 
-def _fine(value: Spread) -> str:
-    return f"{value.middle:8.4f}  ({value.low:.4f}-{value.high:.4f})"
+def _passed(found: Found) -> tuple[bool, str]:
+    return found["status"] == 0, found["said"][-1] if found["said"] else "no output"
 
 
-def epochs(folder: Path, count: int) -> dict[str, Any]:
-    """Train 2x1200 on MNIST for `count` epochs, the declared run of Table 1; wall-clock seconds.
-
-    With `EPOCHS` the run keeps its checkpoints in `folder` and resumes from there; its seconds are then
-    those of its history, which leave out the validation after each epoch.
-    """
-    whole = count == EPOCHS
-    settings = ["model.hidden=[1200,1200]", f"epochs={count}", "fast=compiled", "device=cuda", "seed=1"]
-    run = build(compose("table1_mixture", settings, folder=folder))
-    began = perf_counter()
-    data = run.data.load().to("cuda")
-    told, ends = steps.Told("2x1200"), _Ends()
-    seen: dict[str, Any] = {"progress": Printed()} if whole else {"progress": told, "callbacks": [ends]}
-    training = run.training(data, 0, folder if whole else None, **seen)
-    resumed = whole and training.resume()
-    made = perf_counter()
-    training.run()
-    torch.cuda.synchronize()
-    done = perf_counter()
-    found: dict[str, Any] = {"preparation_seconds": round(made - began, 2)}
-    if whole:
-        rows = history.read(folder / "history.csv")
-        found |= {"seconds": round(sum(row.seconds for row in rows), 2), "resumed": resumed}
-        if not resumed:
-            found["wall_seconds"] = round(done - made, 2)
-        found["validation_error"] = rows[-1].validation_error
-        return found
-    each = median(b - a for a, b in pairwise(ends.at))
-    found |= {"seconds_per_epoch": round(each, 4), "seconds_for_600_reckoned": round(each * EPOCHS, 2)}
-    found["said"] = told.lines
-    return found
+def _profiled(found: Found) -> tuple[bool, str]:
+    kernels, wall = found["kernels_ms"], found["wall_ms"]
+    text = f"{found['launches']} kernels, {kernels} ms of {wall} ms a step (counted: 15; reckoned: {_both()})"
+    return kernels >= 0.7 * wall, text if kernels >= 0.7 * wall else f"{text}: bound by the host"
 
 
-class _Ends(Callback):
-    """Notes when each epoch ended, the device's work and the validation included."""
-
-    def __init__(self) -> None:
-        self.at: list[float] = []
-
-    def on_epoch(self, view: View, row: history.Epoch) -> None:
-        torch.cuda.synchronize()
-        self.at.append(perf_counter())
+def _both() -> str:
+    return f"{reckoned('float32'):.2f} ms, {reckoned('TF32'):.2f} ms in TF32"
 
 
-def paper_table(folder: Path) -> dict[str, Any]:
-    """Table 1 in full; minutes of training of all its cells, and of this call."""
-    began = perf_counter()
-    table1.main(["form=full", "device=cuda", f"folder={folder}"])
-    cells = json.loads((folder / "full" / "table1.json").read_text(encoding="utf-8"))
-    seconds = sum(cell["metrics"]["train_seconds"] for cell in cells)
-    return {
-        "cells": len(cells),
-        "training_minutes": round(seconds / 60, 2),
-        "minutes_of_the_last_call": round((perf_counter() - began) / 60, 2),
-    }
+def _stepped(width: int, found: Found) -> tuple[bool, str]:
+    ms, faster = found["ms"], found["pyro_over_ours"]
+    text = f"{ms['ours']} ms, {ms['ours, TF32']} in TF32; {faster:.1f} times as fast as Pyro's loop"
+    lost = [line for lines in found["said"].values() for line in lines if line.startswith("training with")]
+    if width == 1200:
+        text += f" (reckoned: {_both()}; at least 15 times)"
+    return not lost and faster >= 15, "; ".join([text, *lost])
+
+
+def _trained(found: Found) -> tuple[bool, str]:
+    seconds = found.get("seconds", found.get("seconds_for_600_reckoned"))
+    lost = [line for line in found.get("said", []) if line.startswith("training with")]
+    text = f"600 epochs of 2x1200 in {seconds} s (reckoned: {STEPS * reckoned('float32') / 1e3:.0f}; aim: 60)"
+    return seconds < 60 and not lost, "; ".join([text, *lost])
+
+
+def _table(found: Found) -> tuple[bool, str]:
+    minutes = found.get("training_minutes", found.get("minutes_for_45_cells_reckoned"))
+    return minutes < 15, f"Table 1's 45 cells in {minutes} minutes (aim: 15, with seeds as one batch)"
+
+
+SECTIONS = {
+    "tests": Section(lambda *_: measure.tests(["tests/test_cuda.py"], hidden=False), True, _passed),
+    "cpu_tests": Section(lambda *_: measure.tests(FAST_PATH, hidden=True), True, _passed),
+    "profile": Section(lambda *_: measure.profile(), True, _profiled),
+    "step_400": Section(lambda _, rounds: measure.step(400, rounds), False, partial(_stepped, 400)),
+    "step_1200": Section(lambda _, rounds: measure.step(1200, rounds), True, partial(_stepped, 1200)),
+    "epochs": Section(lambda at, _: measure.epochs(at / "some", measure.SAMPLE), False, _trained),
+    "epochs_600": Section(lambda at, _: measure.epochs(at / "2x1200", measure.EPOCHS), True, _trained),
+    "cell": Section(lambda at, _: measure.cell(at / "cell"), True, _table),
+    "table1": Section(lambda at, _: measure.paper_table(at / "table1"), False, _table),
+}
+
+
+@contextmanager
+def limited(minutes: float) -> Iterator[None]:
+    """Interrupt the body as Ctrl-C does after so many minutes: a training then leaves a checkpoint."""
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(names: list[str], folder: Path, rounds: int, found: Found) -> bool:
+    """Measure what `found` lacks, write it after each section, and print a verdict; whether all are good."""
+    good = True
+    for name in names:
+        section = SECTIONS[name]
+        if name not in found:
+            print(f"\n{name}", flush=True)
+            try:
+                with limited(MINUTES):
+                    found[name] = section.measure(folder, rounds)
+            except (Exception, KeyboardInterrupt) as error:
+                if isinstance(error, KeyboardInterrupt):
+                    print(
+                        f"UNFINISHED {name}: {MINUTES} minutes at most; the same command resumes", flush=True
+                    )
+                else:
+                    traceback.print_exc()
+                    print(f"FAILED {name}: {first_line(error)}", flush=True)
+                good = False
+                continue
+            write_text(folder / "gpu.json", json.dumps(found, indent=2) + "\n")
+        holds, text = section.verdict(found[name])
+        good &= holds
+        print(f"{'GOOD' if holds else 'BAD'} {name}: {text}", flush=True)
+    return good
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--json", metavar="FILE", type=Path, default=Path("runs/bench/gpu.json"))
-    parser.add_argument("--folder", metavar="F", type=Path, default=Path("runs/bench/gpu"))
-    parser.add_argument("--full", action="store_true", help=f"train all {EPOCHS} epochs of 2x1200")
-    parser.add_argument("--table1", action="store_true", help="train Table 1 in full")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="where results go, and what resumes")
+    parser.add_argument("--first", action="store_true", help="the checklist of a first run on a device")
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), metavar="SECTION")
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("error: torch finds no CUDA device here, and these figures are of a GPU", file=sys.stderr)
         return 2
-    found: dict[str, Any] = {"machine": machine()}
-    if options.json.exists():
-        before = json.loads(options.json.read_text(encoding="utf-8"))
-        if before.get("machine") != found["machine"]:
-            print(f"error: {options.json} is of another machine: {before.get('machine')}", file=sys.stderr)
-            return 2
-        found = before
-    print(", ".join(f"{key} {value}" for key, value in found["machine"].items()))
-    sections: dict[str, Callable[[], dict[str, Any]]] = {
-        "step": lambda: step(options.rounds),
-        "epochs": lambda: epochs(options.folder / "some", SAMPLE),
-    }
-    if options.full:
-        sections["epochs_600"] = lambda: epochs(options.folder / "2x1200", EPOCHS)
-    if options.table1:
-        sections["table1"] = lambda: paper_table(options.folder / "table1")
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    for name, measure in sections.items():
-        if name not in found:
-            found[name] = measure()
-            write_text(options.json, json.dumps(found, indent=2) + "\n")
-        if name != "step":
-            print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in found[name].items()))
-    return 0
+    options.folder.mkdir(parents=True, exist_ok=True)
+    path = options.folder / "gpu.json"
+    found: Found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    machine = measure.machine()
+    if found.setdefault("machine", machine) != machine:
+        print(f"error: {path} is of another machine: {found['machine']}", file=sys.stderr)
+        return 2
+    print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    usual = ["profile", "step_400", "step_1200", "epochs"]
+    first = [name for name, section in SECTIONS.items() if section.first]
+    names = options.only or (first if options.first else usual)
+    return 0 if run(names, options.folder, options.rounds, found) else 1
 
 
 if __name__ == "__main__":

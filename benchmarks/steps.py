@@ -75,6 +75,7 @@ def training(
     samples: int = 1,
     batch: int = BATCH,
     device: str = "cpu",
+    tf32: bool = False,
     told: Told | None = None,
 ) -> tuple[Training, Tensor, Tensor]:
     """This library's training, and a minibatch for it; `told` receives its log lines."""
@@ -84,7 +85,7 @@ def training(
     adam = partial(torch.optim.Adam, lr=1e-3)
     made = Training(
         model, MeanFieldNormal(model), data,
-        epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device,
+        epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device, tf32=tf32,
         progress=told or Told(f"{width} wide, fast={fast}"),
     )  # fmt: skip
     return made, x, y
@@ -97,10 +98,11 @@ def ours(
     samples: int = 1,
     batch: int = BATCH,
     device: str = "cpu",
+    tf32: bool = False,
     told: Told | None = None,
 ) -> Work:
     """This library's step; `fast` is "compiled", "eager" or "off", which is Pyro's own SVI."""
-    made, x, y = training(width, fast, samples=samples, batch=batch, device=device, told=told)
+    made, x, y = training(width, fast, samples=samples, batch=batch, device=device, tf32=tf32, told=told)
     return partial(made.step, x, y, batch / N, batch / N)
 
 

@@ -20,6 +20,7 @@ from experiments._runner.folder import read_config, read_metrics
 from experiments._runner.trust import check_trusted
 from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.predictive import ClassPrediction, ErrorMetric, ValuePrediction
 from pyrobbb.priors import Prior
 from pyrobbb.training import history
@@ -53,6 +54,8 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, _prior_density(config["prior"]))
     if (scale > 0).all():
         drawn["signal_to_noise"] = draw.signal_to_noise(loc, scale)
+    if "kl" in variational:  # not of every guide, nor in the files of earlier versions
+        drawn["kl_by_layer"] = _kl_by_layer(variational)
     test = data["predictions_constant_data"] if "predictions_constant_data" in _groups(data) else None
     if test is not None and "probs" in test:
         drawn |= _of_classes(test)
@@ -87,8 +90,16 @@ def _learning_curves(folder: Path, rows: Sequence[history.Epoch]) -> Figure:
     return draw.learning_curves(
         *([getattr(row, name) for row in rows] for name in columns),
         chain=[row.chain for row in rows],
+        trivial=metrics.get("trivial_free_energy"),
         error_label=f"validation error{unit}",
     )
+
+
+def _kl_by_layer(variational: Any) -> Figure:
+    names = ("kl", "kl_mcse", "size", "informative")
+    slab = variational["slab"].values if "slab" in variational else None
+    layers = [str(layer) for layer in variational["layer"].values]
+    return draw.kl_by_layer(layers, *(variational[name].values for name in names), slab=slab)
 
 
 def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
@@ -145,8 +156,11 @@ def report(folder: Path | str) -> str:
     what = (
         f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s"
     )
-    energy = f", free energy {metrics['free_energy']:.4g} nats per datum" if "free_energy" in metrics else ""
-    lines.append(f"{what} on {metrics['device']}{energy}")
+    energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
+    bound = "" if energy is None else f", {compared(energy, trivial)}"
+    lines.append(f"{what} on {metrics['device']}{bound}")
+    if "code_length" in metrics:
+        lines.append(_code(metrics["code_length"]))
     if published:
         lines.append(f"published: {published}")
     names = sorted(p.name for p in (folder / "figures").glob("*.png"))
@@ -170,6 +184,16 @@ def _scores(scores: Mapping[str, float]) -> str:
     shown = {"nll": "NLL {:.4f} nats", "brier": "Brier {:.4f}", "ece": "ECE {:.4f}"}
     others = [form.format(scores[name]) for name, form in shown.items() if name in scores]
     return f"{error.name} {averaged} (mean weights {mean}), {', '.join(others)}"
+
+
+def _code(code: Mapping[str, float]) -> str:
+    """The code length of the training labels, in kilobits."""
+    sent, plain, ratio = code["bits"] / 1000, code["plain_bits"] / 1000, code["compression"]
+    how = "shorter" if ratio >= 1 else "longer"
+    return (
+        f"as a code for the training labels: {sent:,.1f} kb, {max(ratio, 1 / ratio):,.1f} times {how} than "
+        f"the plain {plain:,.1f} kb"
+    )
 
 
 def analyse(folder: Path, trust: bool = False) -> str:

@@ -46,7 +46,9 @@ def groups(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
 def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
     """A line for each run, best first, then those without metrics."""
     keys = varied([run.config for run in runs if run.config])
-    metrics = {key: None for run in runs for key in flat(run.metrics) if key != "seed"}
+    skipped = ("seed", "kl_ledger")  # a network's layers are no columns of all runs
+    each = [{key: value for key, value in run.metrics.items() if key not in skipped} for run in runs]
+    metrics = {key: None for found in each for key in flat(found)}
     order = sorted(
         runs, key=lambda run: (not run.metrics, run.measure, run.value) if run.metrics else (True,)
     )
@@ -71,7 +73,9 @@ def report(runs: Sequence[RunFolder], root: Path) -> str:
     blocks = []
     for measure, of in groups(runs).items():
         rows = [_row(group, keys) for group in of]
-        blocks.append(table(("setting", measure, "sd", "runs", "NLL (nats)", "train (s)"), rows))
+        blocks.append(
+            table(("setting", measure, "sd", "runs", "NLL (nats)", "F (ignoring x)", "train (s)"), rows)
+        )
         best = min((run for group in of for run in group), key=lambda run: run.value)
         blocks.append(f"best run: {best.folder}, {measure} {best.value:.4g}")
     for state in ("failed", "unfinished"):
@@ -92,8 +96,17 @@ def _row(group: Group, keys: Sequence[str]) -> tuple[object, ...]:
         f"{stdev(values):.2g}" if len(values) > 1 else "-",
         len(values),
         f"{mean(nll):.4f}" if nll else "-",
+        _bound(group),
         f"{mean(run.metrics.get('train_seconds', nan) for run in group):.3g}",
     )
+
+
+def _bound(group: Group) -> str:
+    """The mean free energy, and beside it that of a posterior which ignores the inputs, in nats per datum."""
+    energy = [run.metrics["free_energy"] for run in group if "free_energy" in run.metrics]
+    trivial = [t for run in group if (t := run.metrics.get("trivial_free_energy")) is not None]
+    beside = f" ({mean(trivial):.3g})" if trivial else ""
+    return f"{mean(energy):.4g}{beside}" if energy else "-"
 
 
 def figure(runs: Sequence[RunFolder], path: Path) -> None:

@@ -17,17 +17,13 @@ from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
 from pyrobbb._support.memory import out_of_memory
-from pyrobbb._support.network_checks import (
-    check_event,
-    check_prior_event,
-    check_rows_stay_apart,
-    check_values,
-    padding_rows,
-)
+from pyrobbb._support.network_checks import check_event, padding_rows
 from pyrobbb._support.random_state import isolated, unique_name
-from pyrobbb.distributions import univariate
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Prior
+from pyrobbb.weight_sites import make_room, network_with, tie, tied_buffers
+
+__all__ = ["BayesianNetwork", "Weights", "network_with"]
 
 Weights = dict[str, Tensor]  # a value for each site
 
@@ -86,7 +82,8 @@ class BayesianNetwork(PyroModule):
         self.network = deepcopy(network)
         self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)
-        self.sites, hyper = self._make_room(self.network)
+        learned = any(True for part in self._priors for _ in getattr(self, part).parameters())
+        self.sites, hyper = make_room(self.network, self.prior, learned=learned)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
         own = tuple(self._own_latents())
         for _, module, attribute in own:
@@ -94,89 +91,13 @@ class BayesianNetwork(PyroModule):
         self._has_own = bool(own)
         self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
-    def _make_room(self, network: nn.Module) -> tuple[tuple[str, ...], list[str]]:
-        """Replace each Bayesian parameter of `network` by a buffer holding its initial value.
-
-        Returns their names, and those of the sites that the prior samples in `distribution`.
-        """
-        for name, parameter in network.named_parameters():
-            check_values(name, parameter)
-        names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
-        taken = {"y", "data"} & set(names)
-        if taken:
-            raise ValueError(
-                f"a parameter may not be named {taken.pop()!r}: the model has a site of that name"
-            )
-        if not names:
-            frozen = any(True for _ in network.parameters())
-            why = "every parameter of the network is frozen (requires_grad=False)"
-            raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
-        check_rows_stay_apart(network)
-        self._check_prior(network, names)
-        sites, hyper = self._bayesian(network, names)
-        shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
-        bayesian = {id(network.get_parameter(name)) for name in sites}
-        for path, parameter in list(network.named_parameters(remove_duplicate=False)):
-            if id(parameter) in bayesian or not parameter.requires_grad:
-                owner, _, attribute = path.rpartition(".")
-                module = network.get_submodule(owner)
-                delattr(module, attribute)  # tied weights share one buffer, as they shared one parameter
-                frozen = (
-                    not parameter.requires_grad
-                )  # these belong to the model's state, initial values do not
-                module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
-        return tuple(sites), hyper
-
-    def _bayesian(self, network: nn.Module, names: list[str]) -> tuple[list[str], list[str]]:
-        """The parameters with a prior, and the sites that the prior samples itself."""
-        sites = []
-        with isolated(), poutine.block(), poutine.trace() as seen:
-            for name in names:
-                parameter = network.get_parameter(name).detach()
-                distribution = self.prior.for_module(
-                    name, parameter, network.get_submodule(name.rpartition(".")[0])
-                )
-                if distribution is None:
-                    continue
-                check_prior_event(name, distribution, parameter)
-                learned = any(
-                    v.requires_grad for v in vars(univariate(distribution)).values() if isinstance(v, Tensor)
-                )
-                if learned and not any(
-                    True for part in self._priors for _ in getattr(self, part).parameters()
-                ):
-                    raise ValueError(
-                        f"the prior of {name!r} has a parameter that would not be trained; derive the prior "
-                        f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
-                    )
-                sites.append(name)
-        return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
-
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
         """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""
         network = self._modules["network"]
-        first: dict[int, str] = {}  # the path at which each buffer was met first
-        every = network.named_buffers(remove_duplicate=False)
-        names = {path: first.setdefault(id(buffer), path) for path, buffer in every}
+        tied = tied_buffers(network)
         super()._apply(fn, recurse)
-        for path, name in names.items():
-            if path != name:
-                owner, _, attribute = path.rpartition(".")
-                setattr(network.get_submodule(owner), attribute, network.get_buffer(name))
+        tie(network, tied)
         return self
-
-    def _check_prior(self, network: nn.Module, names: list[str]) -> None:
-        """Raise ValueError if the prior names absent parameters; tied weights go by their first name."""
-        first = {id(parameter): name for name, parameter in network.named_parameters()}
-        every = network.named_parameters(remove_duplicate=False)
-        tied = {name: first[id(p)] for name, p in every if name != first[id(p)]}
-        try:
-            self.prior.check(names)
-        except ValueError as error:
-            also = ", ".join(f"{other} is {name}" for other, name in tied.items())
-            raise ValueError(
-                f"{error}; tied weights go by their first name: {also}" if tied else error
-            ) from error
 
     @property
     def device(self) -> torch.device:
@@ -208,10 +129,13 @@ class BayesianNetwork(PyroModule):
 
     def prior_of(self, name: str) -> TorchDistribution:
         """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
-        module = self._modules["network"].get_submodule(name.rpartition(".")[0])
-        distribution = self.prior.for_module(name, self._buffer(name), module)
+        distribution = self.prior.for_module(name, self._buffer(name), self._owner(name))
         assert distribution is not None
         return distribution
+
+    def _owner(self, name: str) -> nn.Module:
+        """The module of the network that the parameter `name` belongs to."""
+        return self._modules["network"].get_submodule(name.rpartition(".")[0])
 
     def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
         """Each `PyroSample` of the prior and the likelihood: its site, its module and its attribute.
@@ -236,7 +160,8 @@ class BayesianNetwork(PyroModule):
             self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
-            sampled[name] = pyro.sample(name, self.prior_of(name), infer={"init": initial})
+            told = {"init": initial, "module": self._owner(name)}
+            sampled[name] = pyro.sample(name, self.prior_of(name), infer=told)
             assert sampled[name].shape[sampled[name].dim() - initial.dim() :] == initial.shape
         return sampled
 
@@ -382,32 +307,3 @@ def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tenso
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")
     return output
-
-
-def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Module:
-    """An ordinary network, in evaluation mode, with the given weights as its parameters.
-
-    Args:
-        model: Whose architecture to use.
-        weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
-
-    Raises:
-        ValueError: If a site is missing, or a value has another shape.
-    """
-    network = deepcopy(model.network)
-    made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
-    owners = {id(network.get_buffer(name)): name for name in model.sites}
-    for path, buffer in list(network.named_buffers(remove_duplicate=False)):
-        name = owners.get(id(buffer))
-        if name is None:
-            continue
-        if name not in weights or weights[name].shape != buffer.shape:
-            got = tuple(weights[name].shape) if name in weights else "nothing"
-            raise ValueError(f"weights[{name!r}] must have shape {tuple(buffer.shape)}, got {got}")
-        parent, _, attribute = path.rpartition(".")
-        module = network.get_submodule(parent)
-        delattr(module, attribute)
-        module.register_parameter(
-            attribute, made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
-        )
-    return network.eval()

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -23,6 +23,9 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.code_length import code_length
+from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import stacking_weights
 from pyrobbb.likelihoods import Likelihood, in_units
 from pyrobbb.posterior import Posterior
@@ -158,7 +161,9 @@ class Run(Options):
                 "train_seconds": sum(t.history.train_seconds for t in chains),
                 "epochs": self.epochs,
                 "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
-                **_free_energy(chains),
+                **self._bound(
+                    posterior, data, [t.history.rows[-1].free_energy for t in chains if t.history.rows]
+                ),
                 "chains": self.chains,
                 **({} if posterior.weights is None else {"chain_weights": posterior.weights}),
                 "processes": ranks.size,
@@ -170,6 +175,26 @@ class Run(Options):
             progress.log("writing posterior.nc and metrics.json")
             result.save(folder)
         return result
+
+    def _bound(self, posterior: Posterior, data: Dataset, of_chains: Sequence[float]) -> dict[str, Any]:
+        """The free energy, that of ignoring the inputs, where it goes, and what it is as a code."""
+        if not of_chains:  # of a method without steps
+            return {}
+        free_energy = fmean(of_chains)
+        found: dict[str, Any] = {"free_energy": free_energy}
+        ledger = kl_ledger(posterior, seed=self.seed) if posterior.model.sites else None
+        if ledger is None:
+            return found
+        found["trivial_free_energy"] = trivial_free_energy(posterior.model, data.train)
+        if data.spec.task == "classification" and data.spec.outputs > 1:
+            found["code_length"] = code_length(
+                free_energy, data.spec.N, data.spec.outputs, labels=data.train.y[:1].numel()
+            )
+        found["kl_ledger"] = {
+            name: {**asdict(entry), "bits_per_weight": entry.bits_per_weight}
+            for name, entry in ledger.items()
+        }
+        return found
 
     def training(
         self,
@@ -241,12 +266,6 @@ def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) ->
     mean = posterior.predict(part.x, part.y, mean_weights=True)
     name = averaged.error.name
     return {**averaged.metrics(part.y), f"{name}_mean_weights": mean.metrics(part.y)[name]}
-
-
-def _free_energy(chains: Sequence[Training]) -> dict[str, float]:
-    """The last of each chain, averaged; nothing if the method takes no steps."""
-    last = [t.history.rows[-1].free_energy for t in chains if t.history.rows]
-    return {"free_energy": fmean(last)} if last else {}
 
 
 def _check_callable(name: str, make: Any, arguments: int) -> None:

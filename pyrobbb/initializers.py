@@ -7,7 +7,6 @@ Pyro's (`init_loc_fn`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from pyro.infer.autoguide.initialization import init_to_median
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb.priors.fixed import fan_in
 
 Site = dict[str, Any]
 Initial = Callable[[Site], Tensor]
@@ -34,12 +34,15 @@ def network(site: Site) -> Tensor:
 
 
 def kaiming(site: Site) -> Tensor:
-    r"""Draws from :math:`N(0, 2 / \text{fan-in})` for weights (He et al. 2015), 0 for biases."""
+    r"""Draws from :math:`N(0, 2 / \text{fan-in})` for weights (He et al. 2015), 0 for biases.
+
+    Fan-in is what `pyrobbb.priors.FanInNormal` takes, by the module that the weight belongs to.
+    """
     value = _like(site)
-    event = value.shape[value.dim() - site["fn"].event_dim :]
-    if len(event) < 2:
+    weight = value[(0,) * (value.dim() - site["fn"].event_dim)]
+    if weight.dim() < 2:
         return value.zero_()
-    return value.normal_(0.0, (2.0 / prod(event[1:])) ** 0.5)
+    return value.normal_(0.0, (2.0 / fan_in(weight, site["infer"].get("module"))) ** 0.5)
 
 
 class Normal:

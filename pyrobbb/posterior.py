@@ -7,14 +7,13 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
-from math import inf, sqrt
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import torch
-from pyro import poutine
 from pyro.distributions import TorchDistribution
-from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
+from pyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
 from torch import Tensor, nn
 
 from pyrobbb._support import checkpoint, checks
@@ -24,7 +23,10 @@ from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
-from pyrobbb.distributions import on_real_line
+from pyrobbb.draws import fitted, mixed_seed, one_draw, stacked
+from pyrobbb.moments import moments
+
+__all__ = ["Posterior", "moments"]
 
 
 class Posterior:
@@ -82,18 +84,11 @@ class Posterior:
         are among them.
         """
         for s in range(checks.count("draws", draws)):
-            yield self._draw(s, chain, seed)
-
-    def _draw(self, s: int, chain: int, seed: int) -> Weights:
-        model, guide = self._fitted(chain)
-        device = model.device
-        with isolated(_mix(seed, chain, s), device=device), torch.no_grad():
-            trace = poutine.trace(guide).get_trace()
-        return model.with_padding({name: trace.nodes[name]["value"] for name in model.latents})
+            yield one_draw(self._fitted(chain), (seed, chain, s))
 
     def draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Weights:
         """Weight draws stacked: `(draws, *shape)` for each site."""
-        return _stack(list(self.each_draw(draws, chain=chain, seed=seed)))
+        return stacked(list(self.each_draw(draws, chain=chain, seed=seed)))
 
     def function(self, draw: int = 0, *, chain: int = 0, seed: int = 0) -> nn.Module:
         """One function from the posterior: a plain network with the weights of draw number `draw`.
@@ -101,17 +96,18 @@ class Posterior:
         It is a module of the same class as the model's network, independent of this posterior; it can be
         called with any inputs, kept, saved or exported.
         """
-        weights = self._draw(checks.count("draw", draw, minimum=0), chain, seed)
-        return network_with(self.chains[chain][0], weights)  # _draw has checked the chain
+        model, guide = self._fitted(chain)
+        weights = one_draw((model, guide), (seed, chain, checks.count("draw", draw, minimum=0)))
+        return network_with(model, weights)
 
     def mean_weights(self, chain: int = 0) -> Weights:
         """The posterior mean of every latent site, as `moments` finds it (a normal's median is its mean)."""
-        return _moments(self._fitted(chain), self.chains[chain][0].latents)[0]
+        return moments(self._fitted(chain), latents=True)[0]
 
     def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
         if checks.count("chain", chain, minimum=0) >= len(self.chains):
             raise ValueError(f"chain must be less than {len(self.chains)}, the number of chains, got {chain}")
-        return _fitted(self.chains[chain])
+        return fitted(self.chains[chain])
 
     def predict(
         self,
@@ -161,14 +157,14 @@ class Posterior:
         for chain, count in each.items():
             model, _ = self._fitted(chain)
             if mean_weights:
-                groups.append(iter([(self.network(chain), _stack([self.mean_weights(chain)]))]))
+                groups.append(iter([(self.network(chain), stacked([self.mean_weights(chain)]))]))
             else:
                 room = 4 * max(model.num_weights, len(x) * width)  # bytes of a draw's weights, or its outputs
                 size = 1 if is_large(model) else max(1, int(megabytes * 2**20 / room))
                 groups.append(self._batches(count, chain, seed, size))
         batches = (batch for group in groups for batch in group)
-        mixed = _mix(checks.seed("seed", seed), -1, chains[0])  # each chain's samples have noise of their own
-        with torch.no_grad(), isolated(mixed, device=x.device), ExitStack() as stack:
+        own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
+        with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
             for model, _ in self.chains:
                 stack.enter_context(evaluating(model))
             block = Block(rows, megabytes)
@@ -208,7 +204,7 @@ class Posterior:
         chains = [
             {"model": model.state_dict(), "guide": guide.state_dict(), "N": model.N, "of": _structure(*pair)}
             for pair in self.chains
-            for model, guide in [_fitted(pair)]
+            for model, guide in [fitted(pair)]
         ]
         path = Path(folder) / "posterior.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +216,8 @@ class Posterior:
     def load(cls, folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> Posterior:
         """The posterior that `save` wrote, for a model and a guide built as they were before the fit.
 
-        The file holds no code, only numbers; your program says what they belong to.
+        The file holds no code, only numbers; your program says what they belong to. An
+        `AutoLaplaceApproximation` stands for the normal that its `laplace_approximation` made.
 
         >>> model = BayesianNetwork(network, Normal(), likelihoods.Normal())  # doctest: +SKIP
         >>> posterior = Posterior.load("fitted", model, MeanFieldNormal(model))  # doctest: +SKIP
@@ -233,9 +230,11 @@ class Posterior:
         content = checkpoint.load(path)
         if "chains" not in content:
             raise checkpoint.CheckpointError(f"{path} is not a saved posterior")
-        mine = _structure(model, guide)
         with isolated(), torch.no_grad():
+            if isinstance(guide, AutoLaplaceApproximation):
+                guide = _curved(guide)
             guide()  # makes its parameters
+        mine = _structure(model, guide)
         chains = []
         for stored in content["chains"]:
             for what, theirs in stored["of"].items():
@@ -287,82 +286,21 @@ class Posterior:
         for weights in self.each_draw(draws, chain=chain, seed=seed):
             waiting.append(weights)
             if len(waiting) == size:
-                yield self.network(chain), _stack(waiting)
+                yield self.network(chain), stacked(waiting)
                 waiting = []
         if waiting:
-            yield self.network(chain), _stack(waiting)
+            yield self.network(chain), stacked(waiting)
 
 
-def moments(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[Weights, Weights]:
-    """Location and scale of q for each weight: exact if the guide knows them.
-
-    A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides);
-    a point (Pyro's AutoDelta) has scale 0; of other guides, and under priors that are not on the whole real
-    line, mean and standard deviation of 200 draws.
-    """
-    return _moments(chain, chain[0].sites)
-
-
-def _moments(chain: tuple[BayesianNetwork, nn.Module], names: Sequence[str]) -> tuple[Weights, Weights]:
-    """The same for any latent sites."""
-    model, guide = _fitted(chain)
-    with torch.no_grad(), isolated():
-        if hasattr(guide, "loc_and_scale"):  # a normal's; under other priors its sites would not fit
-            locs, scales = guide.loc_and_scale()  # type: ignore[operator]
-            if set(names) <= set(locs):
-                return {name: locs[name] for name in names}, {name: scales[name] for name in names}
-        if isinstance(guide, AutoDelta):
-            locs = {name: value for name, value in guide.median().items() if name in names}
-            return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
-        if set(names) - set(model.sites) or not all(on_real_line(model.prior_of(name)) for name in names):
-            return _moments_of_draws(chain, names)  # a median is not a mean there
-        one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
-        try:
-            quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]
-            both = quantiles([0.5, one_sd])
-        except (AttributeError, NotImplementedError):  # a guide without quantiles, alone or in a list of them
-            return _moments_of_draws(chain, names)
-        locs = {name: both[name][0] for name in names}
-        return locs, {name: both[name][1] - both[name][0] for name in names}
-
-
-def _moments_of_draws(
-    chain: tuple[BayesianNetwork, nn.Module], names: Sequence[str], draws: int = 200
-) -> tuple[Weights, Weights]:
-    """Mean and standard deviation of some draws, one after another (Welford)."""
-    means: Weights = {}
-    squares: Weights = {}
-    for s, weights in enumerate(Posterior([chain]).each_draw(draws), 1):
-        for name in names:
-            w = weights[name]
-            before = means.setdefault(name, torch.zeros_like(w))
-            means[name] = before + (w - before) / s
-            squares[name] = squares.get(name, 0) + (w - before) * (w - means[name])
-    return means, {name: (square / (draws - 1)).sqrt() for name, square in squares.items()}
-
-
-def _fitted(chain: tuple[BayesianNetwork, nn.Module]) -> tuple[BayesianNetwork, nn.Module]:
-    """The chain, if its guide has parameters: guides create them when first called."""
-    guide = chain[1]
-    if isinstance(guide, AutoLaplaceApproximation):
-        raise ValueError(
-            "AutoLaplaceApproximation is only the mode until its curvature is computed: predict with "
-            "Posterior([(model, guide.laplace_approximation(x, y))]), x and y being all training data"
-        )
-    if chain[0].sites and not any(True for _ in (*guide.parameters(), *guide.buffers())):
-        raise ValueError(f"the guide {type(guide).__name__} has no parameters yet; fit it first")
-    return chain
-
-
-def _stack(draws: Sequence[Weights]) -> Weights:
-    if len(draws) == 1:
-        return {name: value[None] for name, value in draws[0].items()}
-    return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-
-
-def _mix(seed: int, chain: int, draw: int) -> int:
-    """A seed for one draw of one chain."""
-    return (seed * 1_000_003 + chain) * 1_000_003 + draw & 0x7FFF_FFFF_FFFF_FFFF
+def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
+    """What `guide.laplace_approximation` returns, a normal whose parameters are buffers."""
+    made = AutoMultivariateNormal(guide.model)
+    made()
+    for name in ("loc", "scale", "scale_tril"):
+        value = getattr(made, name).detach().clone()
+        delattr(made, name)
+        made.register_buffer(name, value)
+    return made
 
 
 def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from pyro import poutine
 from pyro.infer import ELBO, SVI, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import JointOptimizer
@@ -38,6 +39,19 @@ class Step(Protocol):
 
 
 LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
+
+
+class RowWeights(Messenger):
+    """Effect handler under which row i of the observed site counts `weights[i]` times, `(B,)`; None: once."""
+
+    def __init__(self, weights: Tensor | None) -> None:
+        super().__init__()
+        self.weights = weights
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if self.weights is not None and msg["is_observed"] and type(msg["fn"]).__name__ != "_Subsample":
+            msg["scale"] = msg["scale"] * self.weights
+            msg["infer"] = {**msg["infer"], "row_weights": self.weights}
 
 
 class _Recording:
@@ -99,7 +113,7 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
 
 
 def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
-    """KL estimate and negative log-likelihood of one pair of scored traces, without scales."""
+    """KL estimate and negative log-likelihood of two scored traces, scaled by the weights of rows alone."""
     kl: Any = 0.0
     nll: Any = 0.0
     for site in guide_trace.nodes.values():
@@ -107,7 +121,7 @@ def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
             kl = kl + site["unscaled_log_prob"].sum()
     for site in model_trace.nodes.values():
         if site["type"] == "sample" and site["is_observed"]:
-            nll = nll - site["unscaled_log_prob"].sum()
+            nll = nll - (site["infer"].get("row_weights", 1.0) * site["unscaled_log_prob"]).sum()
         elif site["type"] == "sample":
             kl = kl - site["unscaled_log_prob"].sum()
     return Terms(torch.as_tensor(kl), torch.as_tensor(nll))

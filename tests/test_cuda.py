@@ -92,7 +92,7 @@ def test_the_graph_takes_the_steps_that_are_taken_without_it(fast: str, hidden: 
     for one, step in zip(made, (graph, plain), strict=True):
         with isolated(7, device=DEVICE):
             seen.append(one.take(step, 12))
-    assert graph.graph is not None
+    assert graph.one is not None
     torch.testing.assert_close(*seen, rtol=1e-5, atol=1e-5)
     agree(*made)
 
@@ -107,7 +107,7 @@ def test_each_replay_has_fresh_noise() -> None:
             group["lr"].zero_()
         for _ in range(6):
             kls.append(float(step(made.rows.x, made.rows.y, 0.1, B / N).kl))
-    assert step.graph is not None
+    assert step.one is not None
     assert len(set(kls)) == 6
 
 
@@ -144,7 +144,7 @@ def test_a_schedule_of_the_betas_takes_no_graph() -> None:
         schedule = torch.optim.lr_scheduler.OneCycleLR(one.optimizer, max_lr=0.05, total_steps=30)
         with isolated(7, device=DEVICE):
             one.take(step if graph else step.step, 20, between=lambda i, s=schedule: s.step())
-        assert not graph or step.graph is None
+        assert not graph or step.one is None
     agree(*made)
 
 

@@ -194,6 +194,18 @@ def test_kaiming_of_biases_and_kernels() -> None:
     assert float(kernel.std()) == pytest.approx((2 / 75) ** 0.5, rel=0.05)
 
 
+def test_kaiming_asks_the_layer_for_its_fan_in() -> None:
+    """1 for an embedding, (channels / groups) kernel / stride for a transposed convolution."""
+    net = nn.Sequential(nn.Embedding(400, 3), nn.ConvTranspose1d(3, 200, 4, stride=2))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal())
+    guide = MeanFieldNormal(model, init_loc=initial.kaiming)
+    with isolated(0):
+        guide()
+    loc, _ = guide.loc_and_scale()
+    for name, fan_in in (("0.weight", 1), ("1.weight", 6)):
+        assert float(loc[name].std()) == pytest.approx((2 / fan_in) ** 0.5, rel=0.1)
+
+
 def test_the_networks_values_are_copied() -> None:
     here = site(3)
     initial.network(here).zero_()

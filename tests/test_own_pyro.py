@@ -1,22 +1,323 @@
-"""Model and guide in a user's own Pyro: an SVI loop, Predictive, effect handlers, NUTS."""
+"""Guides, priors, likelihoods, ELBOs and handlers of a user's own in place of ours, in one table.
+
+And our model and guide in a user's own SVI loop, Predictive, effect handlers and NUTS.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isfinite
+from typing import Any
+
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
+from pyro.contrib.easyguide import EasyGuide
+from pyro.distributions import constraints
+from pyro.infer import (
+    MCMC,
+    NUTS,
+    SVI,
+    JitTrace_ELBO,
+    Predictive,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+    autoguide,
+)
+from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor, nn
 
 from engine_fakes import network, normal, values
-from pyrobbb import likelihoods, priors
+from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.inference.nuts import sample_nuts
 from pyrobbb.mean_field import MeanFieldNormal
 
 Parts = tuple[BayesianNetwork, MeanFieldNormal, Dataset]
+
+# The table: pieces of a user's own Pyro, of which each works or is refused in words that say what to do.
+
+
+class Handmade(PyroModule):
+    """A normal for each weight, written by hand."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__()
+        self.shapes = {name: value.shape for name, value in model.initial().items()}
+        for name, value in model.initial().items():
+            setattr(self, self._key(name), PyroParam(value.clone()))
+        self.scale = PyroParam(torch.tensor(0.1), constraint=constraints.positive)
+
+    @staticmethod
+    def _key(name: str) -> str:
+        return "loc_" + name.replace(".", "_")
+
+    def forward(self, x: Any = None, y: Any = None) -> None:
+        for name, shape in self.shapes.items():
+            pyro.sample(name, dist.Normal(getattr(self, self._key(name)), self.scale).to_event(len(shape)))
+
+
+class NeedsData(Handmade):
+    def forward(self, x: Any, y: Any = None) -> None:
+        super().forward(x, y)
+
+
+class Easy(EasyGuide):
+    """Pyro's easy guide: one normal for all sites as a group."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__(model)
+        self.loc = nn.Parameter(torch.zeros(model.num_weights))
+        self.log_scale = nn.Parameter(torch.full((model.num_weights,), -2.0))
+
+    def guide(self, x: Any = None, y: Any = None) -> None:
+        weights = self.group(match=r"[02]\..*")
+        weights.sample("weights", dist.Normal(self.loc, self.log_scale.exp()).to_event(1))
+
+
+def in_two_parts(model: BayesianNetwork) -> nn.Module:
+    guide = autoguide.AutoGuideList(model)
+    guide.append(autoguide.AutoNormal(poutine.block(model, expose=["0.weight", "0.bias"])))
+    guide.append(autoguide.AutoDelta(poutine.block(model, hide=["0.weight", "0.bias"])))
+    return guide
+
+
+class Hierarchical(PyroModule, priors.Prior):
+    """One scale for all weights, with a prior of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroSample(dist.HalfCauchy(1.0))
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
+
+
+class Horseshoe(priors.Prior):
+    """A scale for each weight, beneath one for its layer."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        layer = pyro.sample(f"{name}_layer", dist.HalfCauchy(1.0))
+        own = dist.HalfCauchy(torch.ones_like(parameter)).to_event(parameter.dim())
+        each = pyro.sample(f"{name}_each", own)
+        return dist.Normal(0.0, each * priors.beside(layer, parameter)).to_event(parameter.dim())
+
+
+class Correlated(priors.Prior):
+    """Neighbouring weights alike: one normal with a covariance over all of a tensor, reshaped."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        n = parameter.numel()
+        distance = (torch.arange(n)[:, None] - torch.arange(n)).abs()
+        law = dist.MultivariateNormal(torch.zeros(n), (-distance / 2.0).exp())
+        reshape = torch.distributions.transforms.ReshapeTransform((n,), parameter.shape)
+        return dist.TransformedDistribution(law, [reshape])
+
+
+class Learned(PyroModule, priors.Prior):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroParam(torch.tensor(1.0), constraint=constraints.positive)
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
+
+
+class Loose(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
+        return priors.elementwise(dist.Normal(0.0, scale), parameter)
+
+
+class Positive(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.HalfNormal(1.0), parameter)
+
+
+class Unshaped(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return dist.Normal(torch.zeros_like(parameter), 1.0)
+
+
+class Mixture(likelihoods.Likelihood):
+    """Two normals with the same mean: most rows are exact, one in ten is not."""
+
+    def forward(self, output: Tensor) -> Any:
+        which = dist.Categorical(probs=torch.tensor([0.9, 0.1]))
+        each = dist.Normal(output[..., None], torch.tensor([0.1, 1.0]))
+        return dist.MixtureSameFamily(which.expand(output.shape), each).to_event(1)
+
+
+class SkewNoise(likelihoods.Likelihood):
+    """A flow's noise: the target's logarithm is normal, around the network's output."""
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.LogNormal(output, 0.5).to_event(1)
+
+
+class LatentNoise(likelihoods.Likelihood):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroSample(dist.HalfNormal(torch.ones(2)).to_event(1))
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, self.scale).to_event(1)
+
+
+class NoEvent(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, 0.5)
+
+
+class SamplesInForward(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, pyro.sample("noise", dist.HalfNormal(1.0))).to_event(1)
+
+
+class Annealed(Trace_ELBO):
+    """An ELBO of one's own: half the loss, which changes no optimum."""
+
+    def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
+        with poutine.scale(scale=0.5):
+            return float(super().loss_and_grads(model, guide, *args, **kwargs))
+
+
+class Tempered(BayesianNetwork):
+    """A handler around the whole model: the likelihood counts half."""
+
+    def forward(self, x: Any = None, y: Any = None) -> Any:
+        with poutine.scale(scale=0.5):
+            return super().forward(x, y)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One part that takes the place of ours; `refused` is what the error must say."""
+
+    guide: Any = MeanFieldNormal
+    prior: Any = field(default_factory=priors.Normal)
+    likelihood: Any = field(default_factory=partial(likelihoods.Normal, scale=0.5))
+    model: Any = BayesianNetwork
+    options: Any = None
+    refused: str | None = None
+
+
+PIECES: dict[str, Piece] = {
+    # guides
+    "AutoNormal": Piece(autoguide.AutoNormal),
+    "AutoLowRankMultivariateNormal": Piece(partial(autoguide.AutoLowRankMultivariateNormal, rank=2)),
+    "AutoIAFNormal, a flow": Piece(autoguide.AutoIAFNormal),
+    "AutoDelta": Piece(autoguide.AutoDelta),
+    "AutoGuideList of two kinds": Piece(in_two_parts),
+    "EasyGuide": Piece(Easy),
+    "a guide by hand": Piece(Handmade),
+    "a guide that needs data": Piece(NeedsData, refused=r"write NeedsData.forward\(self, x=None, y=None\)"),
+    "a guide that is a function": Piece(lambda model: lambda x=None, y=None: None, refused="guide must be a"),
+    # priors
+    "IID": Piece(prior=priors.IID(dist.Cauchy(0.0, 1.0))),
+    "a prior with a covariance": Piece(prior=Correlated()),
+    "a hierarchical prior": Piece(autoguide.AutoNormal, prior=Hierarchical()),
+    "a hierarchical prior under our guide": Piece(prior=Hierarchical(), refused=r"lives on .*AutoNormal"),
+    "a horseshoe": Piece(autoguide.AutoNormal, prior=Horseshoe()),
+    "a prior that is trained": Piece(prior=Learned()),
+    "a prior whose pyro.param is loose": Piece(
+        prior=Loose(), refused=r"would not be trained; derive .* from"
+    ),
+    "positive weights": Piece(autoguide.AutoNormal, prior=Positive()),
+    "positive weights under our guide": Piece(prior=Positive(), refused=r"lives on .*AutoNormal"),
+    "a prior without to_event": Piece(prior=Unshaped(), refused=r"end it with .expand"),
+    # likelihoods
+    "a mixture": Piece(likelihood=Mixture()),
+    "positive targets": Piece(likelihood=SkewNoise()),
+    "a latent noise for each target": Piece(autoguide.AutoNormal, likelihood=LatentNoise()),
+    "a likelihood without to_event": Piece(likelihood=NoEvent(), refused=r"end forward with .to_event\(1\)"),
+    "a likelihood that samples": Piece(
+        autoguide.AutoNormal, likelihood=SamplesInForward(), refused=r"self.NAME = PyroSample\(prior\)"
+    ),
+    # ELBOs
+    "TraceMeanField_ELBO": Piece(options={"elbo": TraceMeanField_ELBO}),
+    "TraceGraph_ELBO": Piece(options={"elbo": TraceGraph_ELBO}),
+    "RenyiELBO": Piece(options={"elbo": RenyiELBO(alpha=0.5, num_particles=2)}),
+    "an ELBO of one's own": Piece(options={"elbo": Annealed}),
+    "a compiled ELBO": Piece(options={"elbo": JitTrace_ELBO}, refused="JitTrace_ELBO does not expose its"),
+    "a loss that is a function": Piece(options={"elbo": lambda *a: 0.0}, refused="one of Pyro's ELBOs"),
+    # handlers
+    "a model within poutine.scale": Piece(model=Tempered),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_it_works_or_says_what_to_do(name: str) -> None:
+    """Fitted, each parameter has moved, and predictions are finite."""
+    piece, data = PIECES[name], values(12)
+    if name == "positive targets":
+        data = replace(data, train=Split(data.train.x, data.train.y.exp()))
+
+    def fitted() -> Posterior:
+        with isolated(0):
+            model = piece.model(network(width=2), piece.prior, piece.likelihood, 12)
+            guide = piece.guide(model)
+        options = {"epochs": 2, "batch_size": 6, "device": "cpu", "progress": None} | (piece.options or {})
+        return fit(model, guide, data, **options)
+
+    if piece.refused is not None:
+        with pytest.raises(ValueError, match=piece.refused):
+            fitted()
+        return
+    posterior = fitted()
+    assert isfinite(posterior.history.rows[-1].free_energy)
+    model, guide = posterior.chains[0]
+    with isolated(0):
+        fresh = piece.model(network(width=2), piece.prior, piece.likelihood, 12)
+        beginning = piece.guide(fresh)
+        beginning(data.train.x, data.train.y)
+    begun = dict(beginning.named_parameters())
+    moved = {key: not torch.equal(p, begun[key]) for key, p in guide.named_parameters() if p.numel()}
+    assert moved
+    assert any(moved.values())
+    assert posterior.predict(data.train.x, data.train.y, draws=3).log_predictive.isfinite().all()
+    assert set(posterior.draw(2)) == set(model.latents)
+
+
+def test_there_are_twenty() -> None:
+    assert len(PIECES) >= 20
+
+
+@pytest.mark.parametrize(
+    ("prior", "likelihood", "refused"),
+    [
+        (Hierarchical(), likelihoods.Normal(scale=0.5), r"\(prior.scale\): use pyro.infer.NUTS\(model\)"),
+        (priors.Normal(), LatentNoise(), r"\(likelihood.scale\): use pyro.infer.NUTS\(model\)"),
+        (priors.Normal(), likelihoods.Normal(learn_scale=True), "needs every parameter to be Bayesian"),
+    ],
+    ids=["hierarchical prior", "latent noise", "learned noise"],
+)
+def test_nuts_with_more_than_weights(prior: Any, likelihood: Any, refused: str) -> None:
+    """Ours refuses it and names Pyro's, which draws every latent site and predicts."""
+    data = values(12)
+    model = BayesianNetwork(nn.Linear(3, 2), prior, likelihood, 12)
+    with pytest.raises(ValueError, match=refused):
+        sample_nuts(model, data.train, warmup=2, draws=2, chains=1)
+    if "pyro" not in refused:
+        return
+    with isolated(0):
+        mcmc = MCMC(NUTS(model, max_tree_depth=3), num_samples=4, warmup_steps=4, disable_progbar=True)
+        mcmc.run(data.train.x, data.train.y)
+        drawn = mcmc.get_samples()
+        predicted = Predictive(model, posterior_samples=drawn)(data.train.x)
+    assert set(drawn) == set(model.latents)
+    assert predicted["y"].shape[0] == 4
+    assert predicted["y"].isfinite().all()
+
+
+# Model and guide in a program of the user's own
 
 
 @pytest.fixture

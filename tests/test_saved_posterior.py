@@ -12,7 +12,12 @@ from typing import Any
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer.autoguide import AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoNormal
+from pyro.infer.autoguide import (
+    AutoLaplaceApproximation,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 from torch import nn
 
 from engine_fakes import network, normal, values
@@ -117,7 +122,7 @@ def test_a_file_that_is_missing_or_of_another_kind(tmp_path: Path) -> None:
         Posterior.load(tmp_path, *made())
 
 
-def test_laplaces_approximation_is_asked_for_its_curvature() -> None:
+def test_laplaces_approximation_is_asked_for_its_curvature(tmp_path: Path) -> None:
     """On a linear model with known noise it is the exact posterior; the guide alone is only its mode."""
     x, noise = normal(30, 2), 0.5
     y = x @ torch.tensor([[1.0], [-1.0]]) + noise * normal(30, 1, seed=1)
@@ -138,6 +143,13 @@ def test_laplaces_approximation_is_asked_for_its_curvature() -> None:
     torch.testing.assert_close(scale["weight"][0], precision.inverse().diagonal().sqrt(), rtol=1e-3, atol=0)
     draws = posterior.draw(2000)["weight"][:, 0]
     torch.testing.assert_close(draws.T.cov(), precision.inverse(), rtol=0.2, atol=2e-3)
+    posterior.save(tmp_path)
+    model = BayesianNetwork(nn.Linear(2, 1, bias=False), priors.Normal(), likelihoods.Normal(scale=noise))
+    after = Posterior.load(tmp_path, model, AutoLaplaceApproximation(model))
+    assert torch.equal(after.draw(3)["weight"], posterior.draw(3)["weight"])
+    assert torch.equal(after.predict(x, draws=3).mean, posterior.predict(x, draws=3).mean)
+    with pytest.raises(CheckpointError):
+        Posterior.load(tmp_path, model, AutoMultivariateNormal(model))
 
 
 def test_a_latent_noise_scale_is_saved_too(tmp_path: Path) -> None:

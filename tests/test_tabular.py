@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models.mlp import mlp
-from pyrobbb import likelihoods
+from pyrobbb import likelihoods, tabular
 from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Columns
 from pyrobbb.experiment import Run
@@ -28,7 +28,7 @@ HOUSES = {"size": SIZE, "town": TOWN, "price": PRICE}
 @pytest.fixture(scope="module")
 def fitted():
     data = from_table(HOUSES, test=1 / 3)
-    return data, fit_table(data)
+    return data, fit_table(data, epochs=250)
 
 
 def test_a_line_with_noise_is_found_in_its_own_units(fitted):
@@ -43,6 +43,17 @@ def test_a_line_with_noise_is_found_in_its_own_units(fitted):
     likelihood = posterior.model.likelihood
     assert isinstance(likelihood, Rescaled)
     assert float((likelihood.likelihood.scale * likelihood.unit).detach()) == pytest.approx(NOISE, rel=0.3)
+
+
+def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
+    """Of one size everywhere, or growing with the input."""
+    x = RNG.standard_normal(300)
+    for kind, noise in (("learned", 0.5), ("heteroscedastic", np.exp(x - 1))):
+        data = from_table({"x": x, "y": x + noise * RNG.standard_normal(300)})
+        posterior = fit_table(data, epochs=60, folder=tmp_path / kind)
+        likelihood = posterior.model.likelihood.likelihood
+        assert isinstance(likelihood, likelihoods.HeteroscedasticNormal) == (kind == "heteroscedastic")
+        assert (tmp_path / kind / "columns.json").exists()
 
 
 def test_new_rows_are_predicted_by_the_columns_that_were_kept(fitted, tmp_path):
@@ -124,3 +135,21 @@ def test_the_prior_s_scale_follows_the_layer_s_width():
         last = prior.distribution("2.weight", torch.zeros(1, width)).base_dist
         assert float(hidden.variance[0, 0]) == pytest.approx(1 / 3)
         assert float(last.variance[0, 0]) * width == pytest.approx(0.49)
+
+
+def test_a_classifier_chooses_its_prior_on_rows_that_it_does_not_train_on(tmp_path, monkeypatch):
+    """Of a prior so narrow that nothing can be learned and one that fits, whichever is asked first."""
+    x = RNG.standard_normal((200, 2))
+    table = {"a": x[:, 0], "b": x[:, 1], "label": np.where(x[:, 0] * x[:, 1] > 0, "same", "other")}
+    for gains in ((1e-3, 4.0), (4.0, 1e-3)):
+        monkeypatch.setattr(tabular, "GAINS", gains)
+        for name, held in (("given", 0.2), ("held", 0.0)):
+            data = from_table(table, validation=held)
+            posterior = fit_table(data, epochs=40, folder=tmp_path / f"{name}-{gains[0]}")
+            assert posterior.model.prior.default.gain == 4.0
+            assert 200 - 200 * held == posterior.model.N
+
+
+def test_few_rows_are_enough():
+    data = from_table({"x": [0.0, 1.0, 0.1, 0.9], "y": ["a", "b", "a", "b"]})
+    assert fit_table(data, epochs=2).predict(data.train.x).probs.shape == (4, 2)

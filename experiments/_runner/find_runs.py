@@ -107,6 +107,9 @@ def _check_numbers(metrics: dict[str, Any]) -> None:
     name, value = objective(metrics)
     shown = {name: value, "train_seconds": metrics.get("train_seconds", 0.0)}
     shown["validation nll"] = metrics.get("validation", {}).get("nll", 0.0)
+    for key in ("free_energy", "trivial_free_energy"):
+        if metrics.get(key) is not None:  # the second is not computed for every model
+            shown[key] = metrics[key]
     for what, number in shown.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
             raise ValueError(f"{what} is {number!r}, not a finite number")

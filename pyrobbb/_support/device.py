@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 
@@ -29,3 +32,21 @@ def best_device(device: str | None = None) -> torch.device:
             f"device {device!r} cannot be used ({str(error).splitlines()[0]}); use device=cpu"
         ) from error
     return chosen
+
+
+@contextmanager
+def tf32_products(asked: bool) -> Iterator[None]:
+    """If `asked`, products of float32 matrices may round their factors to TF32 (10 bits) inside the body."""
+    before = torch.get_float32_matmul_precision()
+    if asked:
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        if asked:
+            torch.set_float32_matmul_precision(before)
+
+
+def uses_tf32(device: torch.device) -> bool:
+    """Whether products of float32 matrices on the device are in TF32, asked for here or by the user."""
+    return device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"

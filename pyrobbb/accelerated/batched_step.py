@@ -36,6 +36,8 @@ def stack_segments(each: Sequence[Sequence[PriorSegment]], dtype: torch.dtype) -
         NotBatchableError: If their families or the lengths of their segments differ.
     """
     merged = []
+    if any(segment.shape is not None for prior in each for segment in prior):
+        raise NotBatchableError("their priors are learned, each by itself")
     if len({tuple((segment.family, segment.length) for segment in prior) for prior in each}) != 1:
         raise NotBatchableError("their priors are of different families")
     for same in zip(*each, strict=True):

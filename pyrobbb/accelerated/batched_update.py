@@ -6,7 +6,6 @@ point estimate: w is `loc`, and F is :math:`-\log P(D_i \mid w)`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,22 +16,7 @@ from torch import Tensor
 from pyrobbb.accelerated.batched_step import LogLikelihood, batched_nll
 from pyrobbb.accelerated.compile import Program, prepared
 from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, score_all
-
-BETAS, EPSILON = (0.9, 0.999), 1e-8
-
-
-def adam(p: Tensor, gradient: Tensor, m: Tensor, v: Tensor, rates: Tensor) -> None:
-    """One step of Adam in place; `rates` comes from `adam_rates`."""
-    m_new = m + (1 - BETAS[0]) * (gradient - m)
-    v_new = v + (1 - BETAS[1]) * (gradient * gradient - v)
-    m.copy_(m_new)
-    v.copy_(v_new)
-    p.sub_(rates[0] * m_new / (torch.sqrt(v_new) * rates[1] + EPSILON))
-
-
-def adam_rates(lr: float, step: int) -> tuple[float, float]:
-    """The factors of step t = 1, 2, ...: lr / (1 - beta_1^t) and 1 / sqrt(1 - beta_2^t)."""
-    return lr / (1 - BETAS[0] ** step), 1 / math.sqrt(1 - BETAS[1] ** step)
+from pyrobbb.accelerated.updates import adam, adam_rates
 
 
 class BatchedUpdate:

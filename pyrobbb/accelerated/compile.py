@@ -23,12 +23,14 @@ from pyrobbb.accelerated.fast_math import RULES
 
 Program = Callable[..., Any]
 
-# Fused multiply-add; as many threads as torch has at the call, not at compile time; and torch's own random
-# numbers, so that a program with dropout draws the same masks compiled and uncompiled.
+# Fused multiply-add; as many threads as torch has at the call, not at compile time; torch's own random
+# numbers, so that a program with dropout draws the same masks compiled and uncompiled; on CUDA no padding of
+# products, which would be decided by a timing.
 _INDUCTOR = {
     "cpp.enable_floating_point_contract_flag": "fast",
     "cpp.dynamic_threads": True,
     "fallback_random": True,
+    "shape_padding": False,
 }
 
 

@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable
-from typing import Protocol
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import on_the_device
 from pyrobbb.accelerated.compile import first_line
+from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 
 
-class Capturable(Protocol):
-    """A step whose work between the share and the terms is tensor operations alone."""
-
-    optimizer: torch.optim.Optimizer
-    share: Tensor
-
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        """One step, operation by operation."""
-        ...
-
-    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
-        """The terms and, in the parameters' `grad`, the gradients."""
-        ...
-
-    def clear(self) -> None:
-        """Forget gradients that would otherwise add up."""
-        ...
-
-
 class GraphStep:
-    """Takes the steps of `step` by replaying a CUDA graph of it.
+    """Takes the steps of `step` by replaying a CUDA graph of it: one alone, or `MANY` with one launch.
 
     The first steps run as they are, on a side stream, as CUDA asks for; so does every batch of another
     shape than the usual one, such as the last of an epoch. A graph holds the optimiser's hyperparameters but
-    the learning rate: when a schedule changes another one the graph is dropped, and captured anew once they
+    the learning rate: when a schedule changes another one the graphs are dropped, and captured anew once they
     have stayed the same for as many steps. The terms are overwritten by the next step.
 
     Args:
@@ -49,21 +31,26 @@ class GraphStep:
     """
 
     WARM_UP = 3
+    MANY = 20
 
     def __init__(
-        self, step: Capturable, x: Tensor, y: Tensor, log: Callable[[str], None] = lambda message: None
+        self, step: FastStep, x: Tensor, y: Tensor, log: Callable[[str], None] = lambda message: None
     ) -> None:
         self.step, self.log = step, log
         self.optimizer = step.optimizer
         self.x, self.y = torch.empty_like(x), torch.empty_like(y)
-        self.failed = False
+        self.batches: Batches | None = None
+        self.failed = False  # to capture one step
+        self.several = True  # may be captured at once
         self.reset()
 
     def reset(self) -> None:
         """Capture again: the optimiser's state lies in other tensors now."""
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.one: Captured | None = None
+        self.many: Captured | None = None
         self.calls = 0
         self.held = hyperparameters(self.optimizer)
+        self.step.reset()
 
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         with torch.cuda.device_of(x):  # streams and graphs belong to the current device
@@ -80,35 +67,48 @@ class GraphStep:
         self.x.copy_(x)
         self.y.copy_(y)
         self.step.share.fill_(share)
-        if self.graph is None:
+        if self.one is None:
             try:
-                self._capture()
+                self.one = Captured(lambda: self.step.take(self.x, self.y), self.optimizer)
             except RuntimeError as error:
                 self.failed = True
                 self.log(f"training without a CUDA graph, bound by launches: {first_line(error)}")
                 return self.step(x, y, share, data)
-        assert self.graph is not None
-        self.graph.replay()
-        return self.terms
+        return self.one.replay()
 
-    def _capture(self) -> None:
-        """Make the graph, which computes nothing yet; after a failure everything is as it was."""
-        gc.collect()  # else memory of before may be freed, which is forbidden, during the capture
-        random = torch.cuda.get_rng_state()
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                terms = self.step.compute(self.x, self.y)
-                self.optimizer.step()
-                self.step.clear()
-        except RuntimeError:
-            del graph  # releases the generator
-            torch.cuda.set_rng_state(random)
-            for group in self.optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None  # it may lie in the graph's memory
-            raise
-        self.graph, self.terms = graph, terms
+    def begin_epoch(self, data: Split, order: Tensor, shares: Sequence[float]) -> None:
+        """Say what `take_many` will take: minibatch i is the rows `order[i]` of `data`, at share i of the KL.
+
+        Its `data` lies on the device; its minibatches are of the usual size.
+        """
+        if self.batches is None or self.batches.data is not data or len(self.batches.order) != len(order):
+            self.batches, self.many = Batches(data, order, shares), None
+        self.batches.order.copy_(order)
+        self.batches.shares.copy_(torch.tensor(shares))
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take_many` can be called: the step is captured, and nothing has changed since."""
+        return self.one is not None and self.several and hyperparameters(self.optimizer) == self.held
+
+    def take_many(self, first: int) -> Terms | None:
+        """Take steps first, ..., first + MANY - 1 of the epoch; their terms, (MANY,).
+
+        None if they cannot be captured: nothing has been done then.
+        """
+        assert self.batches is not None
+        batches = self.batches
+        with torch.cuda.device_of(self.x):
+            batches.first.fill_(first)
+            if self.many is None:
+                try:
+                    self.many = Captured(lambda: self.step.take_all(*batches.read(self.MANY)), self.optimizer)
+                except RuntimeError as error:
+                    self.several = False
+                    self.log(f"training with one launch per step: {first_line(error)}")
+                    return None
+                batches.first.fill_(first)
+            return self.many.replay()
 
     def _on_the_side(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
@@ -117,6 +117,52 @@ class GraphStep:
             terms = self.step(x, y, share, data)
         current.wait_stream(stream)
         return terms
+
+
+class Batches:
+    """The minibatches of an epoch, on the device: a graph finds its rows by the number of its first step."""
+
+    def __init__(self, data: Split, order: Tensor, shares: Sequence[float]) -> None:
+        device = data.x.device
+        self.data = data
+        self.order = torch.zeros(order.shape, dtype=torch.int64, device=device)
+        self.shares = torch.zeros(len(shares), device=device)
+        self.first = torch.zeros((), dtype=torch.int64, device=device)
+
+    def read(self, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs and targets (steps, B, ...) and the shares (steps,) from step `first` on."""
+        chosen = self.first + torch.arange(steps, device=self.first.device)
+        rows = self.order.index_select(0, chosen)
+        x, y = (part.index_select(0, rows.flatten()) for part in (self.data.x, self.data.y))
+        return x.unflatten(0, rows.shape), y.unflatten(0, rows.shape), self.shares.index_select(0, chosen)
+
+
+class Captured:
+    """A CUDA graph of `work`, which returns terms and changes what `optimizer` trains.
+
+    Raises:
+        RuntimeError: If it cannot be captured; everything is as it was then.
+    """
+
+    def __init__(self, work: Callable[[], Terms], optimizer: torch.optim.Optimizer) -> None:
+        gc.collect()  # else memory of before may be freed, which is forbidden, during the capture
+        random = torch.cuda.get_rng_state()
+        self.graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(self.graph):
+                self.terms = work()
+        except RuntimeError:
+            del self.graph  # releases the generator
+            torch.cuda.set_rng_state(random)
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None  # it may lie in the graph's memory
+            raise
+
+    def replay(self) -> Terms:
+        """Do the work; the terms are overwritten by the next replay."""
+        self.graph.replay()
+        return self.terms
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
@@ -134,7 +180,7 @@ def capturable(optimizer: torch.optim.Optimizer) -> bool:
     return all(isinstance(g["lr"], Tensor) and on_the_device(optimizer, g) for g in optimizer.param_groups)
 
 
-def lost_by(step: Capturable, x: Tensor, y: Tensor) -> str | None:
+def lost_by(step: FastStep, x: Tensor, y: Tensor) -> str | None:
     """Why the step cannot become a CUDA graph, from one evaluation that may not synchronise.
 
     Parameters and the random state stay as they are.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -15,22 +15,30 @@ from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
 from pyrobbb.accelerated.cuda_graph import GraphStep, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
+from pyrobbb.accelerated.local_noise import NotLocalError
+from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.point_step import PointStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, pyro_program
 from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
+from pyrobbb.accelerated.updates import Update
+from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, Terms, is_default
 
 FAST = ("auto", "compiled", "eager", "off")
+ESTIMATORS = ("weights", "local")
 
 # What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
 # and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
-_MEAN_FIELD = (0.3e-3, 40e-9, 20.0)
-_PYRO = (3e-3, 40e-9, 60.0)
+# On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
+# they read and write beyond those of the one program, at 4.3 TB/s.
+_MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
+_PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
+_LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
 
 
 class NotFastError(ValueError):
@@ -44,6 +52,7 @@ def make_step(
     first: Split,
     *,
     samples: int = 1,
+    estimator: str = "weights",
     vectorize: bool = False,
     elbo: Any = None,
     fast: str = "auto",
@@ -62,17 +71,23 @@ def make_step(
         optimizer: Over the parameters of both.
         first: A batch of full size, to record with and to compare both paths on.
         samples: Weight draws per step.
+        estimator: "local" lays the noise on the layers' outputs (`local_noise`), for mean-field normals.
         vectorize: Let the reference path evaluate these draws as one batch.
         elbo: One of Pyro's ELBOs, which only the reference path supports; None is `Trace_ELBO`.
         fast: "auto"; "compiled" or "eager" to decide about compilation; "off" for the reference path.
         steps: Steps that the whole training will take; a short one is not worth a compilation.
         log: Receives one line on what was lost, and how long a compilation took.
         ranks: The processes whose gradients are summed.
+
+    Raises:
+        ValueError: If the noise cannot lie on the outputs.
     """
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize, elbo=elbo)
     alone = ranks.size == 1
     if fast != "off" and not is_default(elbo):
         log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
+    if fast == "off" and estimator == "local":
+        raise ValueError("estimator='local' is the fast path's own, which does not fit here; take 'weights'")
     if fast == "off" or not is_default(elbo):
         return reference if alone else SummedStep(reference, ranks)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
@@ -88,19 +103,24 @@ def make_step(
                 optimizer,
                 first,
                 samples,
-                compilation_pays(fast, size, steps, _PYRO),
+                compilation_pays(fast, size, steps, _PYRO, device=first.x.device),
                 reason,
                 log,
             )
         else:
             assert isinstance(model, BayesianNetwork)
-            pays = compilation_pays(fast, size, steps)
+            pays = compilation_pays(fast, size, steps, device=first.x.device)
             if _is_point(model):
                 step = PointStep(model, optimizer)
+            elif estimator == "local":
+                step = _local(model, guide, optimizer, first, segments, samples, pays, log)
             else:
-                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, log)
-        _check(step, model, guide, first, samples)
+                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, alone, log)
+        if estimator == "weights" or _is_point(model):
+            _check(step, model, guide, first, samples)
     except NotFastError as reason:
+        if estimator == "local":
+            raise ValueError(f"estimator='local' does not fit: {reason}; take 'weights'") from reason
         log(f"training with Pyro's own SVI, several times slower than the fast path: {reason}")
         return reference if alone else SummedStep(reference, ranks)
     whole = step if alone else SummedStep(step, ranks)
@@ -122,11 +142,16 @@ def compilation_pays(
     fast: str,
     size: int,
     steps: int,
-    saving: tuple[float, float, float] = _MEAN_FIELD,
+    savings: Mapping[str, tuple[float, float, float]] = _MEAN_FIELD,
+    *,
     calls: int = 1,
+    device: torch.device | None = None,
 ) -> bool:
-    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each."""
-    constant, each, cost = saving
+    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each.
+
+    Without a `device` it is the CPU.
+    """
+    constant, each, cost = savings["cuda" if device is not None and device.type == "cuda" else "cpu"]
     return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
 
 
@@ -138,12 +163,15 @@ def _mean_field(
     segments: list[PriorSegment],
     samples: int,
     compiled: bool,
+    alone: bool,
     log: Callable[[str], None],
 ) -> MeanFieldStep | ProgramStep:
-    size = guide.loc.numel()
+    size, cuda = guide.loc.numel(), first.x.is_cuda
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
-        if size * samples > _SMALL:
+        if cuda and compiled and alone and size * samples <= _LARGE and Update.supported(optimizer):
+            return WholeStep(model, guide, optimizer, segments, samples, (first.x, first.y))
+        if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
         program = flat_program(model, guide, segments, parameters(optimizer), samples)
         batch = (first.x, first.y) if compiled else None
@@ -159,6 +187,38 @@ def _mean_field(
             log(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
             return step
     return make(False)
+
+
+def _local(
+    model: BayesianNetwork,
+    guide: Any,
+    optimizer: torch.optim.Optimizer,
+    first: Split,
+    segments: list[PriorSegment],
+    samples: int,
+    compiled: bool,
+    log: Callable[[str], None],
+) -> ProgramStep:
+    program = LocalProgram(model, guide, segments, parameters(optimizer), samples)
+    share = torch.ones_like(guide.loc[:0].sum().detach())
+    with torch.random.fork_rng([first.x.device] if first.x.is_cuda else []):
+        try:
+            program(None, share, first.x, first.y)
+        except NotLocalError as reason:
+            raise NotFastError(str(reason)) from reason
+    drawn = [name for name in model.sites if name not in program.layers]
+    others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
+    log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
+    if compiled:
+        began = perf_counter()
+        try:
+            step = ProgramStep(program, optimizer, (program.used,), (first.x, first.y))
+        except (CannotCompileError, CannotRecordError) as reason:
+            log(f"training without compiled code: {reason}")
+        else:
+            log(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
+            return step
+    return ProgramStep(program, optimizer, (program.used,))
 
 
 def _pyro(
@@ -204,7 +264,8 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
     with torch.no_grad():
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
-        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes})
+        learned = [value for name, value in model.named_buffers() if name.startswith("prior")]
+        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, learned)
     except (NotElementwiseError, KeyError) as reason:
         raise NotFastError(str(reason)) from reason
 

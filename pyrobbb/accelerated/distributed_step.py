@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.cuda_graph import Capturable
+from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.svi import ReferenceStep, Terms
 
 
-class SummedStep:
+class SummedStep(FastStep):
     """A step on the sum over all processes of what `step` sees on this one's rows.
 
     Its x and y are this process's rows, `share` and `data` their part of the KL and of the data; they may be
@@ -34,7 +34,7 @@ class SummedStep:
         ranks: The processes.
     """
 
-    def __init__(self, step: Capturable | ReferenceStep, ranks: ProcessGroup) -> None:
+    def __init__(self, step: FastStep | ReferenceStep, ranks: ProcessGroup) -> None:
         self.step, self.ranks, self.optimizer = step, ranks, step.optimizer
         self.parameters: list[nn.Parameter] = [p for g in step.optimizer.param_groups for p in g["params"]]
         dtype = self.parameters[0].dtype
@@ -50,15 +50,13 @@ class SummedStep:
     def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
         if isinstance(self.step, ReferenceStep):
             terms = self._sum(self.step.evaluate(x, y, share, data) if len(x) else None, len(x))
-        else:
-            self.share.fill_(share)
-            terms = self.compute(x, y)
-        self.optimizer.step()
-        self.clear()
-        return terms
+            self.optimizer.step()
+            self.clear()
+            return terms
+        return super().__call__(x, y, share, data)
 
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
-        """The terms and, in the parameters' `grad`, the gradients at the share that `self.share` holds."""
+        """The terms and gradients at the share that `self.share` holds."""
         assert not isinstance(self.step, ReferenceStep)
         return self._sum(self.step.compute(x, y, noise) if len(x) else None, len(x))
 

@@ -38,35 +38,49 @@ class PriorSegment:
     """One family of univariate priors over a segment of neighbouring weights.
 
     `constants` are parameters that are equal for all weights of the segment, `vectors` those that differ,
-    of shape (length,).
+    of shape (length,). Where a parameter changes during training (`pyrobbb.priors.Learned`), the segment is
+    one site, `shape` the site's, and `vectors` holds the live tensors, of shapes that broadcast with it.
     """
 
     family: Any
     constants: Mapping[str, float]
     vectors: Mapping[str, Tensor]
     length: int
+    shape: torch.Size | None = None
 
     def score(self, w: Tensor, vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Log P and its derivative at each weight."""
-        numbers = {k: torch.full((), v, dtype=w.dtype, device=w.device) for k, v in self.constants.items()}
+        """Log P and its derivative at each weight, `(*lead, length)`."""
         with torch.enable_grad():
-            w = w.detach().requires_grad_()
-            prior = self.family(
-                **numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False
-            )
-            log_prob = prior.log_prob(w)
-            (score,) = torch.autograd.grad(log_prob.sum(), w)
-        return log_prob.detach(), score
+            own = self.shaped(w).detach().requires_grad_()
+            log_prob = self.prior(w, vectors).log_prob(own)
+            (score,) = torch.autograd.grad(log_prob.sum(), own)
+        return log_prob.detach().reshape(w.shape), score.reshape(w.shape)
+
+    def prior(self, like: Tensor, vectors: Sequence[Tensor]) -> Any:
+        """The distribution of the weights, in the precision of `like`."""
+        numbers = {
+            k: torch.full((), v, dtype=like.dtype, device=like.device) for k, v in self.constants.items()
+        }
+        return self.family(**numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False)
+
+    def shaped(self, flat: Tensor) -> Tensor:
+        """`flat`, of shape `(*lead, length)`, in the shape that the distribution's parameters fit."""
+        return flat if self.shape is None else flat.reshape(*flat.shape[:-1], *self.shape)
 
 
-def prior_segments(sites: Mapping[str, Any]) -> list[PriorSegment]:
-    """A segment for neighbouring sites with a common family of priors; `sites` maps names to priors.
+def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> list[PriorSegment]:
+    """A segment for neighbouring sites with a common family of priors.
+
+    Args:
+        sites: The prior of each.
+        live: Tensors that change during training; a parameter that is a view of one is read at each step.
 
     Raises:
         NotElementwiseError: If a site's prior is not an independent product of one of Pyro's univariate
             distributions.
     """
-    segments: list[list[tuple[Any, dict[str, Tensor]]]] = []
+    changing = {tensor.untyped_storage().data_ptr() for tensor in live if tensor.numel()}
+    segments: list[PriorSegment | list[tuple[Any, dict[str, Tensor]]]] = []
     for name, fn in sites.items():
         base = fn
         while hasattr(base, "base_dist") and type(base).__name__ in ("Independent", "ExpandedDistribution"):
@@ -79,17 +93,35 @@ def prior_segments(sites: Mapping[str, Any]) -> list[PriorSegment]:
             value = getattr(base, key, None)
             if not isinstance(value, Tensor) or value.requires_grad:
                 raise NotElementwiseError(f"the prior of {name!r} has no constant parameter {key!r}")
-            parameters[key] = value.expand(shape).flatten()
-        if not segments or segments[-1][0][0] is not type(base):
+            parameters[key] = value.expand(shape)
+        if any(value.untyped_storage().data_ptr() in changing for value in parameters.values()):
+            views = {key: _without_expansion(value) for key, value in parameters.items()}
+            segments.append(PriorSegment(type(base), {}, views, shape.numel(), shape))
+            continue
+        if not segments or isinstance(segments[-1], PriorSegment) or segments[-1][0][0] is not type(base):
             segments.append([])
-        segments[-1].append((type(base), parameters))
-    return [_tried(_merge(group)) for group in segments]
+        group = segments[-1]
+        assert isinstance(group, list)
+        group.append((type(base), {key: value.flatten() for key, value in parameters.items()}))
+    return [_tried(s if isinstance(s, PriorSegment) else _merge(s)) for s in segments]
+
+
+def _without_expansion(value: Tensor) -> Tensor:
+    """A view of `value` without the dimensions along which it only repeats itself: of size 1, or none."""
+    for dim, stride in enumerate(value.stride()):
+        if stride == 0:
+            value = value.narrow(dim, 0, 1)
+    return value.view(()) if value.numel() == 1 else value
 
 
 def _tried(segment: PriorSegment) -> PriorSegment:
     """The segment, if its prior can be rebuilt from its parameters as `score` does it."""
+    if segment.shape is None:
+        w, vectors = torch.zeros(1), [vector[:1].cpu() for vector in segment.vectors.values()]
+    else:
+        w, vectors = torch.zeros(segment.length), [vector.cpu() for vector in segment.vectors.values()]
     try:
-        segment.score(torch.zeros(1), [vector[:1].cpu() for vector in segment.vectors.values()])
+        segment.score(w, vectors)
     except (TypeError, ValueError, RuntimeError) as error:
         name = segment.family.__name__
         raise NotElementwiseError(f"{name} cannot be rebuilt from its parameters: {error}") from error

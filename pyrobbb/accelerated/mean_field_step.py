@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb.accelerated.compile import Program, compile, record
+from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import PriorSegment, before_draws, draw, next_draw
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
@@ -18,7 +19,7 @@ from pyrobbb.svi import Terms
 Pass = Callable[[], Tensor]
 
 
-class MeanFieldStep:
+class MeanFieldStep(FastStep):
     r"""One step on F = share KL - log P(D_i | w) for :math:`q(w) = N(\mu, \mathrm{softplus}(\rho)^2)`.
 
     The same as `ReferenceStep` on the same noise, up to rounding. The draws are averaged one after the
@@ -88,27 +89,13 @@ class MeanFieldStep:
             begin += segment.length
         return once, passes
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        terms = self.evaluate(x, y, share)
-        self.optimizer.step()
-        self.clear()
-        return terms
-
     def clear(self) -> None:
         """Forget the gradients of the point parameters; those of loc and rho are overwritten anyway."""
         for parameter in self.others:
             parameter.grad = None
 
-    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
-        """The terms; leaves the gradients of F in every parameter's `grad`.
-
-        `noise`, of shape `(samples, D)`, takes the place of fresh draws.
-        """
-        self.share.fill_(share)
-        return self.compute(x, y, noise)
-
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
-        """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
+        """The terms and gradients at the share that `self.share` holds; `noise` has shape `(samples, D)`."""
         torch.div(self.share, self.samples, out=self.each)
         leaves = [*self.weights.values(), *self.others]
         with torch.no_grad():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
 
 
-class PointStep:
+class PointStep(FastStep):
     """One step on F_i = -log p(D_i | w), summed over the minibatch; dropout acts.
 
     Args:
@@ -25,21 +26,8 @@ class PointStep:
         self.share = torch.zeros_like(self.parameters[0].detach().flatten()[0])
         self.kl = torch.zeros_like(self.share)
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        terms = self.compute(x, y)
-        self.optimizer.step()
-        self.clear()
-        return terms
-
-    def clear(self) -> None:
-        """Nothing to forget: each step replaces every gradient."""
-
-    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
-        """The terms; leaves the gradients of F in every parameter's `grad`."""
-        return self.compute(x, y, noise)
-
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
-        """`evaluate`: tensor operations only, fit for a CUDA graph."""
+        """The terms and gradients; there is no noise."""
         loss = -self.model.log_likelihood({}, x, y).sum()
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb.accelerated.compile import compile, lift, record
+from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.programs import Program
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.svi import Terms
 
 
-class ProgramStep:
+class ProgramStep(FastStep):
     """Takes steps with the terms and gradients that `program` gives.
 
     Args:
@@ -51,24 +52,8 @@ class ProgramStep:
         self.run = compile(graph, [*inputs, *self.held])
         self.shapes = x.shape, y.shape
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
-        terms = self.evaluate(x, y, share)
-        self.optimizer.step()
-        return terms
-
-    def clear(self) -> None:
-        """Nothing to forget: each step replaces every gradient."""
-
-    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
-        """The terms; leaves the gradients of F in every parameter's `grad`.
-
-        `noise`, of shape `noise_shape`, takes the place of fresh draws.
-        """
-        self.share.fill_(share)
-        return self.compute(x, y, noise)
-
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
-        """`evaluate` at the share that `self.share` holds: tensor operations only, fit for a CUDA graph."""
+        """The terms and gradients at the share that `self.share` holds."""
         if noise is None:
             self.normals.draw()
             noise = self.normals.values.reshape(self.noise_shape)

@@ -68,17 +68,28 @@ def flat_program(
         sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
         w = loc.detach() + sigma * eps
         log_prior, score = score_all(segments, w)
-        with torch.enable_grad():
-            weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
-            nll = -model.log_likelihood(weights, x, y).sum() / samples
-            parts = _gradients(nll, [*weights.values(), *others])
-        G = torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts[: len(weights)]], dim=-1)
+        nll, G, point = network_gradients(model, guide, w, others, x, y)
         to_loc, to_rho = gradients(G, score, eps, sigma, slope, share)
-        rest = iter(parts[len(weights) :])
+        rest = iter(point)
         mine = [to_loc if p is loc else to_rho if p is rho else next(rest) for p in parameters]
-        return [log_ratio(log_prior, sigma, eps).sum() / samples, nll.detach(), *mine]
+        return [log_ratio(log_prior, sigma, eps).sum() / samples, nll.sum() / samples, *mine]
 
     return program
+
+
+def network_gradients(
+    model: BayesianNetwork, guide: Any, w: Tensor, others: Sequence[Tensor], x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """-log p(y_i | x_i, w) of each row, (*draws, B); the gradients of its sum over the rows, averaged over
+    the draws: with respect to the flat weights w, (*draws, D), and to the point parameters `others`.
+    """
+    with torch.enable_grad():
+        weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
+        nll = -model.log_likelihood(weights, x, y)
+        samples = 1 if w.dim() == 1 else len(w)
+        parts = _gradients(nll.sum() / samples, [*weights.values(), *others])
+    G = torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts[: len(weights)]], dim=-1)
+    return nll.detach(), G, parts[len(weights) :]
 
 
 def _gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -20,6 +20,7 @@ def from_arrays(
     y: ArrayLike,
     *,
     task: Task,
+    weights: ArrayLike | None = None,
     validation: Pair | None = None,
     test: Pair | None = None,
     classes: int | None = None,
@@ -34,6 +35,9 @@ def from_arrays(
             where classes= is given, which become int64; for `task="regression"` real targets of shape
             `(N, *grid, outputs)` or `(N,)`, which become `dtype` and, for the latter, `(N, 1)`.
         task: "classification" or "regression".
+        weights: how often each training row's log-likelihood counts, `(N,)`, zero or more: row i counts
+            weights[i] times, as if it had been seen so often. They are not rescaled: a sum other than N makes
+            the data weigh more or less against the prior. Validation and test rows count once.
         validation: a pair `(x, y)` of the same kind, or nothing.
         test: a pair `(x, y)` of the same kind, or nothing.
         classes: the number of classes; the largest training label plus one when not given.
@@ -53,6 +57,8 @@ def from_arrays(
         checks.count("classes", classes)
 
     train = _split("", x, y, task, dtype, grid=classes is not None)
+    if weights is not None:
+        train = Split(train.x, train.y, _weights(weights, train))
     features = tuple(train.x.shape[1:])
     if task == "classification":
         low, high = int(train.y.min()), int(train.y.max())
@@ -88,6 +94,21 @@ def _split(
             f"{part}x has {len(inputs):,} rows and {part}y has {len(targets):,}; they must agree"
         )
     return Split(inputs, targets.to(inputs.device))
+
+
+def _weights(weights: ArrayLike, train: Split) -> Tensor:
+    """Row weights as a tensor beside the rows; ValueError if one is negative or not finite, or all are 0."""
+    tensor = _tensor("weights", weights).to(train.x.device)
+    dtype = train.x.dtype if train.x.is_floating_point() else torch.float32
+    tensor = _finite("weights", tensor, weights, dtype)
+    if tensor.shape != (len(train),):
+        raise ValueError(f"weights must have the shape ({len(train)},), got {tuple(tensor.shape)}")
+    if bool((tensor < 0).any()):
+        row = int(tensor.argmin())
+        raise ValueError(f"weights holds {float(tensor[row]):g} in row {row}; they must not be negative")
+    if not bool(tensor.any()):
+        raise ValueError("weights are all 0, so there is nothing to learn from")
+    return tensor
 
 
 def as_inputs(name: str, x: ArrayLike, dtype: torch.dtype | None) -> Tensor:

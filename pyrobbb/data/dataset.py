@@ -18,22 +18,25 @@ class Split:
     """Inputs and targets of one part of the data, row by row.
 
     Shapes: `x` is `(N, *features)`, floating point or tokens; `y` is `(N, *grid)` integer class labels for
-    classification, `(N, *grid, outputs)` floating point for regression, mostly without a grid.
+    classification, `(N, *grid, outputs)` floating point for regression, mostly without a grid. `weights`,
+    `(N,)`, say how often each row's log-likelihood counts; None is once.
     """
 
     x: Tensor
     y: Tensor
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0]
 
     def to(self, device: torch.device | str) -> Split:
         """The same rows on another device."""
-        return Split(self.x.to(device), self.y.to(device))
+        weights = None if self.weights is None else self.weights.to(device)
+        return Split(self.x.to(device), self.y.to(device), weights)
 
     def take(self, rows: Tensor) -> Split:
         """The rows with these numbers."""
-        return Split(self.x[rows], self.y[rows])
+        return Split(self.x[rows], self.y[rows], None if self.weights is None else self.weights[rows])
 
     def batches(self, each: Sequence[Tensor], seed: int) -> Iterator[Split]:
         """One minibatch after another; `seed` is for data whose transforms draw random numbers."""
@@ -44,11 +47,12 @@ class Split:
         """A digest of up to 64 rows, and one of all targets in memory: they tell other data from these."""
         rows = torch.arange(0, len(self), -(-len(self) // 64), device=self.x.device)
         y = self.y if isinstance(self.y, Tensor) else self.y[rows]
-        return f"{_digest(self.x[rows], self.y[rows])}:{_digest(y)}"
+        weights = "" if self.weights is None else f":{_digest(self.weights)}"
+        return f"{_digest(self.x[rows], self.y[rows])}:{_digest(y)}{weights}"
 
     def head(self, count: int) -> Split:
         """The first `count` rows."""
-        return Split(self.x[:count], self.y[:count])
+        return Split(self.x[:count], self.y[:count], None if self.weights is None else self.weights[:count])
 
 
 def _digest(*parts: Tensor) -> str:

@@ -24,6 +24,7 @@ from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
@@ -52,7 +53,7 @@ DIMS: dict[str, Sequence[str]] = {
     "loc": ("parameter_sample",),
     "scale": ("parameter_sample",),
     "sample_site": ("parameter_sample",),
-    "size": ("layer",),
+    **dict.fromkeys(("size", "kl", "kl_mcse", "informative", "slab"), ("layer",)),
     **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},
     **{f"{name}_quantile": ("layer", "level") for name in ("loc", "scale", "snr")},
 }
@@ -229,6 +230,22 @@ def _variational(posterior: Posterior, seed: int, count: int = 20_000) -> dict[s
     arrays["loc"] = _numpy(every_loc[pick.to(every_loc.device)])
     arrays["scale"] = _numpy(every_scale[pick.to(every_loc.device)])
     arrays["sample_site"] = _numpy(site[pick])
+    return arrays | _ledger(posterior, list(loc), seed)
+
+
+def _ledger(posterior: Posterior, layers: Sequence[str], seed: int) -> dict[str, np.ndarray]:
+    """The KL by layer, where the guide's density splits into sites; NaN for a layer without a slab."""
+    ledger = kl_ledger(posterior, seed=seed) or {}
+    if not set(layers) <= set(ledger):
+        return {}
+    rows = [ledger[name] for name in layers]
+    arrays = {
+        "kl": np.array([row.nats for row in rows]),
+        "kl_mcse": np.array([row.mcse for row in rows]),
+        "informative": np.array([row.informative for row in rows]),
+    }
+    if any(row.slab is not None for row in rows):
+        arrays["slab"] = np.array([np.nan if row.slab is None else row.slab for row in rows])
     return arrays
 
 
@@ -274,7 +291,8 @@ def _untied(log_likelihood: np.ndarray) -> np.ndarray:
 
 def _numpy(value: Tensor | None) -> np.ndarray:
     assert value is not None
-    return value.detach().cpu().numpy()
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # which numpy lacks
 
 
 def _column(y: Tensor) -> np.ndarray:

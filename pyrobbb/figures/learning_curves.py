@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from pyrobbb.figures.style import CHAINS, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLACK, CHAINS, caption, column, label, new_figure, styled
 
 NATS = "nats per training datum"
 
@@ -22,6 +22,7 @@ def learning_curves(
     validation_error: ArrayLike,
     *,
     chain: ArrayLike | None = None,
+    trivial: float | None = None,
     error_label: str = "validation error (%)",
     title: str = "Learning curves: the free energy is the sum of KL and negative log-likelihood",
 ) -> Figure:
@@ -34,6 +35,7 @@ def learning_curves(
         nll: Its part -E log p(y | x, w).
         validation_error: NaN where it was not measured; if it never was, its panel is left out.
         chain: Which restart a row belongs to; by default all to one.
+        trivial: The free energy of a posterior that ignores the inputs, for a line in its panel.
         error_label: Name and unit of the error.
         title: The caption.
 
@@ -66,12 +68,14 @@ def learning_curves(
     figure = new_figure(9.0, 6.0) if wide else new_figure(11.0, 3.6)
     grid = figure.subplots(2, 2, sharex=True) if wide else figure.subplots(1, 3)
     for axes, (name, (heading, unit)) in zip(grid.flat, panels.items(), strict=True):
-        _one_panel(axes, data["epoch"], data[name], data["chain"])
+        level = trivial if name == "free_energy" else None
+        _one_panel(axes, data["epoch"], data[name], data["chain"], level)
         axes.set_title(heading)
         label(axes, "epoch", unit)
     chains = np.unique(data["chain"])
     if len(chains) > 1:
-        grid.flat[0].legend([f"chain {one:g}" for one in chains], ncols=1 + (len(chains) > 5))
+        lines = grid.flat[0].lines[: len(chains)]
+        grid.flat[0].legend(lines, [f"chain {one:g}" for one in chains], ncols=1 + (len(chains) > 5))
     if wide:
         grid.flat[3].plot(data["epoch"][best], error[best], "o", ms=9, mfc="none", mec="black", mew=1)
         for axes in grid[0]:
@@ -80,13 +84,21 @@ def learning_curves(
     return figure
 
 
-def _one_panel(axes: Axes, epoch: np.ndarray, values: np.ndarray, chain: np.ndarray) -> None:
+def _one_panel(
+    axes: Axes, epoch: np.ndarray, values: np.ndarray, chain: np.ndarray, level: float | None
+) -> None:
     """One line for each chain; logarithmic where the values span a factor of 20 or more."""
     for i, one in enumerate(np.unique(chain)):
         rows = (chain == one) & np.isfinite(values)
         marker = "o" if rows.sum() <= 30 else None
         axes.plot(epoch[rows], values[rows], color=CHAINS[i % len(CHAINS)], marker=marker, ms=3)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if level is not None:
+        axes.axhline(level, color=BLACK, ls="--", lw=1)
+        words = f"ignoring the inputs: {level:.3g}"
+        axes.annotate(words, (0.99, level), xycoords=("axes fraction", "data"), xytext=(0, 3),
+                      textcoords="offset points", ha="right", va="bottom", fontsize=9)  # fmt: skip
+        values = np.append(values, level)
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() > 0 and finite.max() > 20 * finite.min():
         axes.set_yscale("log")

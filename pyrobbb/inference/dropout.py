@@ -12,7 +12,7 @@ mask for each minibatch; the entropy of q does not depend on M.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -49,7 +49,7 @@ class MCDropout(Inference):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         refuse_guide(self, guide, DropoutGuide)
-        refuse_options(self, options, ranks, "its step draws one mask")
+        refuse_options(self, model, options, ranks, "its step draws one mask")
         refuse_latents(self, model)
         if not guide.masked:
             raise ValueError(
@@ -65,14 +65,7 @@ class MCDropout(Inference):
         guide: Any,
         optimizer: torch.optim.Optimizer,
         first: Split,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-        fast: str = "auto",
-        steps: int = 0,
-        log: Callable[[str], None] = lambda message: None,
-        ranks: ProcessGroup = SINGLE,
+        **options: Any,
     ) -> Step:
         return DescentStep(model, guide, optimizer)
 

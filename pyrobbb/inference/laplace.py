@@ -5,8 +5,8 @@ r"""Laplace's approximation around a mode: a normal with the curvature of the lo
 
 with the generalised Gauss-Newton curvature of `curvature.py` (MacKay 1992; Daxberger et al. 2021, arXiv
 2106.14806), for a normal prior of covariance :math:`\Sigma_P`. Predictions are those of the network
-linearised at the mode, for which this is the exact posterior up to the likelihood's curvature (Immer et al. 2021, arXiv
-2008.08216):
+linearised at the mode, for which this is the exact posterior up to the likelihood's curvature (Immer et al.
+2021, arXiv 2008.08216):
 
 .. math::
     f(x, w) \approx f(x, \hat w) + J(x) (w - \hat w)
@@ -34,7 +34,7 @@ from torch.func import jvp, vmap
 
 from pyrobbb._support import checks
 from pyrobbb._support.network_checks import evaluating
-from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import univariate
@@ -72,7 +72,7 @@ class Laplace(Inference):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         refuse_guide(self, guide, LaplaceGuide)
-        refuse_options(self, options, ranks, "it descends the density to a point first")
+        refuse_options(self, model, options, ranks, "it descends the density to a point first")
         refuse_latents(self, model)
         prior_precision(model, model.sites)
 
@@ -85,14 +85,7 @@ class Laplace(Inference):
         guide: Any,
         optimizer: torch.optim.Optimizer,
         first: Split,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-        fast: str = "auto",
-        steps: int = 0,
-        log: Callable[[str], None] = lambda message: None,
-        ranks: ProcessGroup = SINGLE,
+        **options: Any,
     ) -> Step:
         return DescentStep(model, guide, optimizer, at=lambda: guide.loc)
 

@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.kl_weights import Geometric
+from pyrobbb.priors import Learned
 from pyrobbb.svi import Step
 
 MakeGuide = Callable[[BayesianNetwork], nn.Module]
@@ -29,10 +30,11 @@ class Inference:
     """How a posterior is found; the base of every method.
 
     `steps` says whether the training loop takes steps at all: a sampler that works on all data at once does
-    everything in `finish`.
+    everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy.
     """
 
     steps: ClassVar[bool] = True
+    bounds: ClassVar[bool] = False
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         """Raise ValueError, with the reason, if the method cannot give a posterior of this training."""
@@ -47,14 +49,7 @@ class Inference:
         guide: Any,
         optimizer: torch.optim.Optimizer,
         first: Split,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-        fast: str = "auto",
-        steps: int = 0,
-        log: Callable[[str], None] = lambda message: None,
-        ranks: ProcessGroup = SINGLE,
+        **options: Any,
     ) -> Step:
         """One step of the training loop; the arguments are those of `accelerated.make_step`."""
         raise NotImplementedError(f"{type(self).__name__} must define step(self, model, guide, ...)")
@@ -85,10 +80,14 @@ def refuse_guide(method: Inference, guide: nn.Module, kind: type[nn.Module]) -> 
         )
 
 
-def refuse_options(method: Inference, options: Any, ranks: ProcessGroup, why: str) -> None:
-    """Raise ValueError for options that speak of the ELBO, which a step of its own does not have."""
+def refuse_options(
+    method: Inference, model: BayesianNetwork, options: Any, ranks: ProcessGroup, why: str
+) -> None:
+    """Raise ValueError for what belongs to the ELBO alone, which a step of its own does not have."""
     name = type(method).__name__
-    for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1)):
+    if any(isinstance(module, Learned) for module in model.modules()):
+        raise ValueError(f"{name} keeps the prior fixed: {why}; learn it with svi")
+    for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1), ("estimator", "weights")):
         if getattr(options, key) != plain:
             raise ValueError(f"{key} has no meaning for {name}: {why}")
     if ranks.size > 1:

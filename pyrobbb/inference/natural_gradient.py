@@ -36,7 +36,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, Program, compile, record
 from pyrobbb.accelerated.dispatch import compilation_pays
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
@@ -73,6 +73,8 @@ class NaturalGradient(Inference):
     h0: float = 0.1
     radius: float = 1.0
 
+    bounds = True
+
     def __post_init__(self) -> None:
         checks.positive("lr", self.lr)
         checks.positive("h0", self.h0)
@@ -83,7 +85,7 @@ class NaturalGradient(Inference):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         refuse_guide(self, guide, NormalByScale)
-        refuse_options(self, options, ranks, "its step takes one natural gradient from one draw")
+        refuse_options(self, model, options, ranks, "its step takes one natural gradient from one draw")
         if options.rates:
             raise ValueError("rates have no meaning for NaturalGradient: it scales each weight's step itself")
 
@@ -102,25 +104,18 @@ class NaturalGradient(Inference):
         guide: Any,
         optimizer: torch.optim.Optimizer,
         first: Split,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-        fast: str = "auto",
-        steps: int = 0,
-        log: Callable[[str], None] = lambda message: None,
-        ranks: ProcessGroup = SINGLE,
+        **options: Any,
     ) -> Step:
         try:
             segments = _element_wise(model, guide)
         except NotElementwiseError as reason:
-            log(f"the prior's gradient is taken by Pyro: {reason}")
+            options["log"](f"the prior's gradient is taken by Pyro: {reason}")
             return NaturalGradientStep(self, model, guide, optimizer, None)
-        if compilation_pays(fast, guide.loc.numel(), steps):
+        if compilation_pays(options["fast"], guide.loc.numel(), options["steps"], device=first.x.device):
             try:
                 return NaturalGradientStep(self, model, guide, optimizer, segments, compiled=True)
             except (CannotCompileError, CannotRecordError) as reason:
-                log(f"training without compiled code, several times slower: {reason}")
+                options["log"](f"training without compiled code, several times slower: {reason}")
         return NaturalGradientStep(self, model, guide, optimizer, segments)
 
 

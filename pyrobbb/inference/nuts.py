@@ -26,6 +26,7 @@ from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
 from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_options, refuse_points
 from pyrobbb.kl_weights import Uniform
+from pyrobbb.priors import Learned
 from pyrobbb.svi import Step, Terms
 
 
@@ -58,7 +59,7 @@ class NUTS(Inference):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         refuse_guide(self, guide, EmpiricalGuide)
-        refuse_options(self, options, ranks, "it draws from the posterior of all data at once")
+        refuse_options(self, model, options, ranks, "it draws from the posterior of all data at once")
         refuse_points(self, model)
         if not isinstance(options.kl, Uniform):
             raise ValueError(
@@ -149,6 +150,10 @@ def sample_nuts(
     Raises:
         ValueError: If a parameter is a point estimate, or an option lies outside its domain.
     """
+    if any(isinstance(module, Learned) for module in model.modules()):
+        raise ValueError(
+            "NUTS keeps the prior fixed: give it the values that were learned, or scales with sites"
+        )
     if any(True for _ in model.parameters()):
         names = ", ".join(name for name, _ in model.named_parameters())
         raise ValueError(f"NUTS needs every parameter to be Bayesian; {names} are point estimates")
@@ -190,10 +195,12 @@ def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights],
             f"the model has latent sites besides its weights ({more}): use pyro.infer.NUTS(model)"
         )
     x, y = _in_double(data.x), _in_double(data.y)
+    weights_of_rows = None if data.weights is None else _in_double(data.weights)
     priors = {name: model.prior_of(name) for name in model.sites}
 
     def potential(weights: Weights) -> Tensor:
-        energy = -model.log_likelihood(weights, x, y).sum()
+        each = model.log_likelihood(weights, x, y)
+        energy = -(each if weights_of_rows is None else weights_of_rows * each).sum()
         for name, prior in priors.items():
             energy = energy - prior.log_prob(weights[name]).sum()
         return energy

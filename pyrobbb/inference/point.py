@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import Energy
@@ -38,7 +38,7 @@ class MAP(Inference):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         refuse_guide(self, guide, FlatGuide)
-        refuse_options(self, options, ranks, "it descends the density at a point, without draws")
+        refuse_options(self, model, options, ranks, "it descends the density at a point, without draws")
         refuse_latents(self, model)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> FlatGuide:
@@ -50,14 +50,7 @@ class MAP(Inference):
         guide: Any,
         optimizer: torch.optim.Optimizer,
         first: Split,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-        fast: str = "auto",
-        steps: int = 0,
-        log: Callable[[str], None] = lambda message: None,
-        ranks: ProcessGroup = SINGLE,
+        **options: Any,
     ) -> Step:
         return DescentStep(model, guide, optimizer)
 

@@ -20,7 +20,6 @@ first without noise, to find a mode, then with noise, to draw from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
@@ -69,7 +68,7 @@ class SGHMC(Inference):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         refuse_guide(self, guide, EmpiricalGuide)
-        refuse_options(self, options, ranks, "its step is a sampler's")
+        refuse_options(self, model, options, ranks, "its step is a sampler's")
         refuse_points(self, model)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:
@@ -81,16 +80,9 @@ class SGHMC(Inference):
         guide: Any,
         optimizer: torch.optim.Optimizer,
         first: Split,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-        fast: str = "auto",
-        steps: int = 0,
-        log: Callable[[str], None] = lambda message: None,
-        ranks: ProcessGroup = SINGLE,
+        **options: Any,
     ) -> Step:
-        return SGHMCStep(self, model, guide, optimizer, steps)
+        return SGHMCStep(self, model, guide, optimizer, options["steps"])
 
 
 class SGHMCStep:

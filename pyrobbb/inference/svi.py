@@ -23,6 +23,8 @@ from pyrobbb.svi import Step
 class SVI(Inference):
     """Gradient descent on the free energy of the user's guide."""
 
+    bounds = True
+
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> nn.Module:
         if make is None:
             raise ValueError("SVI needs a guide, such as MeanFieldNormal; got None")

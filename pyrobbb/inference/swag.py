@@ -11,7 +11,6 @@ section 3.3 and eq. 1), K of them for the low rank:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -57,7 +56,7 @@ class SWAG(Inference):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         refuse_guide(self, guide, SWAGGuide)
-        refuse_options(self, options, ranks, "it follows the descent of a point")
+        refuse_options(self, model, options, ranks, "it follows the descent of a point")
         refuse_latents(self, model)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
@@ -69,16 +68,9 @@ class SWAG(Inference):
         guide: Any,
         optimizer: torch.optim.Optimizer,
         first: Split,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-        fast: str = "auto",
-        steps: int = 0,
-        log: Callable[[str], None] = lambda message: None,
-        ranks: ProcessGroup = SINGLE,
+        **options: Any,
     ) -> Step:
-        return SWAGStep(self, model, guide, optimizer, steps)
+        return SWAGStep(self, model, guide, optimizer, options["steps"])
 
 
 class SWAGGuide(FlatGuide):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
-from pyrobbb._support.device import best_device
+from pyrobbb._support.device import best_device, tf32_products, uses_tf32
 from pyrobbb._support.files import locked, make_folder
 from pyrobbb._support.optim import (
     clip_gradients,
@@ -32,10 +32,12 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Learned
 from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
@@ -110,7 +112,8 @@ class Chain(Resumable):
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
-        with isolated(self.seed, device=self.device), no_nan_warnings():
+        self.tf32 = self.options.tf32 and self.device.type == "cuda"
+        with isolated(self.seed, device=self.device), no_nan_warnings(), tf32_products(self.tf32):
             self._set_up()
             self.noise = random_state(self.device)
         if ranks.size > 1:
@@ -148,6 +151,7 @@ class Chain(Resumable):
         check_data(self.model, sample, self.validation)
         check_trainable(self.model, self.guide)
         self.inference.check(self.model, self.guide, options, self.ranks)
+        self.learned = [m for m in self.model.modules() if isinstance(m, Learned) and m.by == "em"]
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
@@ -166,11 +170,19 @@ class Chain(Resumable):
         )
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
-        )
+        ) | {"tf32": uses_tf32(self.device)}
+        fast = options.fast
+        if isinstance(self.train, Split) and self.train.weights is not None:
+            if not isinstance(self.inference, SVI):
+                raise ValueError(f"{type(self.inference).__name__} takes no weights of rows; SVI does")
+            if fast != "off":
+                self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
+            fast = "off"
         self.step: Step = self.inference.step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
-            samples=options.samples, vectorize=options.vectorize, elbo=options.elbo, fast=options.fast,
+            samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
+            elbo=options.elbo, fast=fast,
             steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
         )  # fmt: skip
 
@@ -206,22 +218,33 @@ class Chain(Resumable):
             history.write(self.history_path, others + self.history.rows)
             yield
 
-    def begin_epoch(self) -> tuple[tuple[Tensor, ...], Iterator[Split]]:
-        """The rows of each minibatch of the epoch that begins, and those that are left of it, as data.
+    def begin_epoch(self) -> tuple[Tensor, ...]:
+        """The rows of each minibatch of the epoch that begins.
 
         `order` advances at the epoch's end: resuming within the epoch needs the same order again.
-        Of several processes each reads its own part of every minibatch.
         """
         generator = torch.Generator()
         generator.set_state(self.order.get_state())
         rows = torch.randperm(len(self.train), generator=generator).split(self.batch_size)
         self.next_order = generator.get_state()
+        return rows
+
+    def batches(self, rows: Sequence[Tensor]) -> Iterator[Split]:
+        """The minibatches that are left of the epoch; each of several processes reads its own part."""
         mine = [self.ranks.shard(part) for part in rows[self.batch :]]
-        return rows, self.train.batches(mine, self.seed * 1_000_003 + self.epoch)
+        return self.train.batches(mine, self.seed * 1_000_003 + self.epoch) if mine else iter(())
 
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
         return self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
+
+    def learn_prior(self, i: int) -> None:
+        """Update the priors that are learned in closed form, if it is time after step i, counted from 0."""
+        steps = self.epoch * self.M + i + 1
+        for prior in self.learned:
+            if steps % prior.every == 0:  # the same draws in all processes, and when resumed
+                with isolated(self.seed * 1_000_003 + steps, device=self.device):
+                    prior.update(self.model, self.guide)
 
     def tell_step(self, terms: Terms) -> None:
         """Call the callbacks that observe steps."""
@@ -289,6 +312,9 @@ class Chain(Resumable):
                 f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
                 f"learning rate that is too large. Try a lower one{self._last_good()}."
             )
+        if self.writes:
+            warn_of_noise(self.model, self.guide, self.train)
+            warn_of_falling(self.history)
         self._tell("on_end")
 
     def _tell(self, event: str, *what: Any) -> None:

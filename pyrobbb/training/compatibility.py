@@ -78,6 +78,7 @@ def training(
         "seed": options.seed,
         "network": component(model.network),
         "samples": options.samples,
+        "estimator": options.estimator,
         "elbo": elbo(options.elbo),
         "clip_norm": options.clip_norm,
         "prior": component(model.prior),

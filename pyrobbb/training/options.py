@@ -15,10 +15,10 @@ from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
-from pyrobbb.accelerated import FAST
+from pyrobbb.accelerated import ESTIMATORS, FAST
 from pyrobbb.inference import SVI, Inference
 from pyrobbb.kl_weights import KLWeight, Uniform
-from pyrobbb.svi import check_elbo
+from pyrobbb.svi import check_elbo, is_default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,9 @@ class Options:
         inference: How the posterior is found (`pyrobbb.inference`); `SVI` minimises the free energy.
         kl: Weight of the KL in each minibatch, pi_i.
         samples: Weight draws per training step.
+        estimator: Where a step's noise lies: "weights", one draw for all rows; or "local", on the outputs of
+            linear layers and convolutions, apart for each row, whose gradient has the same mean and less
+            variance (`pyrobbb.accelerated.local_noise`). For mean-field normals, on the fast path.
         vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
         fast: `auto`: the fast path where it fits, compiled if that pays; `compiled`, `eager`: the fast path
             with or without compilation; `off`: Pyro's own SVI. All minimise the same free energy.
@@ -44,6 +47,7 @@ class Options:
         clip_norm: Maximum Euclidean norm of a step's gradient, that of F_i; a longer one is scaled down.
         seed: Decides the initial values of the guide, the order of the data and the noise.
         device: `auto` (CUDA if there is one), `cpu`, `cuda`, ...
+        tf32: Multiply matrices in TF32 on CUDA: faster, with 10 bits of mantissa; elsewhere without effect.
         validation_draws: Weight draws for the validation error of an epoch; 0 uses the mean weights.
         record_every: Epochs between two rows of the history, each with a validation; the last counts.
         checkpoint_seconds: Minimum time between two checkpoints.
@@ -59,6 +63,7 @@ class Options:
     inference: Inference = field(default_factory=SVI)
     kl: KLWeight = field(default_factory=Uniform)
     samples: int = 1
+    estimator: str = "weights"
     vectorize: bool = False
     fast: str = "auto"
     elbo: Any = None
@@ -66,6 +71,7 @@ class Options:
     clip_norm: float | None = None
     seed: int = 0
     device: str | None = "auto"
+    tf32: bool = False
     validation_draws: int = 3
     record_every: int = 1
     checkpoint_seconds: float = 30.0
@@ -82,11 +88,17 @@ class Options:
         checks.seed("seed", self.seed)
         checks.between("checkpoint_seconds", self.checkpoint_seconds, 0, math.inf)
         checks.one_of("fast", self.fast, FAST)
+        checks.one_of("estimator", self.estimator, ESTIMATORS)
+        if self.estimator == "local" and (self.fast == "off" or not is_default(self.elbo)):
+            raise ValueError(
+                "estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo"
+            )
         check_kinds(
             inference=(self.inference, Inference),
             kl=(self.kl, (KLWeight, NoneType)),
             rates=(self.rates, (Mapping, NoneType)),
             vectorize=(self.vectorize, bool),
+            tf32=(self.tf32, bool),
         )
         if self.clip_norm is not None:
             checks.positive("clip_norm", self.clip_norm)

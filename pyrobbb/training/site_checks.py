@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Split
+from pyrobbb.priors import Learned
 
 
 def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
@@ -46,7 +48,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
 
 
 def check_trainable(model: nn.Module, guide: nn.Module) -> None:
-    """Raise ValueError if a parameter is frozen: Pyro would silently make it trainable again."""
+    """Raise ValueError if a parameter is frozen, which Pyro would train, or a prior cannot be learned."""
     for what, module, instead in (
         ("guide", guide, "rates={'NAME': 1e-6} all but stops one"),
         ("model", model, "freeze it in the network, before BayesianNetwork(network, ...)"),
@@ -54,6 +56,11 @@ def check_trainable(model: nn.Module, guide: nn.Module) -> None:
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:
                 raise ValueError(f"parameter {name!r} of the {what} is frozen; {instead}")
+    if isinstance(guide, AutoDelta) and any(isinstance(module, Learned) for module in model.modules()):
+        raise ValueError(
+            "a learned prior and a point estimate (AutoDelta) have no optimum: the prior's scale and the "
+            "weights would shrink together; take a guide with a width, such as MeanFieldNormal"
+        )
 
 
 def _check_parameters(guide: nn.Module, trace: Any) -> None:

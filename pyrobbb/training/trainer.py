@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -13,15 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.device import tf32_products
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb._support.signals import Interrupt
+from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import Terms, no_nan_warnings
+from pyrobbb.svi import RowWeights, Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.chain import Chain, NonFiniteLossError
@@ -105,6 +109,7 @@ class _Loop:
         with (
             isolated(device=self.device),
             no_nan_warnings(),
+            tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
             set_random_state(first.noise, self.device)
@@ -140,9 +145,14 @@ class _Loop:
         """The rest of the current epoch, until one of the chains is stopped."""
         first, R = self.active[0], len(self.active)
         began = perf_counter() - R * first.spent
-        begun = [chain.begin_epoch() for chain in self.active]
-        rows, batches = begun[0][0], [batch for _, batch in begun]
-        sums = first.sums
+        each = [chain.begin_epoch() for chain in self.active]
+        rows, sums = each[0], first.sums
+        if R == 1:
+            first.spent = perf_counter() - began
+            if self._run_many(rows):
+                return
+            began = perf_counter() - first.spent
+        batches = [chain.batches(own) for chain, own in zip(self.active, each, strict=True)]
         if R > 1:
             sums = torch.stack([chain.sums for chain in self.active])
             for chain, own in zip(self.active, sums, strict=True):
@@ -163,6 +173,44 @@ class _Loop:
             chain.end_epoch()
         self._stopped()
 
+    def _run_many(self, rows: Sequence[Tensor]) -> bool:
+        """On CUDA, as much of the epoch as goes with many steps per launch; whether a callback stopped it.
+
+        The same steps as one by one. Callbacks that observe steps, priors that are learned, other processes
+        and data that are not on the device need them one by one.
+        """
+        chain, B = self.active[0], len(rows[0])
+        step, data = chain.step, chain.train
+        if not (isinstance(step, GraphStep) and step.ready and isinstance(data, Split)):
+            return False
+        if chain.steppers or chain.learned or self.ranks.size > 1:
+            return False
+        if getattr(data.x, "device", None) != step.x.device:
+            return False
+        order = torch.stack([part for part in rows if len(part) == B])
+        fraction = B / len(data)
+        step.begin_epoch(data, order, [chain.kl_weight(i, fraction) for i in range(len(order))])
+        began = perf_counter() - chain.spent
+        while chain.batch + step.MANY <= len(order):
+            chain.between_steps = False
+            terms = step.take_many(chain.batch)
+            if terms is not None:
+                chain.seen[chain.batch :][: step.MANY].copy_(terms.kl + terms.nll)
+                chain.sums += torch.stack([terms.kl * fraction, terms.nll], dim=-1).to(chain.sums).sum(0)
+                chain.batch += step.MANY
+            chain.between_steps = True
+            if terms is None:
+                break
+            for _ in range(step.MANY):
+                self.progress.step()
+            chain.spent = perf_counter() - began
+            if chain.batch < chain.M:
+                if self._stopped():
+                    return True
+                self._pause()
+                began = perf_counter() - chain.spent
+        return False
+
     def _run_step(self, i: int, B: int, batches: Sequence[Iterator[Split]], sums: Tensor) -> None:
         """Step i of the epoch, counted from 0, on minibatches of B rows."""
         parts = [next(batch) for batch in batches]
@@ -173,11 +221,13 @@ class _Loop:
         if self.batched is None:
             [part], [weight] = parts, weights
             mine = len(part) / B  # this process's share of the minibatch
-            terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
+            with RowWeights(part.weights):
+                terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
         else:
             terms = self.batched(parts, weights)
         self._sum(terms, i, fraction, sums)
         for r, chain in enumerate(self.active):
+            chain.learn_prior(i)
             chain.batch = i + 1
             if chain.steppers:
                 chain.tell_step(terms if self.batched is None else Terms(terms.kl[r], terms.nll[r]))
@@ -338,5 +388,8 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together)
     posterior = Posterior([(training.model, training.guide) for training in trained])
+    if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
+        energy = fmean(training.history.rows[-1].free_energy for training in trained)
+        show.log(compared(energy, trivial_free_energy(posterior.model, trained[0].train)))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
     return posterior

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import astuple, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +24,10 @@ from pyrobbb.accelerated import dispatch as choose
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Split
+from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.progress import Silent
+from pyrobbb.training.trainer import Training
 
 B, N = 6, 30
 
@@ -169,6 +175,80 @@ def test_it_captures_again_after_a_reset(cuda: FakeCuda) -> None:
                 take(rows.x, rows.y, 0.2, B / N)
             take.reset()
     assert cuda.captures == 2
+
+
+@pytest.mark.parametrize("stop", [None, 9])
+def test_a_training_takes_many_steps_per_launch(
+    stop: int | None, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same steps, history and checkpoints as one by one: with a short last batch, interrupted or not."""
+    monkeypatch.setattr(GraphStep, "MANY", 4)
+    ends, launches = [], []
+    for graph in (False, True):
+        count = 0
+        folder = tmp_path / str(graph)
+        for _ in range(1 if stop is None else 2):
+            training = small_training(folder)
+            step: Any = training.step
+            if graph:
+                cuda.state = [training.optimizer]
+                step = training.step = GraphStep(training.step, training.train.x[:B], training.train.y[:B])
+                taken = step.take_many
+
+                def counted(first: int, taken: Any = taken) -> Any:
+                    nonlocal count
+                    count += 1
+                    return taken(first)
+
+                monkeypatch.setattr(step, "take_many", counted)
+            if training.resume() or stop is None:
+                training.run()
+                break
+            step_of = training.progress.step
+            monkeypatch.setattr(training.progress, "step", Interrupting(step_of, stop))
+            with pytest.raises(KeyboardInterrupt):
+                training.run()
+        launches.append(count)
+        rows = [replace(row, seconds=0.0) for row in training.history.rows]
+        ends.append((rows, [p.detach().clone() for p in training.named.values()], training.noise["cpu"]))
+    assert launches[0] == 0
+    assert launches[1] >= 2
+    assert len(ends[0][0]) == 4
+    for one, other in zip(ends[0][0], ends[1][0], strict=True):
+        for a, b in zip(astuple(one), astuple(other), strict=True):
+            assert a == pytest.approx(b, rel=1e-5, nan_ok=True)
+    for a, b in zip(ends[0][1], ends[1][1], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    if stop is None:
+        assert torch.equal(ends[0][2], ends[1][2])
+
+
+def small_training(folder: Path) -> Training:
+    """Ten minibatches of six rows and one of three, four epochs."""
+    with isolated(1):
+        model = BayesianNetwork(nn.Linear(4, 2), priors.ScaleMixture(), likelihoods.Normal(0.5))
+        rows = Split(torch.randn(63, 4), torch.randn(63, 2))
+        data = Dataset("made", rows, Spec(63, (4,), 2, "regression"))
+        guide = MeanFieldNormal(model, init_rho=-2.0)
+    schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.9)
+    return Training(
+        model, guide, data,
+        epochs=4, batch_size=B, optim=adam, schedule=schedule, fast="eager", folder=folder, device="cpu",
+        progress=Silent(),
+    )  # fmt: skip
+
+
+class Interrupting:
+    """Counts steps, and interrupts the training as Ctrl-C does after so many."""
+
+    def __init__(self, step: Any, after: int) -> None:
+        self.step, self.left = step, 2 * after
+
+    def __call__(self) -> None:
+        self.step()
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 class Looking(nn.Module):

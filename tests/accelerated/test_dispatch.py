@@ -326,3 +326,13 @@ def test_point_parameters_train_alike(kind: type) -> None:
     assert ends[0]
     for name in ends[0]:
         torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-5, atol=1e-7)
+
+
+def test_what_pays_depends_on_the_device() -> None:
+    """2x400 compiles from about a thousand steps on two cores; on CUDA a step is a hundred times shorter."""
+    pays = choose.compilation_pays
+    size, cuda = 478_410, torch.device("cuda")
+    assert [pays("auto", size, steps) for steps in (900, 1100)] == [False, True]
+    assert [pays("auto", size, steps, device=cuda) for steps in (1100, 10**6)] == [False, True]
+    assert pays("compiled", size, 1, device=cuda)
+    assert not pays("eager", size, 10**9, device=cuda)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import growth, peers, prediction, report, steps
+from benchmarks import gpu, growth, peers, prediction, report, steps
 from benchmarks.timing import Spread, figures, in_turn, ratio, spread
 from pyrobbb._support.random_state import isolated
 
@@ -91,11 +93,53 @@ def test_the_plot_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_the_gpu_section_says_that_there_is_no_gpu() -> None:
-    command = [sys.executable, "-m", "benchmarks.gpu", "--json", "never.json"]
+    command = [sys.executable, "-m", "benchmarks.gpu", "never", "--first"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "CUDA" in done.stderr
-    assert not Path("never.json").exists()
+    assert not Path("never").exists()
+
+
+def test_the_gpu_sections_are_kept_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was measured is not measured again; what fails or takes too long is named, and the rest runs."""
+    calls: list[str] = []
+
+    def section(name: str, result: Any = None, holds: bool = True) -> gpu.Section:
+        def measure(folder: Path, rounds: int) -> dict[str, Any]:
+            calls.append(name)
+            if isinstance(result, BaseException):
+                raise result
+            if result == "long":
+                time.sleep(30)
+            return {"n": rounds}
+
+        return gpu.Section(measure, True, lambda found: (holds, f"n is {found['n']}"))
+
+    made = {
+        "good": section("good"),
+        "bad": section("bad", holds=False),
+        "broken": section("broken", RuntimeError("no such kernel")),
+        "long": section("long", "long"),
+        "last": section("last"),
+    }
+    monkeypatch.setattr(gpu, "SECTIONS", made)
+    monkeypatch.setattr(gpu, "MINUTES", 0.01)
+    for _ in range(2):
+        found = json.loads((tmp_path / "gpu.json").read_text()) if (tmp_path / "gpu.json").exists() else {}
+        assert not gpu.run(list(made), tmp_path, 3, found)
+    assert calls == ["good", "bad", "broken", "long", "last", "broken", "long"]
+    said = [line for line in capsys.readouterr().out.splitlines() if line[:1].isupper()][:5]
+    assert said[:3] == ["GOOD good: n is 3", "BAD bad: n is 3", "FAILED broken: RuntimeError: no such kernel"]
+    assert said[3].startswith("UNFINISHED long")
+    assert said[4] == "GOOD last: n is 3"
+
+
+def test_what_is_reckoned_for_a_gpu_follows_the_counted_kernels() -> None:
+    """210 MB at 4.3 TB/s are 49 us; the products take at most 95 us of the rest."""
+    assert 0.08 < gpu.reckoned("TF32") < 0.13
+    assert 0.13 < gpu.reckoned("float32") < 0.2
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:

@@ -1,15 +1,22 @@
-"""What of a posterior goes to ArviZ: the chosen weights, and log-likelihoods that az.loo can work on."""
+"""What of a posterior goes to ArviZ: the chosen weights, and log-likelihoods that az.loo can work on.
+
+Run as a program, with the project and tests/support on the path, it writes the files that
+`test_arviz_functions.py` reads, tests/support/files/exported_*.nc.
+"""
 
 import math
 import warnings
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
 from engine_fakes import classes, classifier, normal
-from pyrobbb import fit, likelihoods, priors
+from paths import FILES
+from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.evaluation import arviz_export as export
@@ -78,3 +85,68 @@ def test_class_numbers_are_kept_whatever_their_size(largest, kind):
     column = export._column(torch.tensor([0, largest]))
     assert column.dtype == kind
     assert column.tolist() == [0, largest]
+
+
+def test_one_target_has_no_axis_and_several_have_one() -> None:
+    for outputs, dims in ((1, ()), (3, ("target",))):
+        x, y = normal(12, 2), normal(12, outputs, seed=1)
+        model = BayesianNetwork(nn.Linear(2, outputs), priors.Normal(), likelihoods.Normal(), 12)
+        guide = MeanFieldNormal(model)
+        data = from_arrays(x, y, task="regression", test=(x, y))
+        tree = export.to_arviz(fit(model, guide, data, epochs=1, batch_size=6, device="cpu"), data, draws=5)
+        for group in ("posterior_predictive", "prior_predictive"):
+            assert tree[group]["y"].dims == ("chain", "draw", "row", *dims)
+        assert tree["observed_data"]["y"].dims == ("row", *dims)
+        assert tree["predictions"]["mean"].dims == ("chain", "draw", "test_row", *dims)
+        np.testing.assert_allclose(tree["constant_data"]["x"].values, x.numpy())
+
+
+def test_the_log_prior_is_the_priors_density_of_each_draw() -> None:
+    x, y = normal(12, 2), normal(12, 1, seed=1)
+    noise = likelihoods.Normal(scale=dist.HalfNormal(2.0))
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Laplace(scale=0.5), noise, 12)
+    data = from_arrays(x, y, task="regression")
+    posterior = fit(model, AutoNormal(model), data, epochs=1, batch_size=6, device="cpu")
+    groups, _ = export.to_groups(posterior, data, draws=6, weights=3)
+    for name, distribution in (
+        ("weight", dist.Laplace(0.0, 0.5)),
+        ("likelihood.scale", dist.HalfNormal(2.0)),
+    ):
+        expected = distribution.log_prob(torch.from_numpy(groups["posterior"][name])).numpy()
+        np.testing.assert_allclose(groups["log_prior"][name], expected, rtol=1e-5)
+
+
+def exported(kind, draws=50):
+    """The posterior of a small linear model, two restarts, for "values" or "classes"."""
+    x = normal(40, 2)
+    y = x.sum(1) + 0.1 * normal(40, seed=1)
+    if kind == "values":
+        task, targets, likelihood, width = "regression", y, likelihoods.Normal(scale=0.3), 1
+    else:
+        task, targets, likelihood, width = "classification", (y > 0).long(), likelihoods.Categorical(), 2
+    data = from_arrays(x, targets, task=task, test=(x, targets))
+    chains = []
+    for seed in (0, 1):
+        model = BayesianNetwork(nn.Linear(2, width), priors.Normal(), likelihood, 40)
+        guide = MeanFieldNormal(model)
+        chains += fit(
+            model, guide, data, epochs=40, batch_size=20, seed=seed, device="cpu", progress=None
+        ).chains
+    return export.to_arviz(Posterior(chains), data, draws=draws, weights=4)
+
+
+@pytest.mark.parametrize("kind", ["values", "classes"])
+def test_the_stored_files_are_what_is_exported(kind):
+    """Else the table of ArviZ's functions would be about another layout."""
+    stored, made = arviz_io.load(FILES / f"exported_{kind}.nc"), exported(kind)
+    groups = arviz_io._datasets(made)
+    assert set(arviz_io._datasets(stored)) == set(groups)
+    for group, dataset in groups.items():
+        assert {n: (v.dims, v.shape, v.dtype) for n, v in dataset.variables.items()} == {
+            n: (v.dims, v.shape, v.dtype) for n, v in stored[group].variables.items()
+        }
+
+
+if __name__ == "__main__":
+    for kind in ("values", "classes"):
+        arviz_io.save(exported(kind), FILES / f"exported_{kind}.nc")

@@ -26,6 +26,7 @@ from paths import ROOT
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import MNIST, Blobs
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.trivial_bound import ADVICE
 from pyrobbb.experiment import Run
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
@@ -163,7 +164,8 @@ def test_every_experiment_trains_and_predicts_as_declared(name, tmp_path, monkey
         small += ["data.validation=5"] if declared.data.validation else []
     result = build(config(f"experiment={name}", *small)).execute(tmp_path / "run")
     found = result.metrics if result.data.test is None else result.metrics["test"]
-    assert all(np.isfinite(v) for v in found.values() if not isinstance(v, str))
+    numbers = [v for v in flat(found).values() if not isinstance(v, str) and v is not None]
+    assert np.isfinite(numbers).all()
     bayesian = bool(result.posterior.model.sites)  # a point estimate has no posterior to export
     assert (tmp_path / "run" / "posterior.nc").exists() == bayesian
 
@@ -271,7 +273,18 @@ def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
     assert {"error", "error_mean_weights", "nll", "brier", "ece"} <= metrics["validation"].keys()
     assert {"train_seconds", "epochs", "parameters"} <= metrics.keys()
     pictures = {p.stem for p in (folder / "figures").glob("*.png")}
-    assert pictures == {"learning_curves", "weights", "signal_to_noise", "reliability"}
+    assert pictures == {"kl_by_layer", "learning_curves", "weights", "signal_to_noise", "reliability"}
+    ledger = metrics["kl_ledger"]
+    assert set(ledger) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    stored = arviz_io.load(folder / "posterior.nc")["variational"]
+    for name, row in ledger.items():
+        assert float(stored["kl"].sel(layer=name)) == pytest.approx(row["nats"])
+    energy, trivial = metrics["free_energy"], metrics["trivial_free_energy"]
+    assert f"free energy {energy:.4g} nats per datum (ignoring the inputs: {trivial:.3g})" in done.stdout
+    assert (ADVICE in done.stdout) == (energy > trivial)
+    assert metrics["code_length"]["bits"] == pytest.approx(90 * energy / np.log(2))
+    assert metrics["code_length"]["plain_bits"] == pytest.approx(90 * np.log2(3))
+    assert "as a code for the training labels: 0." in done.stdout
     again = command(str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
     assert again.returncode == 0
     assert "is finished" in again.stdout
@@ -334,7 +347,7 @@ def test_report_and_figures_need_the_folder_alone(tmp_path):
     folder = claim(c)
     build(c).execute(folder)
     moved = folder.rename(tmp_path / "moved")
-    assert len(analyse.figures(moved)) == 4
+    assert len(analyse.figures(moved)) == 5
     assert "test error" in analyse.report(moved)
 
 

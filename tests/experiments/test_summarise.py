@@ -43,6 +43,8 @@ def write(folder, config, value=None, **left):
     if value is not None:
         part = {"error": value, "nll": value / 10}
         metrics = {"validation": part, "free_energy": 1.0, "train_seconds": 3.0, "seed": config["seed"]}
+        if "Laplace" in config["prior"]["_target_"]:
+            metrics |= {"trivial_free_energy": 2.4, "kl_ledger": {"0.weight": {"nats": 9.0}}}
         (folder / "metrics.json").write_text(json.dumps(metrics))
     for name, content in left.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
@@ -68,8 +70,8 @@ def test_groups_are_seeds_and_are_sorted_by_their_mean(root):
 
 def test_the_report_has_means_spread_numbers_and_errors(root):
     lines = [line.split() for line in summarise.summarise(root).splitlines()]
-    assert ["prior=Laplace", "5.000", "-", "1", "0.5000", "3"] in lines
-    assert ["prior=Normal", "6.000", f"{stdev([4, 6, 8]):.2g}", "3", "0.6000", "3"] in lines
+    assert ["prior=Laplace", "5.000", "-", "1", "0.5000", "1", "(2.4)", "3"] in lines
+    assert ["prior=Normal", "6.000", f"{stdev([4, 6, 8]):.2g}", "3", "0.6000", "1", "3"] in lines
     assert ["c:", "not", "finite"] in lines
     assert ["d:", "after", "epoch", "0", "of", "9"] in lines
     assert imread(root / "summary.png").shape[0] > 100
@@ -88,6 +90,8 @@ def test_the_csv_has_a_line_for_each_run_best_first(root):
         ("d", "unfinished"),
     ]
     assert [r["validation.error"] for r in rows] == ["4.0", "5.0", "6.0", "8.0", "", ""]
+    assert [r["trivial_free_energy"] for r in rows] == ["", "2.4", "", "", "", ""]
+    assert not any("kl_ledger" in key for key in rows[0])
     assert [r["seed"] for r in rows] == ["1", "1", "2", "3", "1", "2"]
     assert rows[4]["problem"] == "not finite"
 

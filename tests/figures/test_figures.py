@@ -45,7 +45,10 @@ MAKE = {
         X, RNG.normal(X, 0.1, (50, 40)), X[::4], X[::4], truth=X, x_label="time (s)", y_label="height (m)"
     ),
 }
+KL = ([5e5, 9e4, 300.0], [900.0, 100.0, 20.0], [3000, 1200, 10], [1500, 300, 9])
+MAKE["kl_by_layer"] = lambda: figures.kl_by_layer(["0.weight", "2.weight", "4.bias"], *KL, slab=[0.4, 0.2, 1])
 AXES = {
+    "kl_by_layer": {("KL (nats)", ""), ("KL (bits per weight)", ""), ("share of the weights", "")},
     "learning_curves": {
         ("", "nats per training datum"),
         ("epoch", "nats per training datum"),
@@ -141,6 +144,27 @@ def test_learning_curves_draw_each_chain_and_mark_the_best_epoch():
     assert list(energy.lines[1].get_ydata()) == [6, 7, 8, 9, 10]
     assert list(error.lines[1].get_xdata()) == [1, 2, 3, 4]
     assert error.get_title(loc="left") == "Validation: lowest 1 at epoch 4"
+
+
+@pytest.mark.parametrize("trivial", [0.5, 8.86])
+def test_learning_curves_show_the_free_energy_of_ignoring_the_inputs_in_one_panel(trivial):
+    figure = learning_curves(trivial=trivial)
+    energy = figure.axes[0]
+    assert set(energy.lines[-1].get_ydata()) == {trivial}
+    assert energy.get_ylim()[0] < trivial < energy.get_ylim()[1]
+    assert [text.get_text() for text in energy.texts] == [f"ignoring the inputs: {trivial:.3g}"]
+    assert not any(axes.texts for axes in figure.axes[1:])
+
+
+def test_kl_by_layer_divides_by_the_number_of_weights():
+    figure = MAKE["kl_by_layer"]()
+    nats, bits, share = ([bar.get_width() for bar in axes.patches] for axes in figure.axes)
+    assert nats == [5e5, 9e4, 300.0]
+    assert bits == pytest.approx([5e5 / 3000 / np.log(2), 9e4 / 1200 / np.log(2), 30 / np.log(2)])
+    assert share == pytest.approx([0.5, 0.25, 0.9])
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()][1] == "2.weight (1,200)"
+    with pytest.raises(ValueError, match="columns must be equally long"):
+        figures.kl_by_layer(["a"], *KL)
 
 
 def test_learning_curves_without_validation_have_three_panels():

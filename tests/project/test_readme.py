@@ -23,10 +23,15 @@ def blocks(language: str) -> list[str]:
     return [code for own, code in every if own == language]
 
 
-def test_the_table_s_interval_holds_the_price_and_widens_off_the_data():
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.name.startswith("pyrobbb")]
+
+
+def test_the_table_s_interval_holds_the_price_and_widens_off_the_data(caplog):
     code, _ = blocks("python")
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)
+    assert not warnings_in(caplog)
     low, high, size = names["low"][:, 0], names["high"][:, 0], torch.tensor([80.0, 500.0])
     truth = 100_000 + 4_000 * size
     assert float(low[0]) < float(truth[0]) < float(high[0])
@@ -35,11 +40,12 @@ def test_the_table_s_interval_holds_the_price_and_widens_off_the_data():
     assert float(spread[1]) > float(spread[0])
 
 
-def test_the_python_example_runs_and_is_unsure_far_from_the_data(tmp_path, monkeypatch):
+def test_the_python_example_runs_and_is_unsure_far_from_the_data(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     _, code = blocks("python")
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)
+    assert not warnings_in(caplog)
     spread = (names["high"] - names["low"]).flatten()
     assert spread[1] > 3 * spread[0]  # the ratio's log: mean 2.67, sd 0.17 over 20 seeds
     error = float(names["prediction"].mean[0]) - float(torch.sin(torch.tensor(1.0)))

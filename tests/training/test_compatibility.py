@@ -24,6 +24,7 @@ from engine_fakes import classes, network, values
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.device import tf32_products, uses_tf32
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.mean_field import MeanFieldNormal
@@ -120,6 +121,22 @@ def test_a_rate_of_32_bits_is_the_same_rate() -> None:
     assert made_with.optimizer(single)["lr"] == made_with.optimizer(double)["lr"] == [0.001]
     schedules = [ExponentialLR(made, gamma=0.5) for made in (double, single)]
     assert made_with.schedule(schedules[0]) == made_with.schedule(schedules[1])
+
+
+def test_products_in_tf32_are_recorded(tmp_path: Path) -> None:
+    """On CUDA, whether the option or the user asked for them; on the CPU there are none."""
+    first = training(tmp_path, tf32=True)
+    assert first.made_with["tf32"] is False
+    first.made_with["tf32"] = True  # as on CUDA
+    first.run()
+    with pytest.raises(CheckpointError, match="made with tf32 True, this is False"):
+        training(tmp_path).resume()
+    assert torch.get_float32_matmul_precision() == "highest"
+    with tf32_products(True):
+        assert uses_tf32(torch.device("cuda"))
+        assert not uses_tf32(torch.device("cpu"))
+    assert not uses_tf32(torch.device("cuda"))
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_another_kind_of_device_goes_on_with_new_noise(tmp_path: Path) -> None:

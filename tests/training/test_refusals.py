@@ -604,7 +604,7 @@ AT_ONCE: list[tuple[list[str], str]] = [
     (["prior.pi=-0.1"], "prior: pi must lie in [0, 1], got -0.1"),
     (["prior.sigma2=2"], "prior: sigma1 must be greater than sigma2"),
     (["prior=laplace", "prior.scale=0"], "prior: scale must be greater than 0, got 0"),
-    (["prior._target_=pyrobbb.priors.Horseshoe"], "prior: "),
+    (["prior._target_=pyrobbb.priors.Cauchy"], "prior: "),
     (["likelihood._target_=pyrobbb.likelihoods.Nope"], "likelihood: "),
     (["kl=tempered", "kl.temperature=-1"], "kl: temperature must be greater than 0, got -1"),
     (["+optim.lrr=1"], "optim: Adam got an unexpected keyword argument 'lrr'; it takes params, lr"),

@@ -51,6 +51,7 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
         own_tables, "load", lambda name, split: from_table(TABLE, test=0.25, split_seed=split)
     )
     monkeypatch.setattr(own_tables, "fit_table", partial(fit_table, epochs=1))
+    monkeypatch.setattr(own_tables, "others", lambda name, task: {})  # without scikit-learn
     words = ["tables=[uci/yacht]", "splits=[0,1]", "draws=5", f"folder={tmp_path}"]
     own_tables.main(words)
     printed = capsys.readouterr().out
@@ -75,6 +76,17 @@ def test_scikit_learn_s_tables_and_methods():
     ridge = own_tables.others("diabetes", "regression")["BayesianRidge"](data)
     assert ridge.log_likelihood == pytest.approx(-5.42, abs=0.1)
     assert 0.85 < ridge.coverage <= 1
+
+
+def test_a_gaussian_process_of_some_rows_is_conditioned_on_them_alone(monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr(own_tables, "ROWS_TUNED", 15)
+    monkeypatch.setattr(own_tables, "ROWS_KEPT", 20)
+    noisy = {"x": X, "y": 50 + 10 * X + np.random.default_rng(0).normal(size=40)}
+    (score,) = (
+        score(from_table(noisy, test=0.25)) for score in own_tables.others("uci/yacht", "regression").values()
+    )
+    assert score.log_likelihood == pytest.approx(norm.logpdf(0) - 0.5, abs=1.0)
 
 
 def test_bad_words_are_refused(tmp_path):

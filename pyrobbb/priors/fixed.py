@@ -211,14 +211,15 @@ class FanInNormal(_Elementwise):
         return self._normal(parameter, prod(parameter.shape[1:]))
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution:
-        return elementwise(self._normal(parameter, _fan_in(parameter, module)), parameter)
+        return elementwise(self._normal(parameter, fan_in(parameter, module)), parameter)
 
     def _normal(self, parameter: Tensor, fan_in: float) -> TorchDistribution:
         sigma = self.gain / fan_in**0.5 if parameter.dim() > 1 else self.bias_sigma
         return dist.Normal(_scalar(0.0, parameter), _scale("sigma", sigma, parameter))
 
 
-def _fan_in(parameter: Tensor, module: nn.Module) -> float:
+def fan_in(parameter: Tensor, module: nn.Module | None) -> float:
+    """How many inputs a unit of `module` sums over, on average, as `FanInNormal` counts them."""
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return 1.0
     if isinstance(module, nn.modules.conv._ConvTransposeNd) and parameter.dim() > 1:

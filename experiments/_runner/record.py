@@ -1,0 +1,21 @@
+"""What a recorded run says about itself: the command, the date, the machine and the versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """The head of a record under `docs/records/`."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    return {
+        "command": command,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} CPU cores ({device}), {torch.get_num_threads()} used",
+        "versions": {"torch": torch.__version__, "python": platform.python_version()},
+    }

@@ -1,0 +1,56 @@
+"""What the fast steps have in common: evaluate, then let the optimiser step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from pyrobbb.svi import Terms
+
+
+class FastStep(ABC):
+    """One step on F = share KL - log P(D_i | w): tensor operations alone, fit for a CUDA graph."""
+
+    optimizer: torch.optim.Optimizer
+    share: Tensor  # of the KL, without dimensions
+    noise_shape: tuple[int, ...]
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+        """One step; `data` plays no part, since F is a sum over the minibatch."""
+        self.share.fill_(share)
+        return self.take(x, y)
+
+    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
+        """The terms; leaves the gradients of F in every parameter's `grad`.
+
+        `noise`, of shape `noise_shape`, takes the place of fresh draws.
+        """
+        self.share.fill_(share)
+        return self.compute(x, y, noise)
+
+    @abstractmethod
+    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+        """`evaluate` at the share that `self.share` holds."""
+
+    def take(self, x: Tensor, y: Tensor) -> Terms:
+        """One step at the share that `self.share` holds."""
+        terms = self.compute(x, y)
+        self.optimizer.step()
+        self.clear()
+        return terms
+
+    def take_all(self, xs: Tensor, ys: Tensor, shares: Tensor) -> Terms:
+        """One step after another on K minibatches (K, B, ...) at K shares; the terms (K,) of each."""
+        each = []
+        for x, y, share in zip(xs, ys, shares, strict=True):
+            self.share.copy_(share)
+            each.append(self.take(x, y))
+        return Terms(torch.stack([terms.kl for terms in each]), torch.stack([terms.nll for terms in each]))
+
+    def clear(self) -> None:  # noqa: B027
+        """Forget the gradients that would otherwise add up: none where each step replaces them."""
+
+    def reset(self) -> None:  # noqa: B027
+        """The optimiser's state lies in other tensors now: of interest where a program holds them."""

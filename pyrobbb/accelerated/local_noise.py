@@ -1,0 +1,151 @@
+r"""Noise on outputs instead of weights: the same expectation, a gradient of much less variance.
+
+A linear layer with independent normal weights has, for each row, independent normal outputs (the local
+reparameterisation, Kingma et al. 2015):
+
+.. math::
+    y = x\mu^T + \sqrt{x^2 (\sigma^2)^T} \circ \epsilon
+
+Where a weight meets a row more than once (convolutions, sequences) the outputs of a row are dependent; there
+one perturbation of the weights is shared by all rows, each with signs of its own (flipout, Wen et al. 2018):
+
+.. math::
+    y = x * \mu + ((x \circ r) * (\sigma \circ \epsilon)) \circ s
+
+Both are unbiased; local reparameterisation of a convolution, with independent noise at each place, is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from pyrobbb.bnn import BayesianNetwork
+
+CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+LAYERS = (
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
+)  # fmt: skip
+
+Take = Callable[..., Tensor]  # standard normals of a given shape
+
+
+class NotLocalError(ValueError):
+    """A layer's weights are used in another way than as a layer's; the message says which."""
+
+
+def layer_sites(model: BayesianNetwork) -> tuple[str, ...]:
+    """The sites that are weights and biases of linear layers and convolutions, and of nothing else."""
+    network = model.network
+    paths: dict[int, int] = {}
+    for _, tensor in network.named_buffers(remove_duplicate=False):
+        paths[id(tensor)] = paths.get(id(tensor), 0) + 1
+
+    def belongs(name: str) -> bool:
+        owner, _, attribute = name.rpartition(".")
+        module = network.get_submodule(owner)
+        tied = paths[id(network.get_buffer(name))] > 1
+        return type(module) in LAYERS and attribute in ("weight", "bias") and not tied
+
+    return tuple(name for name in model.sites if belongs(name))
+
+
+class LocalNoise(TorchFunctionMode):
+    """While active, layers called with a loc as their weight compute outputs with noise.
+
+    Args:
+        locs: The loc of each weight, the very tensors that the layers will be called with.
+        scales: Their standard deviations.
+        rows: Rows of the batch: the first dimension of every layer's input.
+        take: Gives standard normals.
+
+    Raises:
+        NotLocalError: On the way, if a weight is used twice, not on the batch, or in no layer.
+    """
+
+    def __init__(
+        self, locs: Mapping[str, Tensor], scales: Mapping[str, Tensor], rows: int, take: Take
+    ) -> None:
+        super().__init__()
+        self.names = {id(loc): name for name, loc in locs.items()}
+        self.scales, self.rows, self.take = scales, rows, take
+        self.used: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        ours = [self.names[id(given)] for given in (*args, *kwargs.values()) if id(given) in self.names]
+        if not ours:
+            return func(*args, **kwargs)
+        if func is F.linear or func in CONVOLUTIONS:
+            return self._layer(func, ours, *args, **kwargs)
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and result.grad_fn is not None:
+            raise NotLocalError(f"the network uses {ours[0]!r} in {getattr(func, '__name__', func)}")
+        return result
+
+    def _layer(
+        self, func: Any, ours: list[str], x: Tensor, weight: Tensor, bias: Tensor | None = None, *how: Any
+    ) -> Tensor:
+        again = self.used & set(ours)
+        if again:
+            raise NotLocalError(f"the network uses {again.pop()!r} more than once")
+        if len(x) != self.rows:
+            raise NotLocalError(f"the layer of {ours[0]!r} is called on {len(x)} rows instead of {self.rows}")
+        self.used |= set(ours)
+        scale, bias_scale = self._scale(weight), self._scale(bias)
+        if func is F.linear and x.dim() == 2:
+            return self._local(x, weight, bias, scale, bias_scale)
+        mean = func(x, weight, bias, *how)
+        channel = mean.dim() - 1 if func is F.linear else 1
+        if scale is not None:
+            r = self._signs(x, x.dim() - 1 if func is F.linear else 1)
+            perturbed = func(x * r, scale * self.take(*scale.shape), None, *how)
+            mean = mean + perturbed * self._signs(mean, channel)
+        if bias_scale is not None:
+            shape = _along(mean, channel)
+            mean = mean + bias_scale.reshape(1, *shape[1:]) * self.take(*shape)
+        return mean
+
+    def _local(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor | None, bias_scale: Tensor | None
+    ) -> Tensor:
+        mean = F.linear(x, weight, bias)
+        variance: Any = 0.0 if bias_scale is None else bias_scale.square()
+        if scale is not None:
+            variance = variance + F.linear(x.square(), scale.square())
+        tiny = torch.finfo(mean.dtype).tiny  # the root has a slope at 0 as well
+        return mean + (variance + tiny).sqrt() * self.take(*mean.shape)
+
+    def _scale(self, given: Tensor | None) -> Tensor | None:
+        name = self.names.get(id(given))
+        return None if name is None else self.scales[name]
+
+    def _signs(self, like: Tensor, channel: int) -> Tensor:
+        """A random sign for each row and channel."""
+        noise = self.take(*_along(like, channel))
+        return torch.where(noise < 0, -1.0, 1.0).to(like)
+
+
+def _along(like: Tensor, channel: int) -> tuple[int, ...]:
+    """The shape of one value for each row and channel."""
+    return tuple(size if dim in (0, channel) else 1 for dim, size in enumerate(like.shape))
+
+
+class Noise:
+    """Standard normals taken from a flat tensor piece by piece; without one, fresh and counted."""
+
+    def __init__(self, values: Tensor | None, like: Tensor) -> None:
+        self.values, self.like, self.used = values, like, 0
+
+    def take(self, *shape: int) -> Tensor:
+        """The next normals, in the given shape."""
+        size = torch.Size(shape).numel()
+        begin, self.used = self.used, self.used + size
+        if self.values is None:
+            return torch.randn(shape, dtype=self.like.dtype, device=self.like.device)
+        return self.values[begin : self.used].reshape(shape)

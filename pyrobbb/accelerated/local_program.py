@@ -1,0 +1,80 @@
+"""The program of a training step whose noise lies on the layers' outputs (`local_noise`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pyro.distributions import Normal
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+
+from pyrobbb.accelerated.fused_kl import PriorSegment
+from pyrobbb.accelerated.local_noise import LocalNoise, Noise, layer_sites
+from pyrobbb.bnn import BayesianNetwork
+
+
+class LocalProgram:
+    """The free energy of a mean-field normal and its gradients: a `pyrobbb.accelerated.programs.Program`.
+
+    The KL is in closed form where torch has one (a normal or Laplace prior), else at drawn weights. Weights
+    outside of linear layers and convolutions are drawn, once for all rows. The noise has one dimension;
+    `used` says how much of it the last call took.
+    """
+
+    def __init__(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        segments: Sequence[PriorSegment],
+        parameters: Sequence[nn.Parameter],
+        samples: int,
+    ) -> None:
+        self.model, self.guide, self.segments, self.samples = model, guide, segments, samples
+        self.parameters = list(parameters)
+        self.others = [p for p in parameters if p is not guide.loc and p is not guide.rho]
+        self.layers = layer_sites(model)
+        self.used = 0
+
+    def __call__(self, noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+        source = Noise(noise, self.guide.loc)
+        rho = self.guide.rho.detach()
+        with torch.enable_grad():
+            loc = self.guide.loc.detach().requires_grad_()
+            sigma = F.softplus(rho).requires_grad_()
+            kl = self._kl(loc, sigma, source)
+            nll = sum(self._nll(loc, sigma, x, y, source) for _ in range(self.samples)) / self.samples
+            leaves = [loc, sigma, *self.others]
+            given = torch.autograd.grad(share * kl + nll, leaves, allow_unused=True)
+        self.used = source.used
+        to_loc, to_sigma, *rest = (
+            torch.zeros_like(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)
+        )
+        found = {id(self.guide.loc): to_loc, id(self.guide.rho): to_sigma * torch.sigmoid(rho)}
+        found |= {id(p): g for p, g in zip(self.others, rest, strict=True)}
+        return [kl.detach(), nll.detach(), *(found[id(p)] for p in self.parameters)]
+
+    def _nll(self, loc: Tensor, sigma: Tensor, x: Tensor, y: Tensor, source: Noise) -> Any:
+        """-log P(D_i | w) at one draw, in nats."""
+        locs, scales = self.guide.split(loc), self.guide.split(sigma)
+        for name in locs:
+            if name not in self.layers:
+                locs[name] = locs[name] + scales[name] * source.take(*locs[name].shape)
+        with LocalNoise({name: locs[name] for name in self.layers}, scales, len(x), source.take):
+            return -self.model.log_likelihood(locs, x, y).sum()
+
+    def _kl(self, loc: Tensor, sigma: Tensor, source: Noise) -> Any:
+        """KL[q || P], in nats."""
+        total: Any = 0.0
+        lengths = [segment.length for segment in self.segments]
+        for segment, mean, scale in zip(self.segments, loc.split(lengths), sigma.split(lengths), strict=True):
+            q = Normal(segment.shaped(mean), segment.shaped(scale), validate_args=False)
+            prior = segment.prior(loc, list(segment.vectors.values()))
+            try:
+                total = total + kl_divergence(q, prior).sum()
+            except NotImplementedError:
+                w = segment.shaped(mean + scale * source.take(self.samples, *mean.shape))
+                total = total + (q.log_prob(w) - prior.log_prob(w)).sum() / self.samples
+        return total

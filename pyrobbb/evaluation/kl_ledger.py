@@ -1,0 +1,123 @@
+r"""Where the KL goes: what each parameter tensor costs in nats and bits, and how many weights it is spent on.
+
+For each latent site, by draws of the guide,
+
+.. math::
+    \mathrm{KL}_s = E_q[\log q(w_s) - \log P(w_s)]
+
+in which P is the prior given the latents that it depends on, so that the rows add up to KL[q || P].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.distributions import Delta
+from torch import Tensor
+
+from pyrobbb._support import checks
+from pyrobbb._support.random_state import isolated
+from pyrobbb.distributions import ScaleMixtureNormal, univariate
+from pyrobbb.posterior import Posterior, moments
+
+JOINT = "all weights"  # the one row of a guide whose density does not split into sites
+_OWN = "_unconstrained"  # what Pyro's AutoNormal adds to the name of the site it transforms
+
+
+@dataclass(frozen=True)
+class Entry:
+    r"""What one site costs.
+
+    Args:
+        weights: Number of weights.
+        nats: Their KL.
+        mcse: Monte Carlo standard error of `nats`, over the draws.
+        informative: Weights with :math:`|\mu| > \sigma`, a signal-to-noise ratio above 1: the order in which
+            the paper prunes (section 5.1), after Graves 2011. None for a latent that is not a weight.
+        slab: Under a scale mixture, the expected share of the weights that its wide component has drawn, by
+            the components' posterior probabilities (responsibilities) at the draws; 1 less this is the
+            spike's. None under other priors.
+    """
+
+    weights: int
+    nats: float
+    mcse: float
+    informative: int | None = None
+    slab: float | None = None
+
+    @property
+    def bits_per_weight(self) -> float:
+        """KL in bits for each weight."""
+        return self.nats / math.log(2) / self.weights
+
+
+def kl_ledger(
+    posterior: Posterior, *, chain: int = 0, draws: int = 20, seed: int = 0
+) -> dict[str, Entry] | None:
+    """The KL of one chain, by site.
+
+    Args:
+        posterior: A fitted posterior of any guide.
+        chain: Which restart.
+        draws: Weight draws to average over.
+        seed: Which draws.
+
+    Returns:
+        An entry for each latent site in the model's order; a single one, `"all weights"`, of a guide with one
+        density for all sites together, such as AutoMultivariateNormal. None of a point estimate or a set of
+        draws, whose KL is infinite.
+    """
+    checks.count("draws", draws, minimum=2)
+    model, guide = posterior.chains[chain]
+    nats: dict[str, list[float]] = {}
+    slab: dict[str, list[float]] = {}
+    with torch.no_grad(), isolated(seed, device=model.device), poutine.block():
+        for _ in range(draws):
+            trace = poutine.trace(guide).get_trace()
+            prior = poutine.trace(poutine.replay(model, trace=trace)).get_trace().nodes
+            log_q = _log_q(trace, model.latents)
+            if not log_q:
+                return None
+            log_p = {name: prior[name]["fn"].log_prob(prior[name]["value"]).sum() for name in model.latents}
+            if JOINT in log_q:
+                log_p = {JOINT: sum(log_p.values())}
+            for name, value in log_q.items():
+                nats.setdefault(name, []).append(float(value - log_p[name]))
+            for name in model.sites:
+                base = univariate(prior[name]["fn"])
+                if isinstance(base, ScaleMixtureNormal):
+                    share = 1 - base.spike_probability(prior[name]["value"]).mean()
+                    slab.setdefault(name, []).append(float(share))
+    sizes = {name: prior[name]["value"].numel() for name in model.latents}
+    loc, scale = moments((model, guide))
+    signal = {name: int((loc[name].abs() > scale[name]).sum()) for name in model.sites}
+    if JOINT in nats:
+        sizes, signal = {JOINT: sum(sizes.values())}, {JOINT: sum(signal.values())}
+    return {
+        name: Entry(
+            weights=sizes[name],
+            nats=fmean(each),
+            mcse=stdev(each) / draws**0.5,
+            informative=signal.get(name),
+            slab=fmean(slab[name]) if name in slab else None,
+        )
+        for name, each in nats.items()
+    }
+
+
+def _log_q(trace: Any, latents: Sequence[str]) -> dict[str, Tensor]:
+    """Log q of each latent, or of all together as `JOINT`; nothing if one of them is a point."""
+    nodes = {name: site for name, site in trace.nodes.items() if site["type"] == "sample"}
+    log_q = {name: site["fn"].log_prob(site["value"]).sum() for name, site in nodes.items()}
+    own = {name: [n for n in (name, name + _OWN) if n in nodes] for name in latents}
+    if set(nodes) - {n for names in own.values() for n in names}:  # latent variables of all sites together
+        return {JOINT: torch.stack(list(log_q.values())).sum()}
+    if any(isinstance(univariate(nodes[names[-1]]["fn"]), Delta) for names in own.values()):
+        return {}
+    return {name: torch.stack([log_q[n] for n in names]).sum() for name, names in own.items()}

@@ -1,0 +1,60 @@
+r"""The normals nearest to a univariate prior: where :math:`\mathrm{KL}[N(a, s^2) \,\|\, P]` is least over s.
+
+Under a Gaussian prior that is the prior itself, at no cost; under the paper's scale mixture there are two,
+one at each component, at about :math:`-\log\pi` and :math:`-\log(1 - \pi)` nats.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Nodes that lie dense about 0, where a prior may have a spike, and reach 8 standard deviations.
+_NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))
+_WEIGHTS = torch.exp(-0.5 * _NODES**2) * torch.gradient(_NODES)[0]
+_SCALES = torch.logspace(-7, 5, 61, dtype=torch.float64)
+_GOLDEN = 0.381966
+
+
+def kl_to_prior(prior: Any, loc: Tensor, scale: Tensor) -> Tensor:
+    """KL of N(loc, scale^2) to `prior` in nats, by quadrature; loc and scale broadcast to its batch shape."""
+    at = (-1, *(1 for _ in torch.broadcast_shapes(loc.shape, scale.shape)))
+    z, weights = _NODES.reshape(at), (_WEIGHTS / _WEIGHTS.sum()).reshape(at)
+    expected = (weights * prior.log_prob(loc + scale * z)).sum(0)
+    return -scale.log() - 0.5 * math.log(2 * math.pi * math.e) - expected
+
+
+def nearest_scales(prior: Any, loc: Tensor) -> tuple[Tensor, Tensor]:
+    """The widest and the narrowest scale at which the KL of N(loc, scale^2) to `prior` has a minimum.
+
+    Args:
+        prior: Univariate distributions on the real line, in double precision.
+        loc: The centre of each, of their batch shape.
+
+    Shapes: both as `loc`.
+    """
+    kl = torch.stack([kl_to_prior(prior, loc, scale.expand(loc.shape)) for scale in _SCALES])
+    flat = kl.flatten(1)
+    beside = F.pad(flat, (0, 0, 1, 1), value=math.inf)
+    minimum = ((flat <= beside[:-2]) & (flat <= beside[2:])).reshape(kl.shape)
+    last = len(_SCALES) - 1
+    place = torch.arange(last + 1).reshape(-1, *(1 for _ in loc.shape)).expand_as(kl)
+    widest = place.masked_fill(~minimum, 0).amax(0)
+    narrowest = place.masked_fill(~minimum, last).amin(0)
+    one = _refined(prior, loc, widest)
+    return one, one if bool((widest == narrowest).all()) else _refined(prior, loc, narrowest)
+
+
+def _refined(prior: Any, loc: Tensor, place: Tensor) -> Tensor:
+    """The scale of least KL between the grid's neighbours of `place`, by golden section."""
+    low, high = (_SCALES[(place + step).clamp(0, len(_SCALES) - 1)].log() for step in (-1, 1))
+    for _ in range(30):
+        part = (high - low) * _GOLDEN
+        a, b = low + part, high - part
+        left = kl_to_prior(prior, loc, a.exp()) < kl_to_prior(prior, loc, b.exp())
+        low, high = torch.where(left, low, a), torch.where(left, b, high)
+    return (0.5 * (low + high)).exp()

@@ -1,0 +1,274 @@
+r"""The free energy of a posterior that learns nothing: what a fit must beat before its bound says anything.
+
+A mean-field normal q(w) that is chosen without a look at x pays, per datum and at temperature 1,
+
+.. math::
+    F = \frac1N \sum_j \mathrm{KL}[q(w_j) \,\|\, P(w_j)] - \frac1N \sum_i E_q \log p(y_i \mid f_w(x_i))
+
+Each weight takes the normal nearest to its prior (`nearest_normal`), but for two exceptions. One tensor,
+mostly the last layer's weights, is narrowed until the network hardly depends on x; how far trades its KL
+against the likelihood. The biases behind it move to the best constant prediction, such as the classes' log
+frequencies. A trained posterior above this number is worse, by its own bound, than ignoring the inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.data.dataset import Split
+from pyrobbb.distributions import on_real_line, univariate
+from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_scales
+
+ROWS = 100  # inputs that stand for all
+TARGETS = 100_000  # numbers in the output for all targets, at most
+SEARCH, FINAL = 4, 8  # weight draws: to choose q, and to evaluate it
+DISTINCT = 10_000  # different priors within one tensor, at most
+ADVICE = (
+    "by its bound this fit is worse than ignoring the inputs, so the free energy cannot rank priors or "
+    "widths: try a prior of the right scale (FanInNormal, or learned: priors.Learned), a faster rho "
+    "(rates.rho=10), more epochs or a smaller network"
+)
+Normals = dict[str, tuple[Tensor, Tensor]]  # q: loc and scale of each site
+
+
+def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) -> float | None:
+    """The least free energy found, in nats per datum, of a mean-field normal that ignores the inputs.
+
+    What the prior has learned counts as it stands; point estimates (a likelihood's noise scale, a
+    deterministic bias) are those of the best constant prediction. It is an estimate of the free energy of one
+    such q, by draws of its own: the best q may be a little better still.
+
+    Args:
+        model: The Pyro model, for N data.
+        train: The training rows: a `Split`, or torch's data, of which few rows are then read.
+        seed: Which weight draws.
+
+    Returns:
+        None where it is not computed: no Bayesian weights; latent variables of the prior or likelihood; a
+        prior that is not a product of univariate distributions on the real line, or differs from weight to
+        weight; a network of which no single parameter tensor holds back the input.
+    """
+    if not model.sites or set(model.latents) != set(model.sites) or model.N is None:
+        return None
+    with isolated(seed, device=model.device), torch.no_grad():
+        model = deepcopy(model)
+        sites: dict[str, _Site] = {}
+        for name in model.sites:
+            prior = _distinct(univariate(model.prior_of(name)), model.initial()[name].shape)
+            if prior is None:
+                return None
+            sites[name] = _Site(prior, model.initial()[name])
+        with evaluating(model):
+            found = _Search(model, sites, train).least()
+    return found if math.isfinite(found) else None
+
+
+def compared(free_energy: float, trivial: float | None) -> str:
+    """A fit's free energy beside that bound, in words; what to do if it is above."""
+    words = f"free energy {free_energy:.4g} nats per datum"
+    if trivial is None:
+        return words
+    words += f" (ignoring the inputs: {trivial:.3g})"
+    return f"{words}\n{ADVICE}" if free_energy > trivial else words
+
+
+def _distinct(prior: Any, shape: torch.Size) -> Any:
+    """The different priors of a parameter, whose batch shape broadcasts to `shape`, in double precision."""
+    try:
+        keys = [key for key in prior.arg_constraints if isinstance(getattr(prior, key, None), Tensor)]
+    except NotImplementedError:  # a distribution of the user's own
+        return None
+    if prior.event_shape or not keys or not on_real_line(prior):
+        return None
+    every = {key: getattr(prior, key).detach().expand(shape) for key in keys}
+    same = [all(value.stride(i) == 0 for value in every.values()) for i in range(len(shape))]
+    cut = tuple(slice(0, 1) if alike else slice(None) for alike in same)
+    few = {key: value[cut].double().cpu() for key, value in every.items()}
+    if few[keys[0]].numel() > DISTINCT:
+        return None
+    return type(prior)(**few, validate_args=False)
+
+
+class _Site:
+    """The normals nearest to one parameter's prior; loc and scale broadcast to the parameter's shape."""
+
+    def __init__(self, prior: Any, like: Tensor) -> None:
+        self.prior, self.like = prior, like
+        loc = getattr(prior, "loc", None)
+        self.loc = torch.zeros(prior.batch_shape, dtype=torch.float64) if loc is None else loc
+        widest, narrowest = nearest_scales(prior, self.loc)
+        self.starts = [widest] if torch.equal(widest, narrowest) else [widest, narrowest]
+
+    def kl(self, loc: Tensor, scale: Tensor) -> Tensor:
+        """KL of all weights of the parameter, in nats."""
+        each = kl_to_prior(self.prior, loc, scale)
+        return each.sum() * (self.like.numel() / each.numel())
+
+    def at(self, normal: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
+        """Its weights at standard normal noise."""
+        loc, scale = normal
+        return loc.to(noise) + scale.to(noise) * noise
+
+
+class _Search:
+    """Looks for q; changes the point estimates of `model`, which is a copy, on the way."""
+
+    def __init__(self, model: BayesianNetwork, sites: dict[str, _Site], train: Any) -> None:
+        self.model, self.sites, self.N = model, sites, model.N
+        self.points = [*model.network.parameters(), *model.likelihood.parameters()]
+        self.noise = [self._noise() for _ in range(SEARCH)]
+        order = torch.randperm(len(train))  # data may be sorted by class
+        self.few = train.take(order[:ROWS]).to(model.device)
+        self.y = self.few.y
+        if isinstance(train, Split):
+            rows = max(ROWS, TARGETS // self._probe("")[0].numel())
+            self.y = train.y[order[:rows]].to(model.device)
+
+    def least(self) -> float:
+        """The free energy of the best q found; infinite if no tensor silences the input."""
+        gate = self._gate()
+        if gate is None:
+            return math.inf
+        found: list[tuple[float, Normals]] = []
+        for which in range(max(len(site.starts) for site in self.sites.values())):
+            q = {
+                name: (site.loc, site.starts[min(which, len(site.starts) - 1)])
+                for name, site in self.sites.items()
+            }
+            if gate:
+                q[gate] = torch.zeros_like(q[gate][0]), torch.zeros_like(q[gate][0])
+            biases = self._behind(q)
+            q = self._moved(q, biases)
+            draws = [self._weights(q, noise) for noise in self.noise]
+            for name in biases:
+                self._narrow(q, draws, name, closed=True)
+            if gate:
+                self._narrow(q, draws, gate, closed=False)
+            found.append((self._kl(q) + self._nll(draws), q))
+        return self._evaluated(min(found, key=lambda item: item[0])[1], gate)
+
+    def _noise(self) -> Weights:
+        return {name: torch.randn_like(site.like) for name, site in self.sites.items()}
+
+    def _weights(self, q: Normals, noise: Weights) -> Weights:
+        return {name: site.at(q[name], noise[name]) for name, site in self.sites.items()}
+
+    def _log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
+        """Of each row, in nats; an output of one row is that of all."""
+        distribution = self.model.observation(output.expand(len(y), *output.shape[1:]))
+        return distribution.log_prob(self.model.encoded(distribution, y))
+
+    def _kl(self, q: Normals) -> float:
+        return sum(float(site.kl(*q[name])) for name, site in self.sites.items()) / self.N
+
+    def _nll(self, draws: list[Weights], closed: bool = False) -> float:
+        """Expected NLL in nats per datum, on few rows; of a closed gate on all targets."""
+        if closed:
+            outputs = [self.model.apply_network(w, self.few.x[:1]) for w in draws]
+            each = [self._log_likelihood(output, self.y).mean() for output in outputs]
+        else:
+            each = [self.model.log_likelihood(w, self.few.x, self.few.y).mean() for w in draws]
+        return -float(torch.stack(each).mean())
+
+    def _probe(self, silent: str) -> Tensor:
+        """The network's output at weights that have nothing to do with the prior, one site being zero."""
+        weights = {name: site.like + 0.1 * self.noise[0][name] for name, site in self.sites.items()}
+        weights = {name: w * (name != silent) for name, w in weights.items()}
+        return self.model.apply_network(weights, self.few.x)
+
+    def _gate(self) -> str | None:
+        """The last site without which the output does not depend on x; "" for a point estimate, now zero."""
+        for _, point in reversed(list(self.model.network.named_parameters())):
+            before = point.clone()
+            point.zero_()
+            if _constant(self._probe("")):
+                self.points = [other for other in self.points if other is not point]
+                return ""
+            point.copy_(before)
+        return next((name for name in reversed(self.sites) if _constant(self._probe(name))), None)
+
+    def _behind(self, q: Normals) -> list[str]:
+        """The biases that the output depends on when the gate is closed."""
+        biases = [
+            name for name, site in self.sites.items() if site.like.dim() == 1 and bool(q[name][1].any())
+        ]
+        weights = self._weights(q, self.noise[0])
+        with torch.enable_grad():
+            own = {name: weights[name].requires_grad_() for name in biases}
+            output = self.model.apply_network(weights | own, self.few.x[:1]).sum()
+            slopes = torch.autograd.grad(output, list(own.values()), allow_unused=True) if own else ()
+        return [name for name, slope in zip(biases, slopes, strict=True) if slope is not None and slope.any()]
+
+    def _moved(self, q: Normals, biases: list[str]) -> Normals:
+        """The biases and the point estimates at the best constant prediction, penalised by the KL."""
+        like = {name: self.sites[name].like for name in biases}
+        loc = {name: q[name][0].to(value).expand(value.shape).clone() for name, value in like.items()}
+        free = [value.requires_grad_() for value in (*loc.values(), *self.points)]
+        if not free:
+            return q
+        still = {name: (mean, torch.zeros_like(scale)) for name, (mean, scale) in q.items()}
+        means = self._weights(still, self.noise[0])
+        optimizer = torch.optim.LBFGS(free, max_iter=30, line_search_fn="strong_wolfe")
+
+        def cost() -> Tensor:
+            optimizer.zero_grad()
+            output = self.model.apply_network(means | loc, self.few.x[:1])
+            loss = -self._log_likelihood(output, self.y).mean()
+            for name, value in loc.items():
+                loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
+            loss.backward()
+            return loss
+
+        before = [value.detach().clone() for value in free]
+        with torch.enable_grad():
+            start = float(cost().detach())
+            optimizer.step(cost)
+            end = float(cost().detach())
+        if not end <= start:
+            for value, old in zip(free, before, strict=True):
+                value.detach().copy_(old)
+        return q | {name: (value.detach().double().cpu(), q[name][1]) for name, value in loc.items()}
+
+    def _narrow(self, q: Normals, draws: list[Weights], name: str, *, closed: bool) -> None:
+        """Set one site's scale to a minimum of its KL times the power of 1/2 that makes F least."""
+        site, (loc, _) = self.sites[name], q[name]
+        best = math.inf, q[name]
+        for start in site.starts:
+            last = math.inf
+            for k in range(40):
+                normal = loc, start * 2.0**-k
+                self._redraw(draws, name, normal)
+                now = float(site.kl(*normal)) / self.N + self._nll(draws, closed)
+                best = min(best, (now, normal), key=lambda item: item[0])
+                if now > last:
+                    break
+                last = now
+        q[name] = best[1]
+        self._redraw(draws, name, q[name])
+
+    def _redraw(self, draws: list[Weights], name: str, normal: tuple[Tensor, Tensor]) -> None:
+        for weights, noise in zip(draws, self.noise, strict=True):
+            weights[name] = self.sites[name].at(normal, noise[name])
+
+    def _evaluated(self, q: Normals, gate: str) -> float:
+        """F of q by fresh draws: of the closed gate on all targets, plus what opening adds on few rows."""
+        nll, few = 0.0, self.few
+        for _ in range(FINAL):
+            weights = self._weights(q, self._noise())
+            shut = weights | {gate: torch.zeros_like(weights[gate])} if gate else weights
+            constant = self.model.apply_network(shut, few.x[:1])
+            nll += self._nll([weights]) + float(self._log_likelihood(constant, few.y).mean())
+            nll += self._nll([shut], closed=True)
+        return self._kl(q) + nll / FINAL
+
+
+def _constant(output: Tensor) -> bool:
+    return torch.allclose(output, output[:1].expand_as(output), rtol=1e-4, atol=1e-6)

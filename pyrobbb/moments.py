@@ -1,0 +1,58 @@
+"""Location and scale of q for each weight: exact where the guide knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import sqrt
+from typing import Any
+
+import torch
+from pyro.infer.autoguide import AutoDelta
+
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import Weights
+from pyrobbb.distributions import on_real_line
+from pyrobbb.draws import Chain, fitted, one_draw
+
+
+def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
+    """Location and scale of q for each weight, or for all latent sites: exact if the guide knows them.
+
+    A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides);
+    a point (Pyro's AutoDelta) has scale 0; of other guides, and under priors that are not on the whole real
+    line, mean and standard deviation of 200 draws.
+    """
+    model, guide = fitted(chain)
+    names = model.latents if latents else model.sites
+    with torch.no_grad(), isolated():
+        if hasattr(guide, "loc_and_scale"):  # a normal's; under other priors its sites would not fit
+            locs, scales = guide.loc_and_scale()  # type: ignore[operator]
+            if set(names) <= set(locs):
+                return {name: locs[name] for name in names}, {name: scales[name] for name in names}
+        if isinstance(guide, AutoDelta):
+            locs = {name: value for name, value in guide.median().items() if name in names}
+            return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
+        if set(names) - set(model.sites) or not all(on_real_line(model.prior_of(name)) for name in names):
+            return _moments_of_draws(chain, names)  # a median is not a mean there
+        one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
+        try:
+            quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]
+            both = quantiles([0.5, one_sd])
+        except (AttributeError, NotImplementedError):  # a guide without quantiles, alone or in a list of them
+            return _moments_of_draws(chain, names)
+        locs = {name: both[name][0] for name in names}
+        return locs, {name: both[name][1] - both[name][0] for name in names}
+
+
+def _moments_of_draws(chain: Chain, names: Sequence[str], draws: int = 200) -> tuple[Weights, Weights]:
+    """Mean and standard deviation of some draws, one after another (Welford)."""
+    means: Weights = {}
+    squares: Weights = {}
+    for s in range(1, draws + 1):
+        weights = one_draw(chain, (0, 0, s - 1))
+        for name in names:
+            w = weights[name]
+            before = means.setdefault(name, torch.zeros_like(w))
+            means[name] = before + (w - before) / s
+            squares[name] = squares.get(name, 0) + (w - before) * (w - means[name])
+    return means, {name: (square / (draws - 1)).sqrt() for name, square in squares.items()}

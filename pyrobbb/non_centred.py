@@ -1,0 +1,92 @@
+"""A guide for hierarchical priors: the weights' normals widen and narrow with their scales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+import torch.nn.functional as F
+from pyro import poutine
+from torch import Tensor
+
+from pyrobbb.distributions import univariate
+from pyrobbb.mean_field import MeanFieldNormal
+
+
+class NonCentredNormal(MeanFieldNormal):
+    r"""A normal for each latent of the prior, and one for each weight in units of its scale.
+
+    .. math::
+        q(u) = \prod_k N(u_k \mid \mu_k, \sigma_k^2), \qquad
+        q(w \mid u) = \prod_j N(w_j \mid s_j(u)\,\mu_j, s_j(u)^2 \sigma_j^2)
+
+    for a prior :math:`w_j \sim N(0, s_j(u)^2)`: the same as independent normals over u and
+    :math:`z = w / s(u)`, the non-centred parametrisation (Papaspiliopoulos et al. 2007), in which shrinking a
+    scale shrinks its weights with it. The KL of the weights then does not depend on u.
+
+    Args:
+        model: A `BayesianNetwork` whose prior gives weights a normal with scales of its own
+            (`pyrobbb.priors.Hierarchical`).
+        init_loc: Where each weight starts, not in units of its scale.
+        init_rho: Where the rho of each weight starts, not in units of its scale.
+
+    Raises:
+        ValueError: At the first call, if the prior has no latent sites, or is not normal with mean 0.
+    """
+
+    def _set_up(self, *args: Any, **kwargs: Any) -> None:
+        model: Any = self._model[0]
+        weights = set(getattr(model, "sites", ()))
+        self.hyper = [name for name in getattr(model, "latents", ()) if name not in weights]
+        unnamed = [name for name in self.hyper if name.startswith("prior")]
+        if not self.hyper or unnamed:
+            has = f"a PyroSample, {unnamed[0]!r}" if unnamed else "no latent scale"
+            raise ValueError(
+                f"NonCentredNormal needs a prior that samples its scales in `log_scale` or `distribution`, "
+                f"such as pyrobbb.priors.Horseshoe; this one has {has}: use MeanFieldNormal or AutoNormal"
+            )
+        super()._set_up(*args, **kwargs)
+        with torch.no_grad():  # the initial values were given in the weights' own units
+            units = self._units(
+                {name: loc for name, loc in self.split(self.loc).items() if name in self.hyper}
+            )
+            scales = self.split(F.softplus(self.rho))
+            for name, loc in self.split(self.loc).items():
+                if name in units:
+                    loc /= units[name]
+                    scales[name] /= units[name]
+            flat = torch.cat([scales[name].flatten() for name in self.shapes])
+            self.rho.copy_(flat + (-torch.expm1(-flat)).log())  # softplus's inverse
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Sample the latents of the prior, then every weight; arguments are used at the first call only."""
+        if not self.shapes:
+            self._set_up(*args, **kwargs)
+        locs, scales = self.split(self.loc), self.split(F.softplus(self.rho))
+        sampled: dict[str, Tensor] = {}
+        for name in self.hyper:
+            sampled[name] = self._sample(name, locs[name], scales[name])
+        units = self._units(sampled)
+        for name in self.shapes:
+            if name not in sampled:
+                unit = units.get(name, 1.0)
+                sampled[name] = self._sample(name, unit * locs[name], unit * scales[name])
+        return sampled
+
+    def _sample(self, name: str, loc: Tensor, scale: Tensor) -> Tensor:
+        value: Tensor = pyro.sample(name, dist.Normal(loc, scale).to_event(len(self.shapes[name])))
+        return value
+
+    def _units(self, hyper: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The scale of each weight under its prior, given the latents."""
+        model: Any = self._model[0]
+        with poutine.block(), poutine.condition(data=hyper):
+            priors = {name: univariate(model.prior_of(name)) for name in model.sites}
+        return {name: prior.scale for name, prior in priors.items() if hasattr(prior, "scale")}
+
+    def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        r""":math:`\mu` and :math:`\sigma` of the prior's latents; weights of unknown scale are not normal."""
+        locs, scales = super().loc_and_scale()
+        return {name: locs[name] for name in self.hyper}, {name: scales[name] for name in self.hyper}

@@ -1,0 +1,75 @@
+"""What a finished fit shows of a likely mistake: noise unlike the residuals, a fit that was still falling."""
+
+from __future__ import annotations
+
+import logging
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import nn
+
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.distributions import on_real_line
+from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ValuePrediction
+from pyrobbb.training.history import History
+
+ROWS, DRAWS = 200, 5  # their root mean square is then known within 5 %
+LEAST_NOISE, MOST_NOISE = 0.7, 1.4  # times the residuals; 1 where the noise was learned to its optimum
+FALL = 0.05  # nats per row from one eighth of the epochs to the next
+
+logger = logging.getLogger(__name__)
+
+
+def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
+    """Log a warning if the noise of a real y is far from the residuals of the training rows.
+
+    Both are root mean squares over rows and draws of the weights; where the noise is learned, the free energy
+    is lowest where they are equal.
+    """
+    if model.likelihood.prediction is not ValuePrediction:
+        return
+    rows = train.take(torch.arange(0, len(train), -(-len(train) // ROWS)))
+    try:
+        prediction = Posterior([(model, guide)]).predict(rows.x, draws=DRAWS)
+        noise = prediction.noise
+    except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
+        return
+    if not all(on_real_line(part) for part in prediction.components) or not bool(noise.isfinite().all()):
+        return
+    squares = (model.likelihood.encode(rows.y) - prediction.means).square().mean(0)
+    counts = rows.y.new_ones(len(rows.y)) if rows.weights is None else rows.weights
+    scales, residuals = (
+        (torch.einsum("n,nk->k", counts, part.flatten(1).to(counts)) / counts.sum()).sqrt()
+        for part in (noise, squares)
+    )
+    ratio = scales / residuals
+    worst = int(ratio.log().abs().argmax())
+    if not LEAST_NOISE <= float(ratio[worst]) <= MOST_NOISE:
+        logger.warning(
+            "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
+            "learn the noise (learn_scale=True), start it nearer to them, or train longer",
+            worst,
+            float(scales[worst]),
+            float(residuals[worst]),
+        )
+
+
+def warn_of_falling(history: History) -> None:
+    """Log a warning if the training rows were still predicted better and better when the epochs ran out.
+
+    It looks at the negative log-likelihood alone: of a large network the KL falls for much longer, with
+    little effect on predictions.
+    """
+    n = len(history.rows) // 8
+    if n == 0 or history.stopped is not None:
+        return
+    nll = [row.nll for row in history.rows]
+    fall = fmean(nll[-2 * n : -n]) - fmean(nll[-n:])
+    if fall > FALL:
+        logger.warning(
+            "the fit was still falling when it ended, by %.2g nats per row in the last eighth of its epochs: "
+            "give it more epochs or a higher learning rate",
+            fall,
+        )

@@ -1,0 +1,141 @@
+"""A network's parameters make room for sample sites; drawn weights become parameters again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+from pyro import poutine
+from torch import Tensor, nn
+
+from pyrobbb._support.network_checks import check_prior_event, check_rows_stay_apart, check_values
+from pyrobbb._support.random_state import isolated
+from pyrobbb.distributions import univariate
+from pyrobbb.priors import Prior
+
+if TYPE_CHECKING:
+    from pyrobbb.bnn import BayesianNetwork
+
+
+def make_room(network: nn.Module, prior: Prior, *, learned: bool) -> tuple[tuple[str, ...], list[str]]:
+    """Replace each Bayesian parameter of `network` by a buffer holding its initial value.
+
+    Returns their names, and those of the sites that the prior samples in `distribution`.
+
+    Args:
+        network: Changed in place.
+        prior: Which distribution each parameter has; those without one stay parameters.
+        learned: Whether the prior has parameters that are trained.
+
+    Raises:
+        ValueError: As `BayesianNetwork` says.
+    """
+    for name, parameter in network.named_parameters():
+        check_values(name, parameter)
+    names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+    taken = {"y", "data"} & set(names)
+    if taken:
+        raise ValueError(f"a parameter may not be named {taken.pop()!r}: the model has a site of that name")
+    if not names:
+        frozen = any(True for _ in network.parameters())
+        why = "every parameter of the network is frozen (requires_grad=False)"
+        raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
+    check_rows_stay_apart(network)
+    _check_names(network, prior, names)
+    sites, hyper = _sites(network, prior, names, learned)
+    shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
+    bayesian = {id(network.get_parameter(name)) for name in sites}
+    for path, parameter in list(network.named_parameters(remove_duplicate=False)):
+        frozen = not parameter.requires_grad
+        if id(parameter) in bayesian or frozen:
+            module, attribute = _owner(network, path)
+            delattr(module, attribute)  # tied weights share one buffer, as they shared one parameter
+            # frozen ones belong to the model's state, initial values do not
+            module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
+    return tuple(sites), hyper
+
+
+def _owner(network: nn.Module, path: str) -> tuple[nn.Module, str]:
+    """The module that holds what is at `path`, and its name there."""
+    owner, _, attribute = path.rpartition(".")
+    return network.get_submodule(owner), attribute
+
+
+def _sites(
+    network: nn.Module, prior: Prior, names: Sequence[str], learned: bool
+) -> tuple[list[str], list[str]]:
+    """The parameters with a prior, and the sites that the prior samples itself."""
+    sites = []
+    with isolated(), poutine.block(), poutine.trace() as seen:
+        for name in names:
+            parameter = network.get_parameter(name).detach()
+            distribution = prior.for_module(name, parameter, _owner(network, name)[0])
+            if distribution is None:
+                continue
+            check_prior_event(name, distribution, parameter)
+            values = vars(univariate(distribution)).values()
+            if not learned and any(v.requires_grad for v in values if isinstance(v, Tensor)):
+                raise ValueError(
+                    f"the prior of {name!r} has a parameter that would not be trained; derive the prior "
+                    f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
+                )
+            sites.append(name)
+    return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
+
+
+def _check_names(network: nn.Module, prior: Prior, names: Sequence[str]) -> None:
+    """Raise ValueError if the prior names absent parameters; tied weights go by their first name."""
+    first = {id(parameter): name for name, parameter in network.named_parameters()}
+    every = network.named_parameters(remove_duplicate=False)
+    tied = {name: first[id(p)] for name, p in every if name != first[id(p)]}
+    try:
+        prior.check(names)
+    except ValueError as error:
+        also = ", ".join(f"{other} is {name}" for other, name in tied.items())
+        raise ValueError(
+            f"{error}; tied weights go by their first name: {also}" if tied else error
+        ) from error
+
+
+def tied_buffers(network: nn.Module) -> dict[str, str]:
+    """The path of each buffer that was met before, and the path where it was."""
+    first: dict[int, str] = {}
+    every = network.named_buffers(remove_duplicate=False)
+    found = {path: first.setdefault(id(buffer), path) for path, buffer in every}
+    return {path: name for path, name in found.items() if path != name}
+
+
+def tie(network: nn.Module, tied: Mapping[str, str]) -> None:
+    """Make the buffers at these paths one again, as `tied_buffers` found them."""
+    for path, name in tied.items():
+        module, attribute = _owner(network, path)
+        setattr(module, attribute, network.get_buffer(name))
+
+
+def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Module:
+    """An ordinary network, in evaluation mode, with the given weights as its parameters.
+
+    Args:
+        model: Whose architecture to use.
+        weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
+
+    Raises:
+        ValueError: If a site is missing, or a value has another shape.
+    """
+    network = deepcopy(model.network)
+    made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
+    owners = {id(network.get_buffer(name)): name for name in model.sites}
+    for path, buffer in list(network.named_buffers(remove_duplicate=False)):
+        name = owners.get(id(buffer))
+        if name is None:
+            continue
+        if name not in weights or weights[name].shape != buffer.shape:
+            got = tuple(weights[name].shape) if name in weights else "nothing"
+            raise ValueError(f"weights[{name!r}] must have shape {tuple(buffer.shape)}, got {got}")
+        module, attribute = _owner(network, path)
+        delattr(module, attribute)
+        module.register_parameter(
+            attribute, made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
+        )
+    return network.eval()

@@ -1,0 +1,178 @@
+"""Noise on the outputs of layers: unbiased against closed forms, less variance, and where it does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev
+
+from engine_fakes import classes, network, normal, values
+from pyrobbb import fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.dispatch import gradients, make_step
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.mean_field import MeanFieldNormal
+
+DRAWS = 1500
+
+
+class Sequences(nn.Module):
+    """A linear layer at each place of a sequence, summed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.unflatten(1, (4, 3))).sum(1)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(torch.tanh(self.inner(x)))[:, :2]
+
+
+class Bare(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.inner.weight.T + self.inner.bias
+
+
+class Reshaped(Sequences):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.reshape(-1, 3)).reshape(len(x), 4, 2).sum(1)
+
+
+LINEAR: dict[str, Any] = {  # networks whose output is linear in the weights
+    "linear": lambda: nn.Linear(12, 2),
+    "without_bias": lambda: nn.Linear(12, 2, bias=False),
+    "sequence": Sequences,
+    "conv": lambda: nn.Sequential(nn.Unflatten(1, (3, 4)), nn.Conv1d(3, 2, 2, groups=1), nn.Flatten()),
+    "transposed": lambda: nn.Sequential(
+        nn.Unflatten(1, (3, 2, 2)), nn.ConvTranspose2d(3, 2, 2, stride=2), nn.Flatten()
+    ),
+    "partly_drawn": lambda: nn.Sequential(nn.LayerNorm(12, bias=False)),
+}
+
+
+def made(net: nn.Module, data: Any, prior: priors.Prior | None = None, **options: Any) -> tuple[Any, Any]:
+    """A step of a mean field whose widths are a fifth of a unit, and its model."""
+    likelihood = (
+        likelihoods.Categorical() if data.spec.task == "classification" else likelihoods.Normal(scale=0.5)
+    )
+    model = BayesianNetwork(net, prior or priors.Normal(sigma=0.7), likelihood, len(data.train))
+    guide = MeanFieldNormal(model, init_rho=-1.5)
+    guide()
+    optimizer = torch.optim.SGD(guide.parameters(), lr=0.1)
+    return make_step(model, guide, optimizer, data.train, fast="eager", **options), (model, guide)
+
+
+def sampled(step: Any, rows: Split, draws: int = DRAWS) -> tuple[Tensor, Tensor]:
+    """F and its gradient at each of `draws` noises: (draws,), (draws, P)."""
+    with isolated(5):
+        each = [gradients(step, rows, torch.randn(step.noise_shape)) for _ in range(draws)]
+    return torch.stack([kl + nll for kl, nll, _ in each]), torch.stack([g for _, _, g in each])
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_the_expectation_is_that_of_the_closed_form(name: str) -> None:
+    """Output a + J w, Gaussian likelihood and prior: E F and its gradient are known; z < 5 for each."""
+    net = LINEAR[name]()
+    x = normal(6, 12)
+    width = net(x).shape[1]
+    data = values(6, features=12, outputs=width)
+    step, (model, guide) = made(net, data, estimator="local")
+    F_, found = sampled(step, data.train)
+
+    loc, rho = (value.detach().double().requires_grad_() for value in (guide.loc, guide.rho))
+    original = {k: v.double() for k, v in guide.split(loc).items()}
+
+    def outputs(flat: Tensor) -> Tensor:
+        return functional_call(model.network, guide.split(flat), (data.train.x.double(),))
+
+    J = jacrev(outputs)(loc.detach())  # (B, width, D)
+    assert set(original) == set(model.sites)
+    sigma = F.softplus(rho)
+    variance = (J**2 * sigma**2).sum(-1)
+    error = data.train.y.double() - outputs(loc)
+    nll = ((error**2 + variance) / (2 * 0.25)).sum() + error.numel() * float(torch.tensor(0.5).log())
+    nll = nll + 0.5 * error.numel() * float(torch.log(torch.tensor(2 * torch.pi)))
+    kl = (torch.log(0.7 / sigma) + (sigma**2 + loc**2) / (2 * 0.49) - 0.5).sum()
+    exact = torch.cat(torch.autograd.grad(nll + kl, (loc, rho)))
+    for draws, truth in ((F_[:, None], (nll + kl)[None]), (found, exact)):
+        deviation = draws.double().std(0) / DRAWS**0.5
+        assert ((draws.double().mean(0) - truth).abs() <= 5 * deviation + 1e-3 * truth.abs() + 1e-4).all()
+
+
+def test_the_gradient_varies_less_than_that_of_drawn_weights() -> None:
+    """A perceptron on 128 rows: the variance that both leave to the likelihood, summed over the weights."""
+    data = classes(128, features=20)
+    net = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 3))
+    variance = []
+    for estimator in ("weights", "local"):
+        step, _ = made(net, data, estimator=estimator)
+        _, found = sampled(step, data.train, 200)
+        variance.append(float(found.var(0).sum()))
+    assert variance[1] < variance[0] / 10
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("prior", [priors.ScaleMixture(), priors.Learned(priors.Normal()), priors.Laplace()])
+def test_it_trains_compiled_as_uncompiled(prior: priors.Prior, samples: int) -> None:
+    data = classes(50)
+    rows = []
+    for fast in ("eager", "compiled"):
+        model = BayesianNetwork(network(), prior, likelihoods.Categorical(), 50)
+        posterior = fit(
+            model, MeanFieldNormal(model), data, epochs=2, batch_size=20, samples=samples, seed=4,
+            estimator="local", fast=fast, device="cpu", progress=None,
+        )  # fmt: skip
+        rows.append(posterior.history.rows[-1].free_energy)
+    assert rows[0] == pytest.approx(rows[1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (Twice(), "uses 'inner.weight' more than once"),
+        (Bare(), "uses 'inner.(weight|bias)' in"),
+        (Reshaped(), r"the layer of 'inner.weight' is called on 24 rows instead of 6"),
+    ],
+)
+def test_what_it_would_get_wrong_is_refused(net: nn.Module, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"estimator='local' does not fit: .*{message}.*take 'weights'"):
+        made(net, values(6, features=12), estimator="local")
+
+
+@pytest.mark.parametrize("others", [{"fast": "off"}, {"elbo": "Trace"}, {"estimator": "exact"}])
+def test_it_is_an_option_of_the_fast_path(others: dict[str, Any]) -> None:
+    data = classes(12)
+    model = BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical(), 12)
+    with pytest.raises(ValueError, match=r"estimator|elbo"):
+        fit(model, MeanFieldNormal(model), data, epochs=1, progress=None, **{"estimator": "local", **others})
+
+
+def test_tied_and_recurrent_weights_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = nn.RNN(3, 4, batch_first=True), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.rnn(x.unflatten(1, (4, 3)))[0][:, -1])
+
+    lines: list[str] = []
+    made(Recurrent(), values(6, features=12), estimator="local", log=lines.append)
+    assert lines[0].startswith("noise on the outputs of 2 weights and biases of layers; rnn.weight_ih_l0, ")

@@ -1,0 +1,213 @@
+"""The free energy of ignoring the inputs, against closed forms, quadrature and known numbers."""
+
+import math
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule, PyroSample
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from engine_fakes import classes, network, normal, nothing_changes
+from pyrobbb import likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.data.torch_data import TorchRows
+from pyrobbb.distributions import ScaleMixtureNormal
+from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_scales
+from pyrobbb.evaluation.trivial_bound import ADVICE, compared, trivial_free_energy
+from pyrobbb.priors import Prior, beside, elementwise
+
+LN_2_PI = math.log(2 * math.pi)
+
+
+def double(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+PRIORS = {
+    "mixture": ScaleMixtureNormal(double(0.5), double(1.0), double(math.exp(-6))),
+    "laplace": dist.Laplace(double(0.0), double(0.3)),
+    "student_t": dist.StudentT(double(3.0), double(0.0), double(0.5)),
+    "normal": dist.Normal(double(0.2), double(0.4)),
+}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize("scale", [0.001, 0.05, 1.3])
+def test_the_kl_agrees_with_a_fine_trapezoid(name, scale):
+    loc, scale = double(0.0), double(scale)
+    q = dist.Normal(loc, scale)
+    w = torch.linspace(-9, 9, 2_000_001, dtype=torch.float64) * scale
+    exact = torch.trapezoid(q.log_prob(w).exp() * (q.log_prob(w) - PRIORS[name].log_prob(w)), w)
+    assert float(kl_to_prior(PRIORS[name], loc, scale)) == pytest.approx(float(exact), abs=1e-4)
+
+
+def test_the_nearest_normal_to_a_normal_is_itself_for_each_of_many():
+    prior = dist.Normal(double(0.0, 1.0, 0.0), double(0.01, 2.0, 30.0))
+    for scales in nearest_scales(prior, prior.loc):
+        assert torch.allclose(scales, prior.scale, rtol=1e-4)
+        assert torch.allclose(kl_to_prior(prior, prior.loc, scales), double(0, 0, 0), atol=1e-6)
+
+
+def test_the_nearest_normals_to_a_mixture_lie_at_its_components_and_cost_what_these_are_worth():
+    prior = ScaleMixtureNormal(double(0.2), double(1.0), double(1e-4))
+    wide, narrow = nearest_scales(prior, double(0.0))
+    assert wide.item() == pytest.approx(1.0, rel=0.01)
+    assert narrow.item() == pytest.approx(1e-4, rel=0.01)
+    assert kl_to_prior(prior, double(0.0), wide).item() == pytest.approx(-math.log(0.2), abs=0.01)
+    assert kl_to_prior(prior, double(0.0), narrow).item() == pytest.approx(-math.log(0.8), abs=0.01)
+
+
+def least_of_a_linear_model(x: torch.Tensor, y: torch.Tensor, s: float, noise: float) -> float:
+    r"""The least F/N of q(W) = N(0, s_w^2), q(b) = N(m, s_b^2) under N(0, s^2) priors, in closed form.
+
+    .. math::
+        N F = \sum_w (\log\frac{s}{s_w} + \frac{s_w^2}{2s^2} - \frac12) + \mathrm{KL}_b
+              + \frac N2 \log 2\pi\eta^2
+              + \frac1{2\eta^2} \sum_i [(y_i - m)^2 + s_b^2 + \sum_d x_{id}^2 s_{w_d}^2]
+
+    with one s_w for all inputs; each variance is 1 / (1/s^2 + curvature).
+    """
+    N, d = x.shape
+    variance_w = 1 / (1 / s**2 + float(x.square().sum()) / d / noise**2)
+    variance_b = 1 / (1 / s**2 + N / noise**2)
+    m = variance_b * float(y.sum()) / noise**2
+    kl = d * 0.5 * (math.log(s**2 / variance_w) + variance_w / s**2 - 1)
+    kl += 0.5 * (math.log(s**2 / variance_b) + (variance_b + m**2) / s**2 - 1)
+    square = float((y - m).square().sum()) + N * variance_b + variance_w * float(x.square().sum())
+    return kl / N + 0.5 * LN_2_PI + math.log(noise) + square / (2 * noise**2 * N)
+
+
+@pytest.mark.parametrize(("s", "noise"), [(1.0, 0.5), (10.0, 0.2), (0.3, 1.0)])
+def test_a_linear_model_agrees_with_its_closed_form(s, noise):
+    x, y = normal(100, 3), 3 + 0.7 * normal(100, 1, seed=1)
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(sigma=s), likelihoods.Normal(noise), 100)
+    exact = least_of_a_linear_model(x, y, s, noise)
+    found = trivial_free_energy(model, Split(x, y))
+    # not below the least, up to Monte Carlo error; above it, for scales a factor 2 apart, 0.16 nats a weight
+    assert exact - 0.02 < found < exact + 0.05
+
+
+@pytest.mark.parametrize(("width", "spikes"), [(400, 8.860), (1200, 35.148)])
+def test_the_papers_prior_on_mnists_numbers(width, spikes):
+    """All weights in the spike and NLL ln 10 is one choice; at 2x1200 the slab, a little nearer, saves more
+    than a narrowed last layer costs."""
+    net = nn.Sequential(
+        nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+    )
+    model = BayesianNetwork(net, priors.ScaleMixture(), likelihoods.Categorical(), 50_000)
+    x = torch.rand(500, 784, generator=torch.Generator().manual_seed(0)) * 0.4
+    found = trivial_free_energy(model, Split(x, torch.arange(500) % 10))
+    mixture, zero = PRIORS["mixture"], double(0.0)
+    slab, spike = (
+        float(kl_to_prior(mixture, zero, scale)) * model.num_weights / 50_000 + math.log(10)
+        for scale in nearest_scales(mixture, zero)
+    )
+    assert spike == pytest.approx(spikes, abs=0.01)
+    assert slab < found < spike + 0.01
+
+
+def test_a_gaussian_prior_costs_little_more_than_the_labels_entropy():
+    net = nn.Sequential(nn.Linear(784, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 10))
+    model = BayesianNetwork(net, priors.Normal(sigma=0.1), likelihoods.Categorical(), 50_000)
+    x = torch.rand(500, 784, generator=torch.Generator().manual_seed(0)) * 0.4
+    found = trivial_free_energy(model, Split(x, torch.arange(500) % 10))
+    assert math.log(10) < found < 2.6
+
+
+def test_the_biases_follow_the_class_frequencies_of_all_the_data_sorted_as_they_may_be():
+    y = (torch.arange(20_000) < 1_000).long()  # far more than the rows of x that are looked at
+    entropy = -0.05 * math.log(0.05) - 0.95 * math.log(0.95)
+    model = BayesianNetwork(nn.Linear(2, 2), priors.Normal(), likelihoods.Categorical(), 20_000)
+    assert trivial_free_energy(model, Split(normal(20_000, 2), y)) == pytest.approx(entropy, abs=0.006)
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Normal(9.0, learn_scale=True), likelihoods.Normal(9.0)])
+def test_point_estimates_are_those_of_the_best_constant(likelihood):
+    """A deterministic last layer and a learned noise cost nothing: F is the best constant's NLL."""
+    x, y = normal(80, 3), 3 + 0.7 * normal(80, 1, seed=1)
+    prior = priors.PerParameter(default=priors.Normal(), where={"2.*": priors.Deterministic()})
+    model = BayesianNetwork(network(width=1), prior, likelihood, 80)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    variance = float(y.var(correction=0))
+    noise = variance if any(True for _ in likelihood.parameters()) else 81.0
+    exact = 0.5 * (LN_2_PI + math.log(noise) + variance / noise)
+    assert trivial_free_energy(model, Split(x, y)) == pytest.approx(exact, abs=1e-3)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_it_leaves_nothing_changed_and_gives_the_same_again():
+    data = classes(60)
+    model = BayesianNetwork(network(), priors.Laplace(), likelihoods.Categorical(), 60)
+    with nothing_changes():
+        found = trivial_free_energy(model, data.train)
+    assert found == trivial_free_energy(model, data.train)
+    streamed = trivial_free_energy(model, TorchRows(TensorDataset(data.train.x, data.train.y)))
+    assert streamed == pytest.approx(found, abs=0.1)
+
+
+class Hierarchical(Prior, PyroModule):
+    def __init__(self):
+        super().__init__()
+        self.scale = PyroSample(dist.HalfCauchy(1.0))
+
+    def distribution(self, name, parameter):
+        return elementwise(dist.Normal(0.0, beside(self.scale, parameter)), parameter)
+
+
+@dataclass(frozen=True)
+class OfMany(Prior):
+    """A prior for a whole tensor at once."""
+
+    def distribution(self, name, parameter):
+        count = parameter.numel()
+        whole = dist.MultivariateNormal(torch.zeros(count), torch.eye(count))
+        return whole if parameter.dim() == 1 else elementwise(dist.Normal(0.0, 1.0), parameter)
+
+
+@pytest.mark.parametrize(
+    ("prior", "likelihood"),
+    [
+        (Hierarchical(), likelihoods.Normal()),
+        (OfMany(), likelihoods.Normal()),
+        (priors.Deterministic(), likelihoods.Normal()),
+        (priors.IID(dist.HalfNormal(1.0)), likelihoods.Normal()),
+        (priors.Normal(), likelihoods.Normal(scale=dist.HalfNormal(1.0))),
+    ],
+    ids=["hierarchical", "not a product", "no weights", "half line", "latent noise"],
+)
+def test_it_is_not_computed_for_other_models(prior, likelihood):
+    model = BayesianNetwork(network(width=1), prior, likelihood, 20)
+    assert trivial_free_energy(model, Split(normal(20, 3), normal(20, 1))) is None
+
+
+class Around(nn.Module):
+    """No parameter holds back the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return x + self.layer(x)
+
+
+def test_it_is_not_computed_where_the_input_goes_around_the_weights():
+    data = classes(30)
+    model = BayesianNetwork(Around(), priors.Normal(), likelihoods.Categorical(), 30)
+    assert trivial_free_energy(model, data.train) is None
+
+
+@pytest.mark.parametrize(
+    ("energy", "trivial", "words"),
+    [
+        (0.4, 2.41, "free energy 0.4 nats per datum (ignoring the inputs: 2.41)"),
+        (15.9, 8.86, f"free energy 15.9 nats per datum (ignoring the inputs: 8.86)\n{ADVICE}"),
+        (15.9, None, "free energy 15.9 nats per datum"),
+    ],
+)
+def test_words_say_what_to_do_only_above_it(energy, trivial, words):
+    assert compared(energy, trivial) == words

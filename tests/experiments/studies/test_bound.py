@@ -1,0 +1,50 @@
+"""The study of the bound: its table from few small runs, and its record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments._runner.build import ConfigError
+from experiments.studies.bound import correlation, main, report, rows
+
+
+def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = main(["quick=true", f"folder={tmp_path}"])
+    assert [(row["network"], row["prior"], row["seeds"]) for row in found] == [
+        ("2x400", "learned", [1, 2]),
+        ("2x400", "ard", [1, 2]),
+    ]
+    learned, ard = found
+    assert learned["free_energy"] == pytest.approx(learned["kl"] + learned["train_nll"])
+    assert (learned["learned_numbers"], ard["learned_numbers"]) == (4, 0)
+    assert 0 < learned["trivial_free_energy"] < 3
+    assert ard["trivial_free_energy"] is None
+    record = (
+        json.loads((tmp_path / "quick/bound.json").read_text()) if (tmp_path / "quick").exists() else None
+    )
+    record = record or json.loads((tmp_path / "bound.json").read_text())
+    assert record["command"] == "python -m experiments.studies.bound quick=true"
+    assert record["rows"] == found
+    first = capsys.readouterr().out
+    assert "learned priors: rank correlation of F with the validation error" in first
+    main(["quick=true", f"folder={tmp_path}"])
+    assert report(found) in capsys.readouterr().out  # finished points are read back
+
+
+def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None:
+    point = {"free_energy": 1.0, "validation_error": 2.0, "kl": 0.5}
+    results = {("2x400", "mixture", 1): point, ("2x400", "mixture", 2): {"stopped": "not finite"}}
+    (row,) = rows(results)
+    assert row["seeds"] == [1]
+    assert correlation(("few", [row])) == "few: too few runs for a rank correlation"
+    each = {"free_energy_each": [1.0, 2.0, 3.0], "validation_error_each": [5.0, 7.0, 6.0]}
+    assert "0.50 over 3 runs" in correlation(("some", [each]))
+
+
+@pytest.mark.parametrize("word", ["networks=[3x9]", "priors=[flat]"])
+def test_an_unknown_name_is_refused(word: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not one of (2x400|mixture)"):
+        main([word, f"folder={tmp_path}"])

@@ -1,0 +1,153 @@
+"""Rows with weights: a row of weight 3 counts like three rows, in steps of any ELBO and in NUTS."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from torch import Tensor, nn
+
+from engine_fakes import network, normal
+from pyrobbb import BayesianNetwork, fit, likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.inference.nuts import potential_energy
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import ReferenceStep, RowWeights
+from pyrobbb.training.progress import Progress
+
+COUNTS = torch.tensor([1, 0, 3, 2, 1, 4])
+X, Y = normal(6, 3), normal(6, 2, seed=1)
+WEIGHTED = Split(X, Y, COUNTS.float())
+REPEATED = Split(X.repeat_interleave(COUNTS, 0), Y.repeat_interleave(COUNTS, 0))
+
+
+def made(rows: Split) -> tuple[BayesianNetwork, MeanFieldNormal]:
+    model = BayesianNetwork(network(width=2), priors.Laplace(), likelihoods.Normal(scale=0.5), len(rows))
+    guide = MeanFieldNormal(model, init_rho=-2.0)
+    with isolated(0):
+        guide()
+    return model, guide
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+@pytest.mark.parametrize(
+    "elbo", [Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO, partial(RenyiELBO, alpha=0.5)]
+)
+def test_a_weight_is_a_count(elbo: Any, vectorize: bool) -> None:
+    """Of all rows at once, on the same noise: terms and gradients are those of the rows repeated."""
+    seen = []
+    for rows in (WEIGHTED, REPEATED):
+        model, guide = made(rows)
+        optimizer = torch.optim.SGD(guide.parameters(), lr=0.1)
+        step = ReferenceStep(model, guide, optimizer, samples=2, vectorize=vectorize, elbo=elbo)
+        with isolated(7), RowWeights(rows.weights):
+            terms = step.evaluate(rows.x, rows.y, 1.0, 1.0)
+        seen.append((terms.kl, terms.nll, guide.loc.grad, guide.rho.grad))
+    for one, other in zip(*seen, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_nuts_counts_them_too() -> None:
+    energies = [potential_energy(made(rows)[0], rows) for rows in (WEIGHTED, REPEATED)]
+    model, _ = made(WEIGHTED)
+    for seed in range(3):
+        with isolated(seed):
+            w = {name: torch.randn(v.shape, dtype=torch.double) for name, v in model.initial().items()}
+        torch.testing.assert_close(energies[0](w), energies[1](w))
+
+
+class Lines(Progress):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def linear(weights: Any, N: int = 60) -> Dataset:
+    x = normal(N, 1, dtype=torch.double)
+    y = 2 * x[:, 0] + 0.5 * normal(N, seed=1, dtype=torch.double)
+    return from_arrays(x, y, task="regression", weights=weights, dtype=torch.double)
+
+
+def test_a_fit_finds_the_weighted_posterior() -> None:
+    """Under N(0, 1) and noise s: precision 1 + sum w x^2 / s^2, and mean sum w x y / s^2 over it."""
+    weights = np.linspace(0.0, 3.0, 60)
+    data, lines = linear(weights), Lines()
+    model = BayesianNetwork(
+        nn.Linear(1, 1, bias=False, dtype=torch.double), priors.Normal(), likelihoods.Normal(scale=0.5)
+    )
+    posterior = fit(
+        model, MeanFieldNormal(model, init_rho=-3.0), data, epochs=200, batch_size=20, samples=8,
+        vectorize=True, optim=partial(torch.optim.Adam, lr=0.05), seed=0, device="cpu", progress=lines,
+        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=200),
+    )  # fmt: skip
+    assert sum("slower: the rows have weights" in line for line in lines.lines) == 1
+    w, x, y = torch.tensor(weights), data.train.x[:, 0], data.train.y[:, 0]
+    precision = 1 + (w * x * x).sum() / 0.25
+    mean, sd = (w * x * y).sum() / 0.25 / precision, precision**-0.5
+    loc, scale = posterior.chains[0][1].loc_and_scale()  # type: ignore[operator]
+    assert abs(float(loc["weight"]) - float(mean)) < 0.2 * float(sd)
+    assert float(scale["weight"]) == pytest.approx(float(sd), rel=0.1)
+    log_likelihood = dist.Normal(loc["weight"] * data.train.x, 0.5).log_prob(data.train.y)
+    nll = posterior.history.rows[-1].nll
+    assert nll == pytest.approx(-float((w[:, None] * log_likelihood).sum()) / 60, abs=0.1)
+
+
+def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
+    for i, weights in enumerate((np.full(60, 2.0), np.full(60, 3.0))):
+        model = BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal())
+        options: dict[str, Any] = {"epochs": 1 + i, "folder": tmp_path, "device": "cpu"}
+        if i == 0:
+            fit(model, MeanFieldNormal, linear(weights), **options)
+            continue
+        with pytest.raises(CheckpointError, match="other training data"):
+            fit(model, MeanFieldNormal, linear(weights), **options)
+
+
+def test_chains_are_trained_one_after_the_other() -> None:
+    lines = Lines()
+    fit(
+        lambda: BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal()),
+        MeanFieldNormal, linear(np.ones(60)), chains=2, epochs=1, device="cpu", progress=lines,
+    )  # fmt: skip
+    assert any("one chain after the other" in line for line in lines.lines)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(59), r"weights must have the shape \(60,\), got \(59,\)"),
+        (np.ones((60, 1)), r"weights must have the shape \(60,\)"),
+        (np.where(np.arange(60) == 7, -1.0, 1.0), "weights holds -1 in row 7; they must not be negative"),
+        (
+            np.where(np.arange(60) == 7, np.nan, 1.0),
+            r"weights holds 1 values that are not finite, .* in row 7",
+        ),
+        (np.zeros(60), "weights are all 0"),
+        (["a"] * 60, "weights must hold real numbers"),
+    ],
+)
+def test_weights_that_mean_nothing(weights: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        linear(weights)
+
+
+def test_they_follow_their_rows() -> None:
+    data = linear(np.arange(1.0, 61.0))
+    rows: Tensor = torch.tensor([5, 2])
+    assert data.train.take(rows).weights.tolist() == [6.0, 3.0]  # type: ignore[union-attr]
+    assert data.train.head(2).weights.tolist() == [1.0, 2.0]  # type: ignore[union-attr]
+    assert data.to("cpu").train.weights.tolist() == list(range(1, 61))  # type: ignore[union-attr]
+    assert [part.weights.tolist() for part in data.train.batches([rows], 0)] == [[6.0, 3.0]]  # type: ignore[union-attr]

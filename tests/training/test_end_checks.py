@@ -1,0 +1,117 @@
+"""The warnings at the end of a fit: on planted mistakes they speak once, after good fits they are silent."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from engine_fakes import classes, classifier, normal
+from pyrobbb import BayesianNetwork, fit, likelihoods, priors
+from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.end_checks import warn_of_falling
+from pyrobbb.training.history import Epoch, History
+
+ADAM = partial(torch.optim.Adam, lr=0.03)
+
+
+def line(N: int = 100, noise: float = 0.5, outputs: int = 1, **options: Any) -> Dataset:
+    x = normal(N, 1)
+    return from_arrays(x, x + noise * normal(N, outputs, seed=1), task="regression", **options)
+
+
+def warned(caplog: Any, likelihood: likelihoods.Likelihood, data: Dataset, epochs: int = 60) -> list[str]:
+    """The messages of a fit of a line from zero."""
+    net = nn.Linear(1, likelihood.width(data.spec.outputs))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()
+    model = BayesianNetwork(net, priors.Normal(), likelihood)
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        fit(
+            model, MeanFieldNormal(model, init_rho=-3.0), data, epochs=epochs, batch_size=25, optim=ADAM,
+            device="cpu", progress=None, seed=0,
+        )  # fmt: skip
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("scale", [0.25, 1.5])
+def test_noise_far_from_the_residuals(scale: float, caplog: Any) -> None:
+    (message,) = warned(caplog, likelihoods.Normal(scale=scale), line())
+    assert f"output 0 has noise of standard deviation {scale:.3g}, but the training rows have" in message
+    assert "learn the noise (learn_scale=True)" in message
+
+
+def test_the_worst_output_is_named(caplog: Any) -> None:
+    x = normal(100, 1)
+    y = torch.cat([x + 0.5 * normal(100, 1, seed=1), x + 0.1 * normal(100, 1, seed=2)], 1)
+    (message,) = warned(caplog, likelihoods.Normal(scale=0.5), from_arrays(x, y, task="regression"))
+    assert message.startswith("output 1 has noise")
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        likelihoods.Normal(scale=0.5),
+        likelihoods.Normal(scale=1.0, learn_scale=True),
+        likelihoods.HeteroscedasticNormal(),
+        likelihoods.StudentT(df=1.0, scale=5.0),  # it has no variance
+        likelihoods.Rescaled(likelihoods.Normal(scale=0.5), [0.0], [1.0]),
+    ],
+    ids=["given", "learned", "heteroscedastic", "no variance", "in units"],
+)
+def test_noise_like_the_residuals(likelihood: likelihoods.Likelihood, caplog: Any) -> None:
+    assert warned(caplog, likelihood, line()) == []
+
+
+def test_residuals_are_weighted_as_their_rows(caplog: Any) -> None:
+    """Rows of other noise that do not count are not looked at."""
+    x = normal(100, 1)
+    y = x + torch.where(torch.arange(100)[:, None] < 50, 0.5, 5.0) * normal(100, 1, seed=1)
+    weights = np.where(np.arange(100) < 50, 2.0, 0.0)
+    data = from_arrays(x, y, task="regression", weights=weights)
+    assert warned(caplog, likelihoods.Normal(scale=0.5), data) == []
+
+
+def test_classes_and_counts_have_no_such_noise(caplog: Any) -> None:
+    data = classes(24)
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        fit(*classifier(data), data, epochs=1, device="cpu", progress=None)
+    counts = from_arrays(normal(50, 1), np.full(50, 9), task="regression")
+    assert warned(caplog, likelihoods.Poisson(), counts, epochs=1) == []
+
+
+def course(nll: Any, stopped: str | None = None) -> History:
+    rows = [Epoch(0, i + 1, 1.0 + n, 1.0, n, 0.0, 0.0, 1e-3, 0.1) for i, n in enumerate(nll)]
+    return History(rows, stopped)
+
+
+@pytest.mark.parametrize(
+    ("history", "falling"),
+    [
+        (course(np.linspace(3, 1, 16)), True),
+        (course(np.linspace(1.2, 1, 16)), False),
+        (course(3 * np.exp(-np.arange(40) / 4)), False),
+        (course(1 + 0.3 * np.random.default_rng(0).standard_normal(800)), False),
+        (course(np.linspace(3, 1, 16), "no better for 5 epochs"), False),
+        (course(np.linspace(3, 1, 7)), False),
+    ],
+    ids=["falling", "slowly", "converged", "noisy", "stopped", "too short to say"],
+)
+def test_a_fit_that_was_still_falling(history: History, falling: bool, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        warn_of_falling(history)
+    assert len(caplog.records) == falling
+    assert not falling or "by 0.27 nats per row in the last eighth" in caplog.text
+
+
+def test_a_fit_that_is_too_short_says_so(caplog: Any) -> None:
+    messages = warned(caplog, likelihoods.Normal(scale=0.05), line(noise=0.05), epochs=8)
+    assert any("still falling when it ended" in message for message in messages)
