@@ -41,7 +41,7 @@ def _step(method: Any, model: BayesianNetwork, data: Split, steps: int) -> tuple
     guide = method.guide(model, None)
     guide()
     optimizer = torch.optim.SGD([*guide.parameters(), *model.parameters()], lr=1e-3)
-    return guide, method.step(model, guide, optimizer, data, steps=steps)
+    return guide, method.step(model, guide, optimizer, data, steps=steps, fast="eager", log=print)
 
 
 def test_the_maximum_a_posteriori_of_a_linear_model_is_its_posterior_mean():
