@@ -19,11 +19,12 @@ from experiments import analyse
 from experiments import run as run_module
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, register_resolvers
-from experiments._runner.folder import claim, differences, flat
+from experiments._runner.folder import claim, differences
 from experiments._runner.reopen import reopen
 from models.mlp import mlp
 from paths import ROOT
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.settings import flat
 from pyrobbb.data import MNIST, Blobs
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.trivial_bound import ADVICE
