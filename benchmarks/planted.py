@@ -31,7 +31,7 @@ from pyrobbb.data.dataset import Dataset
 from pyrobbb.kl_weights import KLWeight, Tempered, Uniform
 from pyrobbb.mean_field import MeanFieldNormal
 
-EPOCHS, ROWS, HELD = 400, 100, 200
+EPOCHS, ROWS, HELD = 600, 400, 400
 SOUND = "sound"
 
 
@@ -92,13 +92,13 @@ def findings(number: int, plan: Plan) -> list[Finding]:
 
     def model() -> BayesianNetwork:
         inputs, outputs = (4, 3) if classes else (2, 1)
-        network = nn.Sequential(nn.Linear(inputs, 20), nn.Tanh(), nn.Linear(20, outputs))
-        likelihood = likelihoods.Categorical() if classes else plan.likelihood(scale=0.3)
+        network = nn.Sequential(nn.Linear(inputs, 10), nn.Tanh(), nn.Linear(10, outputs))
+        likelihood = likelihoods.Categorical() if classes else plan.likelihood(scale=0.3, learn_scale=True)
         return BayesianNetwork(plan.network(network), priors.FanInNormal(gain=1.0), likelihood)
 
     posterior = fit(
         model, partial(MeanFieldNormal, init_rho=-3.0), data, chains=plan.chains, epochs=plan.epochs,
-        batch_size=25, kl=plan.kl, rates=plan.rates, seed=1000 * number, fast="eager", progress=None,
+        batch_size=100, kl=plan.kl, rates=plan.rates, seed=1000 * number, fast="eager", progress=None,
         optim=partial(torch.optim.Adam, lr=0.01), record_every=plan.epochs,
         schedule=partial(CosineAnnealingLR, T_max=plan.epochs),
     )  # fmt: skip

@@ -88,6 +88,7 @@ def training(
         "optimizer": type(made).__name__,
         "optim": optimizer(made),
         "schedule": schedule(rates),
+        "inference": component(options.inference),
     }
 
 

@@ -218,7 +218,7 @@ def test_what_cannot_be_a_point_estimate() -> None:
     model = bayesian(priors.Deterministic())
     with pytest.raises(ValueError, match="so there is no guide: pass None"):
         fit(model, MeanFieldNormal(model), DATA, epochs=1, **QUIET)
-    with pytest.raises(ValueError, match="guide must be a Module, got None"):
+    with pytest.raises(ValueError, match="SVI needs a guide, such as MeanFieldNormal; got None"):
         fit(bayesian(), None, DATA, epochs=1, **QUIET)
     flat = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
     with pytest.raises(ValueError, match="needs a network output of shape"):
