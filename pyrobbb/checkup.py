@@ -73,11 +73,8 @@ def check(
     """
     checks.count("draws", draws)
     checks.count("steps", steps)
-    chain = posterior.chains[0]
-    before = _free_energy(chain, data.train, draws, seed)
     return [
-        _optimum(chain, data, before, draws, steps, seed),
-        _trivial(chain[0], data, before),
+        *_bound(posterior.chains[0], data, draws, steps, seed),
         _calibration(posterior, data.validation or data.test, draws, seed),
         _restarts(posterior, data, draws, seed),
     ]
@@ -91,6 +88,20 @@ def verdict(findings: Sequence[Finding]) -> str:
         return f"do not trust this posterior yet: {', '.join(faults)}"
     asked = f"; not checked: {', '.join(unknown)}" if unknown else ""
     return f"no fault found{asked}"
+
+
+def _bound(
+    chain: tuple[BayesianNetwork, nn.Module], data: Dataset, draws: int, steps: int, seed: int
+) -> list[Finding]:
+    """The optimum and the trivial bound, of a guide that has a free energy."""
+    try:
+        before = _free_energy(chain, data.train, draws, seed)
+        if not bool(before.isfinite().all()):
+            raise ValueError("its free energy is not finite")
+        return [_optimum(chain, data, before, draws, steps, seed), _trivial(chain[0], data, before)]
+    except (ValueError, NotImplementedError, ArithmeticError) as error:  # draws, a point, a Laplace normal
+        reason = f"{type(chain[1]).__name__} has no free energy that training could lower ({error})"
+        return [Finding("optimum", None, GAIN, reason), Finding("trivial bound", None, 0.0, reason)]
 
 
 def _free_energy(chain: tuple[BayesianNetwork, nn.Module], train: Split, draws: int, seed: int) -> Tensor:
