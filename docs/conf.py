@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.apidoc",
     "sphinx_copybutton",
     "mathml",
+    "plain_docstrings",
     "yaml_reference",
 ]
 exclude_patterns = ["_extensions", "records"]
@@ -32,7 +33,7 @@ suppress_warnings = ["misc.highlighting_failure"]  # output of commands, in bloc
 default_role = "literal"  # docstrings write `name` as Markdown does
 highlight_language = "none"
 
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"ignore-module-all": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
