@@ -31,7 +31,7 @@ def main() -> None:
     elif word == "--version":
         print(f"pyrobbb {__version__}")
     elif word == "completion" and len(rest) == 1 and rest[0] in SHELLS:
-        folder = Path(_imported("run").__file__).parent
+        folder = Path(_imported("_runner").__file__).parent.parent  # quick: a shell asks whenever it starts
         print((folder / f"completion.{rest[0]}").read_text(encoding="utf-8"), end="")
     elif word in COMMANDS:
         sys.argv = [f"pyrobbb {word}", *rest]
@@ -42,10 +42,10 @@ def main() -> None:
         sys.exit(2)
 
 
-def _imported(command: str) -> Any:
-    """The module of a command; one message where the checkout or its extra is not installed."""
+def _imported(name: str) -> Any:
+    """A module of the commands; one message where the checkout or its extra is not installed."""
     try:
-        return import_module(f"experiments.{command}")
+        return import_module(f"experiments.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("experiments", "hydra", "omegaconf"):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from pkgutil import resolve_name
@@ -22,7 +23,7 @@ Set any of them on the command line, `key=value` or `component.key=value`, or in
 
 def documented(kind: Any) -> dict[str, str]:
     """The `Args:` of a docstring, one line each."""
-    lines = GoogleDocstring(kind.__doc__ or "", Config(napoleon_use_param=True)).lines()
+    lines = GoogleDocstring(inspect.getdoc(kind) or "", Config(napoleon_use_param=True)).lines()
     text = re.sub(r"\n\s+", " ", "\n".join(lines))
     return dict(re.findall(r"^:param (\w+): (.*)$", text, re.MULTILINE))
 
@@ -49,6 +50,8 @@ def run_keys(path: Path) -> str:
 
 def summary(target: str) -> str:
     """The first sentence of what a component names."""
+    if not target.startswith(("pyrobbb.", "models.", "guides.")):
+        return ""
     first = (resolve_name(target).__doc__ or "").strip().split("\n\n")[0]
     return cell(re.sub(r":math:`([^`]*)`", r"$\1$", first))
 
@@ -59,28 +62,32 @@ def component(path: Path) -> str:
     target = said.get("_target_", "")
     keys = {key: value for key, value in said.items() if not key.startswith("_") and key != "defaults"}
     shown = ", ".join(f"`{key}={plain(value)}`" for key, value in keys.items())
-    what = f"`{target}`: {summary(target)}" if target else ""
+    said_of_it = summary(target)
+    what = f"`{target}`: {said_of_it}" if said_of_it else f"`{target}`"
     return f"| `{path.stem}` | {what} | {shown} |"
 
 
 def plain(value: Any) -> str:
-    """A value on a command line; a component in a component by its last name."""
+    """A value as the command line takes it; a component within a component by its last name."""
     if isinstance(value, dict):
         return str(value.get("_target_", "{...}")).rpartition(".")[2]
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if not isinstance(
-        value, list
-    ) else str(value).replace(" ", "")
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value).replace(" ", "")
 
 
 def write(app: Any) -> None:
     """Write the page."""
     root = Path(app.srcdir).parent / "experiments"
     parts = [HEAD + run_keys(root / "run.yaml")]
+    entries = yaml.safe_load((root / "run.yaml").read_text(encoding="utf-8"))["defaults"]
+    chosen = {key: name for entry in entries if isinstance(entry, dict) for key, name in entry.items()}
     for folder in sorted(path for path in root.iterdir() if any(path.glob("*.yaml"))):
         files = sorted(folder.glob("*.yaml"))
         if folder.name not in ("experiment",) and all("_target_:" in f.read_text() for f in files):
             rows = "\n".join(map(component, files))
-            parts.append(f"## {folder.name}\n\n| name | makes | keys and defaults |\n|---|---|---|\n{rows}")
+            default = f"Default: `{plain(chosen.get(folder.name))}`."
+            parts.append(f"## {folder.name}\n\n{default}\n\n| name | makes | keys and defaults |\n|---|---|---|\n{rows}")
     page = Path(app.srcdir) / "reference" / "keys.md"
     text = "\n\n".join(parts) + "\n"
     if not page.exists() or page.read_text(encoding="utf-8") != text:
