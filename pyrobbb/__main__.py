@@ -1,4 +1,4 @@
-"""The command `pyrobbb`: `run`, `analyse` and `summarise` of a checkout, and completion for the shell."""
+"""The command `pyrobbb`: the commands of a checkout, and completion for the shell."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 from pyrobbb import __version__
 
-COMMANDS = ("run", "analyse", "summarise")
+COMMANDS = ("run", "analyse", "check", "summarise")
 SHELLS = ("bash", "zsh", "fish")
 HELP = """usage: pyrobbb COMMAND ...
 
   run KEY=VALUE ...     fit one run, or many with -m; the same command resumes
   analyse FOLDER ...    figures and report of a run folder
+  check FOLDER ...      whether a fit can be trusted
   summarise FOLDER ...  rank all runs beneath a folder
   completion SHELL      print what bash, zsh or fish needs for TAB
 

@@ -35,6 +35,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     "arviz": lambda n: n["agreement"].shape[0] == 9 and "r_hat" in n["table"],
     "refuse": lambda n: n["wrong"][n["answered"]].mean() < n["wrong"].mean(),
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
+    "posterior": lambda n: n["outside"] > n["inside"],
     "rho": lambda n: len(n["warm"].history.rows) == 10,
     "diagnose": lambda n: n["reached"] < n["ignoring"],
     "prune": lambda n: n["left"](n["pruned"]) == n["model"].num_weights - round(0.9 * n["model"].num_weights),
