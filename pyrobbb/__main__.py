@@ -20,8 +20,8 @@ HELP = """usage: pyrobbb COMMAND ...
   completion SHELL      print what bash, zsh or fish needs for TAB
 
 pyrobbb COMMAND --help says more."""
-NO_CHECKOUT = """error: the commands belong to the repository's experiments/, which the wheel does not carry: clone it and
-run pip install -e '.[experiments]' there. The library needs none of them: from pyrobbb import fit"""
+NO_CHECKOUT = """error: the commands belong to the repository's experiments/, which the wheel does not carry:
+clone it and run pip install -e '.[experiments]' there. The library needs none of them."""
 
 
 def main() -> None:

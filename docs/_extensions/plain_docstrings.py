@@ -21,7 +21,7 @@ def _literal(found: re.Match[str]) -> str:
 
 def process(app: Any, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
     """Change the lines of a docstring in place, before napoleon reads them."""
-    prose = [block for block in re.split(r"(\n\s*\n)", "\n".join(lines))]
+    prose = re.split(r"(\n\s*\n)", "\n".join(lines))
     kept = [block if ">>>" in block or "::" in block else escaped(block) for block in prose]
     lines[:] = "".join(kept).split("\n")
     if what in ("property", "attribute"):

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
+TABLE = "| name | makes | keys and defaults |\n|---|---|---|\n"
 HEAD = """# Every YAML key
 
 Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
@@ -87,7 +88,7 @@ def write(app: Any) -> None:
         if folder.name not in ("experiment",) and all("_target_:" in f.read_text() for f in files):
             rows = "\n".join(map(component, files))
             default = f"Default: `{plain(chosen.get(folder.name))}`."
-            parts.append(f"## {folder.name}\n\n{default}\n\n| name | makes | keys and defaults |\n|---|---|---|\n{rows}")
+            parts.append(f"## {folder.name}\n\n{default}\n\n{TABLE}{rows}")
     page = Path(app.srcdir) / "reference" / "keys.md"
     text = "\n\n".join(parts) + "\n"
     if not page.exists() or page.read_text(encoding="utf-8") != text:

@@ -35,7 +35,11 @@ def test_help_names_every_command(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["fit"], "'fit' is not a command"), (["completion", "tcsh"], "bash|zsh|fish"), (["analyse", "nowhere"], "nowhere")],
+    [
+        (["fit"], "'fit' is not a command"),
+        (["completion", "tcsh"], "bash|zsh|fish"),
+        (["analyse", "nowhere"], "nowhere"),
+    ],
 )
 def test_bad_input_is_one_line(monkeypatch, capsys, tmp_path, words, said):
     monkeypatch.chdir(tmp_path)
@@ -56,7 +60,12 @@ def test_without_a_checkout_it_says_where_the_commands_are(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("argument", "near"),
-    [("prior=nromal", "normal"), ("epcohs=3", "epochs"), ("prior.sgima1=1", "sigma1"), ("+sampels=2", "samples")],
+    [
+        ("prior=nromal", "normal"),
+        ("epcohs=3", "epochs"),
+        ("prior.sgima1=1", "sigma1"),
+        ("+sampels=2", "samples"),
+    ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest(monkeypatch, capsys, tmp_path, argument, near):
     monkeypatch.chdir(tmp_path)
