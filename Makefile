@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: help setup mnist test lint test-arviz bench clean
+.PHONY: help setup mnist test lint docs test-arviz bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -34,6 +34,14 @@ lint: $(READY) ## format, style, types and the arrows between the rooms
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs ## the documentation site in build/docs; a warning is an error
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+	@echo "open build/docs/index.html"
 
 # The ArviZ reader, writer and table of functions under ArviZ 1.x, which needs Python 3.12; torch is not needed for it.
 PYTHON312 ?= python3.12

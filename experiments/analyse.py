@@ -207,5 +207,10 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command line."""
     folder_command("experiments.analyse", __doc__, analyse, options)
+
+
+if __name__ == "__main__":
+    main()

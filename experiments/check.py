@@ -34,5 +34,10 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help="call whatever parts config.yaml names")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command line."""
     folder_command("experiments.check", __doc__, checked, options)
+
+
+if __name__ == "__main__":
+    main()

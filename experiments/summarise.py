@@ -176,5 +176,10 @@ def summarise(root: Path) -> str:
     return f"{words}\n{root}: {', '.join(files)}"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command line."""
     folder_command("experiments.summarise", __doc__, summarise)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,14 +6,15 @@ import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import hydra.utils
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
+from hydra.errors import InstantiationException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from pyrobbb.experiment import Run
 
@@ -47,8 +48,22 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 def innermost(error: BaseException) -> str:
-    """The first cause of an exception, on one line."""
-    return " ".join(str(first_cause(error)).split())
+    """The first cause of an exception, on one line, with the name that was perhaps meant."""
+    cause = first_cause(error)
+    if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
+        group, _, name = cause.missing_cfg_file.rpartition("/")
+        there = f"{group}: there is no {name!r}; there are {', '.join(cause.options)}"
+        return there + meant(name, cause.options)
+    words = " ".join(str(cause).split())
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
+        words += meant(str(cause.key), [str(key) for key in cause.parent_node])
+    return words
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """`; did you mean 'laplace'?` where one of `names` is near."""
+    near = get_close_matches(word, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def register_resolvers() -> None:
@@ -100,7 +115,8 @@ def build(config: DictConfig) -> Run:
             raise ConfigError(f"{key!s}: {innermost(error)}") from error
     strange, missing = sorted(parts.keys() - KNOWN), sorted(REQUIRED - parts.keys())
     if strange:
-        raise ConfigError(f"{strange[0]}: a run has no such key; it has {', '.join(sorted(KNOWN))}")
+        there = f"{strange[0]}: a run has no such key; it has {', '.join(sorted(KNOWN))}"
+        raise ConfigError(there + meant(strange[0], KNOWN))
     if missing:
         raise ConfigError(f"{missing[0]}: the configuration lacks this key; is `run` among its defaults?")
     try:

@@ -1,0 +1,34 @@
+"""Docstrings are written to be read in the source: their asterisks and bars are no markup."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+CODE = re.compile(r"(``.*?``|`[^`]*`)", re.DOTALL)
+
+
+def escaped(text: str) -> str:
+    """`text` with `*` and `|` outside code taken as they are; lines of code and names of arguments stay."""
+    parts = CODE.split(text)
+    parts[::2] = [re.sub(r"(?<!\\)[*|]+(?!\w+: )", _literal, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _literal(found: re.Match[str]) -> str:
+    return "".join(f"\\{character}" for character in found[0])
+
+
+def process(app: Any, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
+    """Change the lines of a docstring in place, before napoleon reads them."""
+    prose = re.split(r"(\n\s*\n)", "\n".join(lines))
+    kept = [block if ">>>" in block or "::" in block else escaped(block) for block in prose]
+    lines[:] = "".join(kept).split("\n")
+    if what in ("property", "attribute"):
+        lines.insert(0, "")  # else napoleon takes what stands before a colon for a type
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connect it ahead of napoleon, whose priority is 500."""
+    app.connect("autodoc-process-docstring", process, priority=400)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,101 @@
+"""Writes `reference/keys.md`: every key of `experiments/run.yaml`, and every component with its defaults."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import yaml
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
+TABLE = "| name | makes | keys and defaults |\n|---|---|---|\n"
+HEAD = """# Every YAML key
+
+Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
+Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own.
+
+| key | default | meaning |
+|---|---|---|
+"""
+
+
+def documented(kind: Any) -> dict[str, str]:
+    """The `Args:` of a docstring, one line each."""
+    lines = GoogleDocstring(inspect.getdoc(kind) or "", Config(napoleon_use_param=True)).lines()
+    text = re.sub(r"\n\s+", " ", "\n".join(lines))
+    return dict(re.findall(r"^:param (\w+): (.*)$", text, re.MULTILINE))
+
+
+def cell(text: str) -> str:
+    """Text that does not end its cell."""
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def run_keys(path: Path) -> str:
+    """The keys of a run: the docstring of the option, else the comment beside it."""
+    from pyrobbb.experiment import Run
+    from pyrobbb.training.options import Options
+
+    said = documented(Options) | documented(Run)
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = re.match(r"(\w+): +(.+?)(?: +# (.*))?$", line)
+        if found:
+            key, default, comment = found.groups()
+            rows.append(f"| `{key}` | `{default}` | {cell(said.get(key) or comment or '')} |")
+    return "\n".join(rows)
+
+
+def summary(target: str) -> str:
+    """The first sentence of what a component names."""
+    if not target.startswith(("pyrobbb.", "models.", "guides.")):
+        return ""
+    first = (resolve_name(target).__doc__ or "").strip().split("\n\n")[0]
+    return cell(re.sub(r":math:`([^`]*)`", r"$\1$", first))
+
+
+def component(path: Path) -> str:
+    """A row: name, what it makes, its keys with their defaults."""
+    said: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    target = said.get("_target_", "")
+    keys = {key: value for key, value in said.items() if not key.startswith("_") and key != "defaults"}
+    shown = ", ".join(f"`{key}={plain(value)}`" for key, value in keys.items())
+    said_of_it = summary(target)
+    what = f"`{target}`: {said_of_it}" if said_of_it else f"`{target}`"
+    return f"| `{path.stem}` | {what} | {shown} |"
+
+
+def plain(value: Any) -> str:
+    """A value as the command line takes it; a component within a component by its last name."""
+    if isinstance(value, dict):
+        return str(value.get("_target_", "{...}")).rpartition(".")[2]
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value).replace(" ", "")
+
+
+def write(app: Any) -> None:
+    """Write the page."""
+    root = Path(app.srcdir).parent / "experiments"
+    parts = [HEAD + run_keys(root / "run.yaml")]
+    entries = yaml.safe_load((root / "run.yaml").read_text(encoding="utf-8"))["defaults"]
+    chosen = {key: name for entry in entries if isinstance(entry, dict) for key, name in entry.items()}
+    for folder in sorted(path for path in root.iterdir() if any(path.glob("*.yaml"))):
+        files = sorted(folder.glob("*.yaml"))
+        if folder.name not in ("experiment",) and all("_target_:" in f.read_text() for f in files):
+            rows = "\n".join(map(component, files))
+            default = f"Default: `{plain(chosen.get(folder.name))}`."
+            parts.append(f"## {folder.name}\n\n{default}\n\n{TABLE}{rows}")
+    page = Path(app.srcdir) / "reference" / "keys.md"
+    text = "\n\n".join(parts) + "\n"
+    if not page.exists() or page.read_text(encoding="utf-8") != text:
+        page.write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Write the page before the sources are listed."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,58 @@
+"""The command `pyrobbb`: the commands of a checkout, and completion for the shell."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pyrobbb import __version__
+
+COMMANDS = ("run", "analyse", "check", "summarise")
+SHELLS = ("bash", "zsh", "fish")
+HELP = """usage: pyrobbb COMMAND ...
+
+  run KEY=VALUE ...     fit one run, or many with -m; the same command resumes
+  analyse FOLDER ...    figures and report of a run folder
+  check FOLDER ...      whether a fit can be trusted
+  summarise FOLDER ...  rank all runs beneath a folder
+  completion SHELL      print what bash, zsh or fish needs for TAB
+
+pyrobbb COMMAND --help says more."""
+NO_CHECKOUT = """error: the commands belong to the repository's experiments/, which the wheel does not carry:
+clone it and run pip install -e '.[experiments]' there. The library needs none of them."""
+
+
+def main() -> None:
+    """Run the command that the first argument names."""
+    word, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    if word in ("-h", "--help"):
+        print(HELP)
+    elif word == "--version":
+        print(f"pyrobbb {__version__}")
+    elif word == "completion" and len(rest) == 1 and rest[0] in SHELLS:
+        folder = Path(_imported("_runner").__file__).parent.parent  # quick: a shell asks whenever it starts
+        print((folder / f"completion.{rest[0]}").read_text(encoding="utf-8"), end="")
+    elif word in COMMANDS:
+        sys.argv = [f"pyrobbb {word}", *rest]
+        _imported(word).main()
+    else:
+        usage = f"pyrobbb completion {'|'.join(SHELLS)}" if word == "completion" else "pyrobbb --help"
+        print(f"error: {' '.join(sys.argv[1:])!r} is not a command; see {usage}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _imported(name: str) -> Any:
+    """A module of the commands; one message where the checkout or its extra is not installed."""
+    try:
+        return import_module(f"experiments.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("experiments", "hydra", "omegaconf"):
+            raise
+        print(NO_CHECKOUT, file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

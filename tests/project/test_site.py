@@ -1,0 +1,61 @@
+"""The site's pages: the Python in tutorials and how-tos runs, and says what the page says."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("tutorials/*.md"), *DOCS.glob("howto/*.md")])
+
+
+def executed(page):
+    """The names that the page's blocks leave, run one after the other as a reader would."""
+    names: dict = {"__name__": page.stem}
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+        exec(compile(code, str(page), "exec"), names)
+    return names
+
+
+def contracts_hold(names):
+    for contract in (names["TestLogistic"](), names["TestExponential"]()):
+        for method in dir(contract):
+            if method.startswith("test_"):
+                getattr(contract, method)()
+
+
+# what must be true after the page, by page
+CLAIMS: dict[str, Callable[[dict], object]] = {
+    "regression": lambda n: 0.8 < n["coverage"] < 0.98 and n["outside"] > n["inside"],
+    "own-table": lambda n: (n["probabilities"].argmax(1) == n["prediction"].probs.new_tensor([1, 0])).all(),
+    "own-images": lambda n: n["prediction"].metrics(n["data"].test.y)["error"] < 5,
+    "arviz": lambda n: n["agreement"].shape[0] == 9 and "r_hat" in n["table"],
+    "refuse": lambda n: n["wrong"][n["answered"]].mean() < n["wrong"].mean(),
+    "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
+    "posterior": lambda n: n["outside"] > n["inside"],
+    "rho": lambda n: len(n["warm"].history.rows) == 10,
+    "diagnose": lambda n: n["reached"] < n["ignoring"],
+    "prune": lambda n: n["left"](n["pruned"]) == n["model"].num_weights - round(0.9 * n["model"].num_weights),
+    "fast": lambda n: len(n["posterior"].history.rows) == 3,
+    "extend": lambda n: contracts_hold(n) is None,
+}
+
+
+def test_every_page_has_its_claim():
+    assert {page.stem for page in PAGES} == set(CLAIMS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_s_code_does_what_it_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng():
+        assert CLAIMS[page.stem](executed(page))
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_every_page_that_is_linked_to_exists(page):
+    for link in re.findall(r"\]\(([^)#:]+?)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).is_file(), link
