@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of its interface, and what they do not ask: weights, units, text, the posterior."""
+"""scikit-learn's own checks, and what they do not ask: weights, units, text, the posterior."""
 
 import pickle
 from functools import partial
@@ -23,8 +23,8 @@ REGRESSOR = BayesianRegressor(noise="learned", **SMALL)
 CLASSIFIER = BayesianClassifier(prior=FanInNormal(gain=4.0), **SMALL)
 NOT_HELD = {
     "check_sample_weight_equivalence_on_dense_data": (
-        "weights count in the likelihood alone, columns are standardised without them; and a fit with weights "
-        "draws its noise in another order than one without"
+        "weights count in the likelihood alone, columns are standardised without them, and a fit with "
+        "weights draws its noise in another order than one without"
     )
 }
 
@@ -66,7 +66,7 @@ def test_a_row_weighs_as_if_it_were_there_so_often():
         np.testing.assert_array_equal(found(X, y, weights), once)
         np.testing.assert_allclose(found(X, y, 2 * weights), twice, rtol=1e-6)
         assert not np.allclose(once, twice, rtol=1e-3)  # both tell something
-        with pytest.raises(ValueError, match="non-zero|empty"):
+        with pytest.raises(ValueError, match=r"non-zero|empty"):
             found(X, y, 0 * weights)
 
 
