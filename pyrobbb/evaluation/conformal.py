@@ -78,8 +78,8 @@ class _Calibrated:
         if rank > n:
             least = ceil(_exact(level / (1 - level)))
             raise ValueError(
-                f"a level of {level:g} needs at least {least} calibration rows, got {n}: hold more rows back, "
-                f"or ask for at most {floor(1e4 * n / (n + 1)) / 1e4:g}"
+                f"a level of {level:g} needs at least {least} calibration rows, got {n}: hold more rows "
+                f"back, or ask for at most {floor(1e4 * n / (n + 1)) / 1e4:g}"
             )
         return self.scores[rank - 1]
 

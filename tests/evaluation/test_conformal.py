@@ -1,4 +1,4 @@
-"""Split conformal: the coverage that its theorem says, over many splits, and sets that can be counted by hand."""
+"""Split conformal: over many splits the coverage that its theorem says, and sets counted by hand."""
 
 from math import ceil, sqrt
 
