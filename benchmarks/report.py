@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bandit, compiling, growth, memory, parts, prediction, restarts, steps
+from benchmarks import bandit, compiling, estimators, growth, memory, parts, prediction, restarts, steps
 from benchmarks.growth import SAMPLES
 from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
@@ -99,6 +99,25 @@ def restarted(rounds: int, log: Say) -> dict[str, Any]:
     return found
 
 
+def of_estimators(rounds: int, log: Say) -> dict[str, Any]:
+    """Learned priors and noise on the outputs: what they cost in time, and what noise they save."""
+    found: dict[str, Any] = {}
+    for width in WIDTHS:
+        times = in_turn(estimators.works(width), max(2, rounds // 2), burst=estimators.EVERY)
+        log(f"\n784-{width}-{width}-10: ms per step, and times the step under a fixed normal prior")
+        found[f"2x{width}"] = {}
+        for name, values in times.items():
+            value = ratio(values, times["normal"])
+            log(f"  {name:20} {spread(values)}  {value}")
+            found[f"2x{width}"] |= figures(f"ratio_{name.replace(' ', '_')}", value)
+    draws = 1000 * rounds
+    z, variance = estimators.gradients(draws)
+    log(f"\nGradient of 20-50-3 on {steps.BATCH} rows, {draws:,} draws: noise on the outputs beside weights")
+    log(f"  means differ by {z:.2f} standard errors at most, in {estimators.DIRECTIONS} directions")
+    log(f"  variance {variance:.1f} times lower")
+    return found | {"draws": draws, "greatest_z": round(z, 2), "variance_ratio": round(variance, 2)}
+
+
 def predict(rounds: int, log: Say) -> dict[str, Any]:
     """Prediction beside its matrix products, and what the whole of it takes."""
     draws, found = 2, {}
@@ -185,11 +204,11 @@ def compilation(rounds: int, log: Say) -> dict[str, Any]:
 
 
 def bandits(rounds: int, log: Say) -> dict[str, Any]:
-    """Interactions and updates per second."""
+    """Interactions and updates per second; a round takes milliseconds, so there are 20 for each one asked."""
     found = {}
     log("\nMushroom bandit, Bayes by Backprop at the paper's settings, one thread")
     for runs in (1, 5):
-        given = {key: spread(values) for key, values in bandit.measure(runs, rounds).items()}
+        given = {key: spread(values) for key, values in bandit.measure(runs, 20 * rounds).items()}
         found[f"{runs} runs"] = {
             k: v for key, value in given.items() for k, v in figures(f"{key}_per_second", value).items()
         }

@@ -50,6 +50,7 @@ def main() -> None:
     sections = {
         "step": report.step,
         "parts": report.parts_of_step,
+        "estimators": report.of_estimators,
         "prediction": report.predict,
         "memory": report.use_of_memory,
         "growth": report.growing,

@@ -62,10 +62,10 @@ def plain(width: int, batch: int = BATCH, device: str = "cpu") -> Work:
     return step
 
 
-def network(width: int, N: int = N) -> BayesianNetwork:
-    """This library's model."""
+def network(width: int, N: int = N, prior: priors.Prior | None = None) -> BayesianNetwork:
+    """This library's model; the prior is the paper's mixture if no other is given."""
     net = perceptron(INPUTS, (width, width), CLASSES)
-    return BayesianNetwork(net, priors.ScaleMixture(), likelihoods.Categorical(), N)
+    return BayesianNetwork(net, prior or priors.ScaleMixture(), likelihoods.Categorical(), N)
 
 
 def training(
@@ -76,17 +76,19 @@ def training(
     batch: int = BATCH,
     device: str = "cpu",
     tf32: bool = False,
+    prior: priors.Prior | None = None,
+    estimator: str = "weights",
     told: Told | None = None,
 ) -> tuple[Training, Tensor, Tensor]:
     """This library's training, and a minibatch for it; `told` receives its log lines."""
     x, y = rows(batch, device)
     data = Dataset("made", Split(x, y), Spec(batch, (INPUTS,), CLASSES, "classification"))
-    model = network(width, batch)
+    model = network(width, batch, prior)
     adam = partial(torch.optim.Adam, lr=1e-3)
     made = Training(
         model, MeanFieldNormal(model), data,
         epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device, tf32=tf32,
-        progress=told or Told(f"{width} wide, fast={fast}"),
+        estimator=estimator, progress=told or Told(f"{width} wide, fast={fast}"),
     )  # fmt: skip
     return made, x, y
 

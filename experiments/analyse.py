@@ -6,7 +6,7 @@ Train on the cluster, look at the results at home: nothing but the files of the 
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,9 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         drawn |= _of_classes(test)
     elif test is not None and test["x"].shape[1] == 1:
         drawn["predictions"] = _of_values(data, test)
-    drawn["learning_curves"] = _learning_curves(folder)  # the last, see has_figures
+    rows = history.read(folder / "history.csv")
+    if rows:  # a sampler without steps has none
+        drawn["learning_curves"] = _learning_curves(folder, rows)  # the last, see has_figures
     target = folder / "figures"
     target.mkdir(exist_ok=True)
     paths = []
@@ -80,8 +82,7 @@ def _groups(data: Any) -> list[str]:
     return list(data.children) if hasattr(data, "children") else list(data.groups())
 
 
-def _learning_curves(folder: Path) -> Figure:
-    rows = history.read(folder / "history.csv")
+def _learning_curves(folder: Path, rows: Sequence[history.Epoch]) -> Figure:
     metrics = read_metrics(folder)
     error = _error(metrics.get("validation", metrics.get("test", {})))
     unit = f" ({error.unit})" if error.unit else f" ({error.name}, units of y)"
@@ -152,10 +153,12 @@ def report(folder: Path | str) -> str:
     for part in ("test", "validation"):
         if part in metrics:
             lines.append(f"{part} {_scores(metrics[part])}")
-    lines.append(
-        f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s "
-        f"on {metrics['device']}, {compared(metrics['free_energy'], metrics.get('trivial_free_energy'))}"
+    what = (
+        f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s"
     )
+    energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
+    bound = "" if energy is None else f", {compared(energy, trivial)}"
+    lines.append(f"{what} on {metrics['device']}{bound}")
     if "code_length" in metrics:
         lines.append(_code(metrics["code_length"]))
     if published:

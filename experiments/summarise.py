@@ -17,10 +17,10 @@ from typing import Any
 from experiments._runner.build import FREE_TO_CHANGE
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
-from experiments._runner.folder import flat
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
 from pyrobbb._support.files import replacing
+from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare
 from pyrobbb.figures.spread import spread

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
     from pyrobbb.experiment import Run
+    from pyrobbb.from_trained import partly_bayesian
     from pyrobbb.mean_field import MeanFieldNormal
     from pyrobbb.posterior import Posterior
     from pyrobbb.tabular import fit_table
@@ -26,6 +27,7 @@ _HOME = {
     "Training": "pyrobbb.training.trainer",
     "fit": "pyrobbb.training.trainer",
     "fit_table": "pyrobbb.tabular",
+    "partly_bayesian": "pyrobbb.from_trained",
 }
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "__version__",
     "fit",
     "fit_table",
+    "partly_bayesian",
 ]
 
 

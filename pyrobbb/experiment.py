@@ -26,6 +26,7 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.code_length import code_length
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
+from pyrobbb.inference import stacking_weights
 from pyrobbb.likelihoods import Likelihood, in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
@@ -56,8 +57,9 @@ class Run(Options):
         model: Makes the Pyro model from the data's spec, the prior and the likelihood.
         prior: The prior belief about each weight.
         likelihood: What y is, given the network's output; of standardised y, if the data say their units.
-        guide: Makes the Pyro guide from the model; Pyro's autoguides fit.
+        guide: Makes the Pyro guide from the model; Pyro's autoguides fit. Some methods make their own.
         chains: Independent restarts, from seeds seed, seed + 1, ...
+        stacking: Weigh the chains by stacking on the validation data, instead of alike.
         together: Train the chains of a small network as one batch, several times faster.
         draws: Weight draws for the final predictions, of each chain.
         export_weights: How many weights (or which) go into `posterior.nc`.
@@ -71,6 +73,7 @@ class Run(Options):
     guide: MakeGuide
     seed: int = 1
     chains: int = 1
+    stacking: bool = False
     together: bool = False
     draws: int = 100
     export_weights: int | Sequence[str] = 200
@@ -81,6 +84,7 @@ class Run(Options):
         for name in ("chains", "draws", "observations"):
             checks.count(name, getattr(self, name))
         check_kinds(
+            stacking=(self.stacking, bool),
             together=(self.together, bool),
             prior=(self.prior, Prior),
             likelihood=(self.likelihood, Likelihood),
@@ -126,6 +130,12 @@ class Run(Options):
                 f"but {data.name} is a {data.spec.task} data set"
             )
 
+        held = data.validation if self.stacking else None
+        if self.stacking and held is None:
+            raise ValueError(
+                f"stacking weighs the chains on validation data, which {data.name} does not have"
+            )
+
         def make(chain: int, fast: str) -> Training:
             own = callbacks if self.chains == 1 else deepcopy(callbacks)
             return self.training(data, chain, folder, progress, ranks, fast=fast, callbacks=own)
@@ -133,6 +143,8 @@ class Run(Options):
         chains = train_all(make, self.chains, fast=self.fast, together=self.together)
         posterior = Posterior([(t.model, t.guide) for t in chains])
         posterior.history = [t.history for t in chains]
+        if held is not None:
+            posterior.weights = stacking_weights(posterior, held.x, held.y, draws=self.draws, seed=self.seed)
         if not ranks.is_main:
             return Result(run=self, data=data, posterior=posterior, metrics={})
         progress.log(f"predicting with {self.draws} draws of the weights")
@@ -149,8 +161,11 @@ class Run(Options):
                 "train_seconds": sum(t.history.train_seconds for t in chains),
                 "epochs": self.epochs,
                 "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
-                **self._bound(posterior, data, fmean(t.history.rows[-1].free_energy for t in chains)),
+                **self._bound(
+                    posterior, data, [t.history.rows[-1].free_energy for t in chains if t.history.rows]
+                ),
                 "chains": self.chains,
+                **({} if posterior.weights is None else {"chain_weights": posterior.weights}),
                 "processes": ranks.size,
                 "seed": self.seed,
                 "device": str(device),
@@ -161,8 +176,11 @@ class Run(Options):
             result.save(folder)
         return result
 
-    def _bound(self, posterior: Posterior, data: Dataset, free_energy: float) -> dict[str, Any]:
+    def _bound(self, posterior: Posterior, data: Dataset, of_chains: Sequence[float]) -> dict[str, Any]:
         """The free energy, that of ignoring the inputs, where it goes, and what it is as a code."""
+        if not of_chains:  # of a method without steps
+            return {}
+        free_energy = fmean(of_chains)
         found: dict[str, Any] = {"free_energy": free_energy}
         ledger = kl_ledger(posterior, seed=self.seed) if posterior.model.sites else None
         if ledger is None:
@@ -197,7 +215,7 @@ class Run(Options):
                 export.WeightSelection(
                     model, self.export_weights
                 )  # a misspelt name is caught now, not after training
-            guide = self.guide(model) if model.sites else None
+            guide = self.inference.guide(model, self.guide) if model.sites else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}
         if self.batch_size is not None:
             options["batch_size"] = min(self.batch_size, len(data.train))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,16 @@ class Posterior:
     Args:
         chains: Pairs of the Pyro model p(y, w | x) and the fitted guide q(w).
         history: The course of the fit, saved with the posterior.
+        weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all alike.
+            Each chain then gives draws in proportion to its weight.
     """
 
-    def __init__(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]], history: Any = None) -> None:
+    def __init__(
+        self,
+        chains: Sequence[tuple[BayesianNetwork, nn.Module]],
+        history: Any = None,
+        weights: Sequence[float] | None = None,
+    ) -> None:
         if not chains:
             raise ValueError("a posterior needs at least one chain (a fitted model and guide)")
         for pair in chains:
@@ -44,6 +52,25 @@ class Posterior:
                 raise ValueError(f"each chain must be a pair (model, guide), got {type(pair).__name__}")
         self.chains = tuple(chains)
         self.history = history
+        self.weights = weights
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """Of each chain in the mixture, summing to 1; None: all alike."""
+        return self._weights
+
+    @weights.setter
+    def weights(self, given: Sequence[float] | None) -> None:
+        if given is None:
+            self._weights = None
+            return
+        values = [checks.number("weights", w) for w in given]
+        if len(values) != len(self.chains) or min(values) < 0 or not 0 < sum(values) < inf:
+            raise ValueError(
+                f"weights must be one number for each of the {len(self.chains)} chains, none below 0 and not "
+                f"all 0, got {given!r}"
+            )
+        self._weights = tuple(w / sum(values) for w in values)
 
     @property
     def model(self) -> BayesianNetwork:
@@ -103,7 +130,7 @@ class Posterior:
         Args:
             x: Inputs `(M, *features)`: a tensor, or what `from_arrays` takes.
             y: Targets, to have their log-likelihood too.
-            draws: Weight draws of each chain.
+            draws: Weight draws of each chain, on average if they have weights.
             mean_weights: Use the posterior mean of the weights as the one draw instead.
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
@@ -123,16 +150,18 @@ class Posterior:
         chains = range(len(self.chains)) if chains is None else chains
         if not isinstance(chains, Sequence) or not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
-        draws = draws if self.model.sites else 1  # a point estimate has nothing to average over
+        if not self.model.sites and self.weights is None:
+            draws = 1  # a point estimate has nothing to average over
+        each = self._shares(draws, chains)
         groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
-        for chain in chains:
+        for chain, count in each.items():
             model, _ = self._fitted(chain)
             if mean_weights:
-                groups.append(iter([(model, stacked([self.mean_weights(chain)]))]))
+                groups.append(iter([(self.network(chain), stacked([self.mean_weights(chain)]))]))
             else:
                 room = 4 * max(model.num_weights, len(x) * width)  # bytes of a draw's weights, or its outputs
                 size = 1 if is_large(model) else max(1, int(megabytes * 2**20 / room))
-                groups.append(self._batches(draws, chain, seed, size))
+                groups.append(self._batches(count, chain, seed, size))
         batches = (batch for group in groups for batch in group)
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
@@ -147,6 +176,25 @@ class Posterior:
             encode = partial(self.model.encoded, draws=1)
             return self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
 
+    def network(self, chain: int = 0) -> BayesianNetwork:
+        """The model as the predictions of a chain take it: with another network if the guide says so."""
+        model, guide = self.chains[chain]
+        linearised: Callable[[BayesianNetwork], BayesianNetwork] | None = getattr(guide, "linearised", None)
+        return model if linearised is None else linearised(model)
+
+    def _shares(self, draws: int, chains: Sequence[int]) -> dict[int, int]:
+        """How many draws each of some chains gives; in proportion to their weights, by largest remainders."""
+        draws = checks.count("draws", draws)
+        if self.weights is None or len(chains) == 1:
+            return dict.fromkeys(chains, draws)
+        weights = [self.weights[chain] for chain in chains]
+        exact = [w / sum(weights) * draws * len(chains) for w in weights]
+        counts = [int(e) for e in exact]
+        rest = draws * len(chains) - sum(counts)
+        for i in sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])[:rest]:
+            counts[i] += 1
+        return {chain: count for chain, count in zip(chains, counts, strict=True) if count}
+
     def save(self, folder: Path | str) -> Path:
         """Write `posterior.pt` to `folder`: tensors and plain values, without any data.
 
@@ -160,7 +208,8 @@ class Posterior:
         ]
         path = Path(folder) / "posterior.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
-        checkpoint.save(path, {"chains": chains, "history": _plain_history(self.history)})
+        content = {"chains": chains, "history": _plain_history(self.history), "weights": self.weights}
+        checkpoint.save(path, content)
         return path
 
     @classmethod
@@ -198,7 +247,7 @@ class Posterior:
             checkpoint.load_module(one, stored["model"], "model", path)
             checkpoint.load_module(other, stored["guide"], "guide", path)
             chains.append((one, other))
-        return cls(chains, content["history"])
+        return cls(chains, content["history"], content.get("weights"))
 
     def _checked(
         self, x: ArrayLike, y: ArrayLike | None, device: torch.device
@@ -237,10 +286,10 @@ class Posterior:
         for weights in self.each_draw(draws, chain=chain, seed=seed):
             waiting.append(weights)
             if len(waiting) == size:
-                yield self.chains[chain][0], stacked(waiting)
+                yield self.network(chain), stacked(waiting)
                 waiting = []
         if waiting:
-            yield self.chains[chain][0], stacked(waiting)
+            yield self.network(chain), stacked(waiting)
 
 
 def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:

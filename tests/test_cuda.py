@@ -19,11 +19,13 @@ from pyrobbb._support.random_state import isolated, random_state, set_random_sta
 from pyrobbb.accelerated import GraphStep, make_step
 from pyrobbb.accelerated.batched_step import StackedStep
 from pyrobbb.accelerated.dispatch import element_wise, gradients, seen
+from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bandits import Environment, EpsilonGreedy, Play, PointLearner, Round
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Split
+from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Terms
+from pyrobbb.training.trainer import Training
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -97,6 +99,52 @@ def test_the_graph_takes_the_steps_that_are_taken_without_it(fast: str, hidden: 
     agree(*made)
 
 
+@pytest.mark.parametrize("optim", [ADAM, SGD])
+def test_one_program_with_the_optimiser_is_torchs_step(optim: Any) -> None:
+    """Compiled and captured, beside torch's own optimiser on the same gradients, uncompiled."""
+    made = [Made(optim=optim) for _ in range(2)]
+    whole, plain = made[0].step("compiled"), made[1].step("eager").step
+    assert isinstance(whole.step, WholeStep), made[0].said
+    seen = []
+    for one, step in zip(made, (whole, plain), strict=True):
+        with isolated(7, device=DEVICE):
+            seen.append(one.take(step, 12))
+    torch.testing.assert_close(*seen, rtol=1e-4, atol=1e-4)
+    for a, b in zip(made[0].parameters, made[1].parameters, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+@pytest.mark.parametrize("tf32", [False, True])
+def test_many_steps_per_launch_are_the_same_steps(
+    fast: str, tf32: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole trainings, with a short last batch and a schedule, bit for bit."""
+    before = torch.get_float32_matmul_precision()
+    ends = []
+    for many in (4, 10**6):
+        monkeypatch.setattr(GraphStep, "MANY", many)
+        with isolated(1):
+            network = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+            model = BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(0.5))
+            rows = Split(torch.randn(11 * B + 3, 4), torch.randn(11 * B + 3, 2))
+            data = Dataset("made", rows, Spec(len(rows), (4,), 2, "regression"))
+        training = Training(
+            model, MeanFieldNormal(model), data,
+            epochs=4, batch_size=B, optim=ADAM, fast=fast, tf32=tf32, device=DEVICE,
+            schedule=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5),
+        )  # fmt: skip
+        assert training.made_with["tf32"] is tf32
+        training.run()
+        assert isinstance(training.step, GraphStep)
+        assert (training.step.many is not None) == (many == 4)
+        losses = torch.tensor([[row.kl, row.nll] for row in training.history.rows])
+        ends.append([losses, *(p.detach().cpu() for p in training.named.values())])
+    for a, b in zip(*ends, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert torch.get_float32_matmul_precision() == before
+
+
 def test_each_replay_has_fresh_noise() -> None:
     made = Made()
     step = made.step()
@@ -148,20 +196,21 @@ def test_a_schedule_of_the_betas_takes_no_graph() -> None:
     agree(*made)
 
 
-def test_a_training_resumes_within_an_epoch() -> None:
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+def test_a_training_resumes_within_an_epoch(fast: str) -> None:
     """Seven steps, and seven in another process's place, are fourteen, bit for bit."""
     whole, first, second = (Made() for _ in range(3))
     with isolated(7, device=DEVICE):
-        step = whole.step()
+        step = whole.step(fast)
         whole.take(step, 7)
         step.reset()  # capturing anew takes the same steps
         whole.take(step, 7, begin=7)
     with isolated(7, device=DEVICE):
-        first.take(first.step(), 7)
+        first.take(first.step(fast), 7)
         random = random_state(DEVICE)
         state = deepcopy(first.optimizer.state_dict())
     with isolated(0, device=DEVICE):
-        step = second.step()
+        step = second.step(fast)
         with torch.no_grad():
             for own, given in zip(second.parameters, first.parameters, strict=True):
                 own.copy_(given)

@@ -290,12 +290,13 @@ def test_a_latent_noise_scale_has_the_posterior_of_quadrature() -> None:
         posterior = fit(
             model, guide, data, epochs=300, batch_size=60, samples=8, vectorize=True, fast="off",
             optim=partial(torch.optim.Adam, lr=0.02), device="cpu",
+            schedule=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.985),
         )  # fmt: skip
     s = torch.linspace(0.5, 4.0, 4000)
     log = dist.HalfNormal(2.0).log_prob(s) + dist.Normal(0.0, s[:, None]).log_prob(y[:, 0]).sum(1)
     density = (log - log.max()).exp()
     exact = float((s * density).sum() / density.sum())
-    scales = posterior.draw(400)["likelihood.scale"]
+    scales = posterior.draw(1000)["likelihood.scale"]
     assert float(scales.mean()) == pytest.approx(exact, rel=0.05)
     found = posterior.predict(data.train.x, data.train.y, draws=50)
     torch.testing.assert_close(found.noise[0, 0], posterior.draw(50)["likelihood.scale"].square().mean())

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments._runner.build import FREE_TO_CHANGE
-from experiments._runner.folder import flat, read_config, read_json
+from experiments._runner.folder import read_config, read_json
 from experiments._runner.sweep import ERROR, objective
+from pyrobbb._support.settings import flat
 from pyrobbb.training import history
 
 OF_A_RUN = {"data", "model", "prior", "likelihood", "guide", "optim", "seed"}

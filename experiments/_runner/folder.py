@@ -15,10 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from experiments._runner.build import FREE_TO_CHANGE, ConfigError
 from experiments._runner.moved import up_to_date
 from pyrobbb._support.files import make_folder, write_text
+from pyrobbb._support.settings import changes, flat
 from pyrobbb.experiment import Run
 
 AGAIN = "remove it, and the same command makes it again"
 DEFAULTS = {f.name: f.default for f in fields(Run) if f.default is not MISSING}  # of keys newer than a folder
+DEFAULTS |= {"inference._target_": "pyrobbb.inference.SVI"}
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 
@@ -128,11 +130,7 @@ def differences(config: DictConfig) -> list[str]:
     if not path.exists():
         return []
     before, now = DEFAULTS | flat(read_config(path)), DEFAULTS | flat(_content(config))
-    return [
-        f"{key}: {before.get(key, 'absent')} -> {now.get(key, 'absent')}"
-        for key in sorted(before.keys() | now.keys())
-        if key not in FREE_TO_CHANGE and before.get(key) != now.get(key)
-    ]
+    return [f"{key}: {a} -> {b}" for key, a, b in changes(before, now) if key not in FREE_TO_CHANGE]
 
 
 def _content(config: DictConfig) -> dict[str, Any]:
@@ -140,10 +138,3 @@ def _content(config: DictConfig) -> dict[str, Any]:
     content = OmegaConf.to_container(config, resolve=True)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items() if value != "???"}
-
-
-def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """A tree of dictionaries as one, `{"prior.sigma": 1.0}`."""
-    if not isinstance(tree, dict):
-        return {prefix.rstrip("."): tree}
-    return {k: v for name, part in tree.items() for k, v in flat(part, f"{prefix}{name}.").items()}

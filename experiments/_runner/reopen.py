@@ -8,13 +8,14 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from experiments._runner.build import build, register_resolvers
-from experiments._runner.folder import read_config
+from experiments._runner.folder import read_config, read_json
 from experiments._runner.trust import check_trusted
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
+from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.inputs import NoWeights
 
@@ -61,12 +62,13 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
             raise checkpoint.CheckpointError(f"{file} does not exist")
         state, file = found
         with isolated(run.seed + chain, device=device):
-            model = run.model(data.spec, run.prior, run.likelihood).to(device)
-            guide = run.guide(model) if model.sites else NoWeights()
+            model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec)).to(device)
+            guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
         checkpoint.load_module(model, state["model"], "model", file)
         checkpoint.load_module(guide, state["guide"], "guide", file)
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
-    return Reopened(folder, run, data, Posterior(chains), epoch)
+    weights = read_json(folder / "metrics.json").get("chain_weights")
+    return Reopened(folder, run, data, Posterior(chains, weights=weights), epoch)

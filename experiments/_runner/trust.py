@@ -27,6 +27,7 @@ MODULES = (
     "pyro.infer.autoguide",
     "pyro.infer.autoguide.initialization",
     "pyrobbb.data",
+    "pyrobbb.inference",
     "pyrobbb.kl_weights",
     "pyrobbb.likelihoods",
     "pyrobbb.priors",

@@ -82,9 +82,9 @@ class GraphStep:
         Its `data` lies on the device; its minibatches are of the usual size.
         """
         if self.batches is None or self.batches.data is not data or len(self.batches.order) != len(order):
-            self.batches, self.many = Batches(data, order, shares), None
+            self.batches, self.many = Batches(data, order, self.step.share.dtype), None
         self.batches.order.copy_(order)
-        self.batches.shares.copy_(torch.tensor(shares))
+        self.batches.shares.copy_(torch.tensor(shares, dtype=torch.float64))
 
     @property
     def ready(self) -> bool:
@@ -122,11 +122,11 @@ class GraphStep:
 class Batches:
     """The minibatches of an epoch, on the device: a graph finds its rows by the number of its first step."""
 
-    def __init__(self, data: Split, order: Tensor, shares: Sequence[float]) -> None:
+    def __init__(self, data: Split, order: Tensor, dtype: torch.dtype) -> None:
         device = data.x.device
         self.data = data
         self.order = torch.zeros(order.shape, dtype=torch.int64, device=device)
-        self.shares = torch.zeros(len(shares), device=device)
+        self.shares = torch.zeros(len(order), dtype=dtype, device=device)
         self.first = torch.zeros((), dtype=torch.int64, device=device)
 
     def read(self, steps: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
-from pyrobbb.accelerated.cuda_graph import GraphStep, lost_by
+from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.local_noise import NotLocalError
@@ -169,7 +169,8 @@ def _mean_field(
     size, cuda = guide.loc.numel(), first.x.is_cuda
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
-        if cuda and compiled and alone and size * samples <= _LARGE and Update.supported(optimizer):
+        whole = cuda and compiled and alone and size * samples <= _LARGE
+        if whole and capturable(optimizer) and Update.supported(optimizer):
             return WholeStep(model, guide, optimizer, segments, samples, (first.x, first.y))
         if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)

@@ -99,10 +99,10 @@ class Update:
 
     def rates(self, steps: int) -> Tensor:
         """The rates of the next `steps` steps, (steps, P, 2) for P parameters, computed on their device."""
-        device = self.parameters[0].device
+        device, dtype = self.parameters[0].device, self.parameters[0].dtype
         lr = torch.stack([torch.as_tensor(g["lr"], device=device).double() for _, g in self._each()])
         if not self.adam:
-            return torch.stack([lr, lr], dim=-1).float().expand(steps, -1, -1)
+            return torch.stack([lr, lr], dim=-1).to(dtype).expand(steps, -1, -1)
         done = torch.stack([self.optimizer.state[p]["step"] for p in self.parameters])
         t = (done.double() + 1) + torch.arange(steps, device=device)[:, None]
         left = [
@@ -111,7 +111,7 @@ class Update:
             )
             for i in range(2)
         ]
-        return torch.stack([lr / left[0].T, left[1].T.rsqrt()], dim=-1).float()
+        return torch.stack([lr / left[0].T, left[1].T.rsqrt()], dim=-1).to(dtype)
 
     def advance(self, steps: int) -> None:
         """Count `steps` steps."""

@@ -256,12 +256,14 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     constant = {"y": _column(test.y)}
     if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
         classes = each
-        probs = torch.stack([p.probs for p in classes]).mean(0)
+        probs = _mixed([p.probs for p in classes], posterior.weights)
         entropy = -torch.special.xlogy(probs, probs).sum(-1)
         shown = entropy.argsort(descending=True)[:SHOWN]
         constant["probs"] = _numpy(probs)
         constant["predictive_entropy"] = _numpy(entropy)
-        constant["expected_entropy"] = _numpy(torch.stack([p.expected_entropy for p in classes]).mean(0))
+        constant["expected_entropy"] = _numpy(
+            _mixed([p.expected_entropy for p in classes], posterior.weights)
+        )
         constant["x"] = _numpy(test.x[shown].flatten(1))
         constant["shown_row"] = _numpy(shown)
     else:
@@ -270,6 +272,12 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
         constant["x"] = _numpy(test.x.flatten(1))
         constant["shown_row"] = np.arange(len(test))
     groups["predictions_constant_data"] = constant
+
+
+def _mixed(chains: list[Tensor], weights: Sequence[float] | None) -> Tensor:
+    """The average over chains, by their weights if they have any."""
+    stacked = torch.stack(chains)
+    return stacked.mean(0) if weights is None else torch.tensordot(stacked.new_tensor(weights), stacked, 1)
 
 
 def _untied(log_likelihood: np.ndarray) -> np.ndarray:

@@ -24,7 +24,8 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
     for c, (model, _) in enumerate(posterior.chains):
         weights = posterior.draw(draws, chain=c, seed=seed)
         with torch.no_grad(), evaluating(model):
-            each.append(model.apply_network(weights, x.to(weights[model.sites[0]].device)).cpu())
+            network = posterior.network(c)
+            each.append(network.apply_network(weights, x.to(weights[model.sites[0]].device)).cpu())
     return torch.stack(each).numpy()
 
 

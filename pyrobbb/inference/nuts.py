@@ -1,20 +1,103 @@
-"""The exact answer for small networks: Hamiltonian Monte Carlo (Pyro's NUTS) on the same model."""
+r"""The exact answer for small networks: Hamiltonian Monte Carlo (Pyro's NUTS) on the same model.
+
+Draws of :math:`p(w \mid D) \propto e^{-U(w)}` with :math:`U(w) = -\log P(w) - \log P(D \mid w)`, by
+trajectories of a particle of energy :math:`U(w) + \tfrac12 v^T M^{-1} v` (Hoffman and Gelman 2014, arXiv
+1111.4246).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from pyro.infer import MCMC, NUTS
-from torch import Tensor
+from pyro import infer
+from pyro.infer import MCMC
+from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
+from pyrobbb.inference.empirical import EmpiricalGuide
+from pyrobbb.inference.energy import Energy
+from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_options, refuse_points
+from pyrobbb.kl_weights import Uniform
 from pyrobbb.priors import Learned
+from pyrobbb.svi import Step, Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class NUTS(Inference):
+    """The No-U-Turn sampler on all data, in double precision on the CPU; `epochs` and `optim` are not used.
+
+    A gradient costs a pass over all data and a draw up to 2^max_tree_depth gradients: for hundreds of
+    weights, not more. An interrupted chain starts again.
+
+    Args:
+        warmup: Draws that adapt step size and mass matrix, and are discarded.
+        draws: Draws kept, of each chain.
+        start: Standard deviation of the starting weights.
+        max_tree_depth: Bound on the length of a trajectory.
+    """
+
+    warmup: int = 500
+    draws: int = 500
+    start: float = 1.0
+    max_tree_depth: int = 7
+
+    steps = False
+
+    def __post_init__(self) -> None:
+        for name in ("warmup", "max_tree_depth"):
+            checks.count(name, getattr(self, name))
+        checks.count("draws", self.draws, minimum=4)  # as Pyro's diagnostics need
+        checks.positive("start", self.start)
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        refuse_guide(self, guide, EmpiricalGuide)
+        refuse_options(self, model, options, ranks, "it draws from the posterior of all data at once")
+        refuse_points(self, model)
+        if not isinstance(options.kl, Uniform):
+            raise ValueError(
+                "NUTS draws from the posterior itself, which gives the KL no other weight than 1"
+            )
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:
+        return EmpiricalGuide(model, self.draws)
+
+    def step(self, *args: Any, **kwargs: Any) -> Step:
+        def never(*batch: Any) -> Terms:
+            raise RuntimeError("NUTS takes no steps on minibatches")
+
+        return never
+
+    def finish(
+        self,
+        model: BayesianNetwork,
+        guide: EmpiricalGuide,
+        rows: Callable[[], Split],
+        log: Callable[[str], None],
+    ) -> bool:
+        if guide.full:
+            return False
+        data = rows()
+        energy = Energy(_double(model), deepcopy(guide).cpu().double())
+        x, y = _in_double(data.x), _in_double(data.y)
+        initial = {"z": self.start * torch.randn(guide.loc.shape, dtype=torch.float64)}
+
+        def potential(at: Weights) -> Tensor:
+            prior, nll = energy(at["z"], x, y)
+            return prior + nll
+
+        drawn, divergences = _sampled(potential, initial, self.warmup, self.draws, self.max_tree_depth)
+        for flat in drawn["z"]:
+            guide.keep(flat.to(guide.loc))
+        log(f"NUTS drew {self.draws} times, {divergences} of them divergent")
+        return True
 
 
 @dataclass(frozen=True)
@@ -84,21 +167,23 @@ def sample_nuts(
                 name: checks.positive("start", start) * torch.randn(value.shape, dtype=torch.float64)
                 for name, value in model.initial().items()
             }
-            kernel = NUTS(potential_fn=potential, max_tree_depth=max_tree_depth, target_accept_prob=0.8)
-            run = MCMC(
-                kernel,
-                num_samples=counts[1],
-                warmup_steps=counts[0],
-                initial_params=initial,
-                disable_progbar=True,
-            )
-            run.run()
-            found.append(run.get_samples())
-            divergences += sum(len(where) for where in run.diagnostics()["divergences"].values())
+            drawn, diverged = _sampled(potential, initial, counts[0], counts[1], max_tree_depth)
+            found.append(drawn)
+            divergences += diverged
         if log is not None:
             log(f"NUTS chain {chain + 1} of {chains} is done, {divergences} divergences so far")
     weights = {name: torch.stack([one[name] for one in found]) for name in model.sites}
     return NutsSample(model, weights, divergences)
+
+
+def _sampled(
+    potential: Callable[[Weights], Tensor], initial: Weights, warmup: int, draws: int, max_tree_depth: int
+) -> tuple[Weights, int]:
+    """Draws `(draws, *shape)` of one chain from `initial`, and the number of divergences."""
+    kernel = infer.NUTS(potential_fn=potential, max_tree_depth=max_tree_depth, target_accept_prob=0.8)
+    run = MCMC(kernel, num_samples=draws, warmup_steps=warmup, initial_params=initial, disable_progbar=True)
+    run.run()
+    return run.get_samples(), sum(len(where) for where in run.diagnostics()["divergences"].values())
 
 
 def potential_energy(model: BayesianNetwork, data: Split) -> Callable[[Weights], Tensor]:

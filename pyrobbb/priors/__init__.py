@@ -2,6 +2,7 @@
 
 from pyrobbb.priors.fixed import (
     IID,
+    Centred,
     Deterministic,
     FanInNormal,
     Laplace,
@@ -19,6 +20,7 @@ from pyrobbb.priors.learned import Learned
 __all__ = [
     "ARD",
     "IID",
+    "Centred",
     "Deterministic",
     "FanInNormal",
     "GroupHorseshoe",

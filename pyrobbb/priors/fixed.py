@@ -124,6 +124,20 @@ class Normal(_Elementwise):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Centred(_Elementwise):
+    r""":math:`N(w_0, \sigma^2)` around the network's own value :math:`w_0` of each weight."""
+
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive("sigma", self.sigma)
+
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
+        centre = parameter.detach()
+        return dist.Normal(centre, _scale("sigma", self.sigma, parameter))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Laplace(_Elementwise):
     r""":math:`p(w) = \exp(-|w| / b) / 2b` with `scale` b."""
 

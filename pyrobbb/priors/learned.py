@@ -38,8 +38,8 @@ Values = Mapping[str, Tensor]
 class Learned(nn.Module, Prior):
     """`prior`, with parameters that are learned together with the posterior.
 
-    >>> prior = Learned(Normal(sigma=0.1))  # a scale for each tensor of weights
-    >>> prior = Learned(ScaleMixture(), learn=["pi", "sigma2"], per="network")
+    >>> prior = priors.Learned(priors.Normal(sigma=0.1))  # a scale for each tensor of weights
+    >>> prior = priors.Learned(priors.ScaleMixture(), learn=["pi", "sigma2"], per="network")
 
     Args:
         prior: Independent weights, each from a univariate distribution of Pyro. Its parameters are where the

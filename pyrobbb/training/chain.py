@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from types import NoneType
 from typing import Any
 
@@ -28,9 +28,9 @@ from pyrobbb._support.optim import (
 )  # fmt: skip
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, random_state
-from pyrobbb.accelerated import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Learned
 from pyrobbb.svi import Step, Terms, no_nan_warnings
@@ -98,7 +98,11 @@ class Chain(Resumable):
         N = len(train)
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
-        self.epochs, self.kl, self.seed = self.options.epochs, self.options.kl, self.options.seed
+        self.inference = (
+            self.options.inference if model.sites else SVI()
+        )  # of no weights there is no posterior
+        self.epochs = self.options.epochs if self.inference.steps else 0
+        self.kl, self.seed = self.options.kl, self.options.seed
         self.device = best_device(self.options.device)
         self.folder = None if folder is None else Path(folder)
         self.chain = checks.count("chain", chain, minimum=0)
@@ -146,6 +150,7 @@ class Chain(Resumable):
         sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
         check_data(self.model, sample, self.validation)
         check_trainable(self.model, self.guide)
+        self.inference.check(self.model, self.guide, options, self.ranks)
         self.learned = [m for m in self.model.modules() if isinstance(m, Learned) and m.by == "em"]
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
@@ -167,10 +172,13 @@ class Chain(Resumable):
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
         ) | {"tf32": uses_tf32(self.device)}
         fast = options.fast
-        if isinstance(self.train, Split) and self.train.weights is not None and fast != "off":
-            self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
+        if isinstance(self.train, Split) and self.train.weights is not None:
+            if not isinstance(self.inference, SVI):
+                raise ValueError(f"{type(self.inference).__name__} takes no weights of rows; SVI does")
+            if fast != "off":
+                self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
             fast = "off"
-        self.step: Step = make_step(
+        self.step: Step = self.inference.step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
             samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
@@ -285,6 +293,17 @@ class Chain(Resumable):
     def begin(self) -> None:
         """The training starts or resumes."""
         self._tell("on_start")
+
+    def finish(self) -> bool:
+        """Do what the method does after the last step; whether the guide has changed."""
+        train = self.train
+        rows = (lambda: train) if isinstance(train, Split) else train.whole
+        began = perf_counter()
+        with isolated(self.seed, device=self.device):
+            changed = self.inference.finish(self.model, self.guide, rows, self.log)
+        if changed:
+            self.history.finishing = perf_counter() - began
+        return changed
 
     def end(self) -> None:
         """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""

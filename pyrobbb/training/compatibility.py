@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.settings import changes
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.training.options import Options
 
@@ -87,28 +88,22 @@ def training(
         "optimizer": type(made).__name__,
         "optim": optimizer(made),
         "schedule": schedule(rates),
+        "inference": component(options.inference),
     }
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) -> None:
     """Raise CheckpointError with the first value that differs; version 0.1.0 wrote fewer of them."""
-    for name, value in mine.items():
-        before = theirs.get(name, value)
-        if before == value:
-            continue
-        if name == "data":
-            if before == value.partition(":")[0]:
+    known = {name: value for name, value in theirs.items() if name in mine}
+    for key, before, now in changes(known, {name: mine[name] for name in known}):
+        if key == "data":
+            if before == now.partition(":")[0]:
                 continue  # version 0.1.0 looked at 64 rows only
             raise CheckpointError(f"{path} was made with other training data of the same shape")
-        if name == "network":
-            raise CheckpointError(f"{path} was made with another network: {_first_difference(before, value)}")
-        if isinstance(value, dict) and isinstance(before, dict):
-            name, before, value = next(
-                (f"{name} {key}", before.get(key, "none"), value.get(key, "none"))
-                for key in sorted(value.keys() | before.keys())
-                if before.get(key) != value.get(key)
-            )
-        raise CheckpointError(f"{path} was made with {name} {before}, this is {value}; give another folder")
+        if key == "network":
+            raise CheckpointError(f"{path} was made with another network: {_first_difference(before, now)}")
+        name = key.replace(".", " ", 1)
+        raise CheckpointError(f"{path} was made with {name} {before}, this is {now}; give another folder")
 
 
 def _first_difference(before: str, now: str) -> str:

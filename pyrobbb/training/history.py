@@ -38,11 +38,12 @@ class History:
 
     rows: list[Epoch] = field(default_factory=list)
     stopped: str | None = None
+    finishing: float = 0.0  # seconds that the method took after the last step
 
     @property
     def train_seconds(self) -> float:
-        """Time spent in training steps, validation not counted."""
-        return sum(row.seconds for row in self.rows)
+        """Time spent in training steps and in finishing, validation not counted."""
+        return sum(row.seconds for row in self.rows) + self.finishing
 
 
 def write(path: Path | str, rows: list[Epoch]) -> None:

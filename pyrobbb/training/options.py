@@ -16,6 +16,7 @@ from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.accelerated import ESTIMATORS, FAST
+from pyrobbb.inference import SVI, Inference
 from pyrobbb.kl_weights import KLWeight, Uniform
 from pyrobbb.svi import check_elbo, is_default
 
@@ -31,6 +32,7 @@ class Options:
         optim: Makes a torch optimiser from parameter groups. The loss is a sum over the minibatch: the
             learning rate of a recipe for mean losses must be divided by B.
         schedule: Makes a torch learning-rate schedule, stepped once per epoch.
+        inference: How the posterior is found (`pyrobbb.inference`); `SVI` minimises the free energy.
         kl: Weight of the KL in each minibatch, pi_i.
         samples: Weight draws per training step.
         estimator: Where a step's noise lies: "weights", one draw for all rows; or "local", on the outputs of
@@ -58,6 +60,7 @@ class Options:
     batch_size: int | None = None
     optim: MakeOptimizer = partial(torch.optim.Adam, lr=1e-3)
     schedule: MakeSchedule | None = None
+    inference: Inference = field(default_factory=SVI)
     kl: KLWeight = field(default_factory=Uniform)
     samples: int = 1
     estimator: str = "weights"
@@ -74,7 +77,7 @@ class Options:
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        for name, default in (("kl", Uniform()), ("rates", {})):
+        for name, default in (("kl", Uniform()), ("rates", {}), ("inference", SVI())):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
         for name in ("epochs", "samples", "record_every"):
@@ -91,6 +94,7 @@ class Options:
                 "estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo"
             )
         check_kinds(
+            inference=(self.inference, Inference),
             kl=(self.kl, (KLWeight, NoneType)),
             rates=(self.rates, (Mapping, NoneType)),
             vectorize=(self.vectorize, bool),

@@ -117,6 +117,7 @@ class Resumable:
             "spent": self.spent,
             "history": [asdict(row) for row in self.history.rows],
             "stopped": self.history.stopped,
+            "finishing": self.history.finishing,
             "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
             "made_with": self._made_with(),
         }
@@ -127,7 +128,7 @@ class Resumable:
         Raises:
             CheckpointError: If it belongs to another network or guide, or is not a training state.
         """
-        later = {"stopped", "callbacks"}  # than version 0.1.0
+        later = {"stopped", "callbacks", "finishing"}  # than version 0.1.0
         missing = sorted(self.state_dict().keys() - later - state.keys())
         if missing:
             raise CheckpointError(f"{path} is not a training checkpoint: it lacks {', '.join(missing)}")
@@ -191,6 +192,7 @@ class Resumable:
         self.epoch, self.batch, self.spent = state["epoch"], state["batch"], state["spent"]
         self._load_noise(state["noise"], path)
         self.sums = state["sums"].to(self.device)
+        self.history.finishing = state.get("finishing", 0.0)
         self.history.rows = [Epoch(**row) for row in state["history"]]
         self._load_callbacks(state.get("callbacks", []), state.get("stopped"))
 

@@ -23,6 +23,7 @@ from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
+from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import RowWeights, Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
@@ -125,6 +126,9 @@ class _Loop:
                             set_random_state(unfinished[0].noise, self.device)
                     self._run_epoch()
                     self._pause(last=not self._unfinished())
+                changed = [chain.finish() for chain in self.chains]
+                if any(changed):
+                    self._save()
                 for chain in self.chains:
                     chain.end()
             except KeyboardInterrupt:
@@ -371,7 +375,11 @@ def fit(
                 own = model()
             elif chain:
                 own = deepcopy(model)
-            q: Any = guide if guide is None or isinstance(guide, nn.Module) else guide(own)
+            q: Any = guide
+            if not isinstance(guide, nn.Module) and own.sites:
+                q = (options.get("inference") or SVI()).guide(own, guide)
+            elif not isinstance(guide, nn.Module) and guide is not None:
+                q = guide(own)
         return Training(
             own, q, data, validation=validation, folder=folder, chain=chain, progress=show, ranks=ranks,
             callbacks=callbacks if chains == 1 else deepcopy(callbacks), seed=seed + chain, fast=fast,
@@ -380,7 +388,7 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together)
     posterior = Posterior([(training.model, training.guide) for training in trained])
-    if show and ranks.is_main and posterior.model.sites:
+    if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
         show.log(compared(energy, trivial_free_energy(posterior.model, trained[0].train)))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]

@@ -19,10 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
+from pyrobbb.accelerated import whole_step
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
-from pyrobbb.accelerated.dispatch import make_step
+from pyrobbb.accelerated.dispatch import element_wise, make_step
+from pyrobbb.accelerated.distributed_step import SummedStep
+from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
@@ -177,12 +181,42 @@ def test_it_captures_again_after_a_reset(cuda: FakeCuda) -> None:
     assert cuda.captures == 2
 
 
-@pytest.mark.parametrize("stop", [None, 9])
+def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
+    """As far as one process shows it: the sum over the processes is one of the captured operations."""
+    ends: list[list[Tensor]] = []
+    sums: list[int] = []
+
+    class Noted(ProcessGroup):
+        def sum_(self, values: Tensor) -> None:
+            sums.append(len(values))
+            values.mul_(1.0)  # stands for the all-reduce, in place
+
+    for graph in (False, True):
+        step, rows = made()
+        summed: Any = SummedStep(step, Noted(0, 2))
+        cuda.state = [step.optimizer]
+        take = GraphStep(summed, rows.x, rows.y) if graph else summed
+        with isolated(7):
+            for i in range(9):
+                part = rows.head(4 if i == 6 else B)
+                take(part.x, part.y, 0.2 + 0.05 * i, len(part) / N)
+        ends.append([p.detach() for g in step.optimizer.param_groups for p in g["params"]])
+    for one, other in zip(*ends, strict=True):
+        torch.testing.assert_close(other, one)
+    assert cuda.captures == 1
+    assert len(sums) == 9 + GraphStep.WARM_UP + 2  # the short batch and the capture itself
+
+
+@pytest.mark.parametrize(("stop", "whole"), [(None, False), (9, False), (None, True), (9, True)])
 def test_a_training_takes_many_steps_per_launch(
-    stop: int | None, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stop: int | None, whole: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The same steps, history and checkpoints as one by one: with a short last batch, interrupted or not."""
+    """The same steps, history and checkpoints as one by one: with a short last batch, interrupted or not.
+
+    Also with the optimiser in the program, which is only recorded here.
+    """
     monkeypatch.setattr(GraphStep, "MANY", 4)
+    monkeypatch.setattr(whole_step, "compile", lambda graph, inputs: graph)
     ends, launches = [], []
     for graph in (False, True):
         count = 0
@@ -192,7 +226,15 @@ def test_a_training_takes_many_steps_per_launch(
             step: Any = training.step
             if graph:
                 cuda.state = [training.optimizer]
-                step = training.step = GraphStep(training.step, training.train.x[:B], training.train.y[:B])
+                first = training.train.head(B)
+                if whole:
+                    model, guide = training.model, training.guide
+                    with isolated():
+                        segments = element_wise(model, guide, first)
+                        training.step = WholeStep(
+                            model, guide, training.optimizer, segments, 1, (first.x, first.y)
+                        )
+                step = training.step = GraphStep(training.step, first.x, first.y)
                 taken = step.take_many
 
                 def counted(first: int, taken: Any = taken) -> Any:

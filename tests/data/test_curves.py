@@ -11,7 +11,7 @@ def test_the_paper_s_noise_is_one_draw_in_three_places():
     x, y = curve.load().train.x, curve.load().train.y
     torch.testing.assert_close(curve.value(x, torch.zeros_like(x)), PaperCurve(noise=0.0).truth(x))
     residual = (y - curve.truth(x))[:, 0]
-    assert float(residual.mean()) == pytest.approx(0, abs=4 * float(residual.std()) / len(x) ** 0.5)
+    assert float(residual.mean()) == pytest.approx(0, abs=5 * float(residual.std()) / len(x) ** 0.5)
     # its spread is noise times the slope 1 + 0.6 pi cos(2 pi x) + 1.2 pi cos(4 pi x), 6.65 at x = 0
     assert float(residual[x[:, 0] < 0.02].std()) == pytest.approx(0.129, abs=0.01)
     assert float(residual.std()) == pytest.approx(0.062, abs=0.004)

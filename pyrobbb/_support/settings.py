@@ -1,0 +1,28 @@
+"""Settings as a tree of plain values: in which of them two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Change(NamedTuple):
+    """A setting, `prior.sigma`, and its two values; one that is not there is "none"."""
+
+    key: str
+    before: Any
+    now: Any
+
+
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A tree of mappings as one, `{"prior.sigma": 1.0}`."""
+    if not isinstance(tree, Mapping):
+        return {prefix.rstrip("."): tree}
+    return {k: v for name, part in tree.items() for k, v in flat(part, f"{prefix}{name}.").items()}
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    """The settings of two trees that differ, in the order of the second."""
+    there, here = flat(before), flat(now)
+    every = (Change(key, there.get(key, "none"), here.get(key, "none")) for key in {**here, **there})
+    return [change for change in every if change.before != change.now]

@@ -1,0 +1,223 @@
+"""Did it work? What a fitted posterior shows of the usual faults, each with what to do about it.
+
+>>> for finding in check(posterior, data):  # doctest: +SKIP
+...     print(finding)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+
+import numpy as np
+import torch
+from pyro import poutine
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from pyrobbb._support import checks
+from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.evaluation.diagnostics import function_draws, r_hat
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
+from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ClassPrediction
+from pyrobbb.svi import terms_of
+from pyrobbb.training.trainer import Training
+
+GAIN = 0.1  # nats per weight that further training may still save
+CERTAINTY = 0.03  # nats per row that other probabilities, sharper or flatter, may save
+COVERAGE = 0.1  # of the central intervals, beyond its standard error times 4
+R_HAT = 1.2  # between restarts, at nine of ten inputs; they are no chains that have to mix to the last digit
+ROWS, POINTS = 1000, 100  # rows to evaluate F on, inputs to compare restarts at
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `value` beside the `limit` that it must not exceed, None if it could not be checked."""
+
+    name: str
+    value: float | None
+    limit: float
+    words: str
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether it is within the limit; None if that is not known."""
+        return None if self.value is None else self.value <= self.limit
+
+    def __str__(self) -> str:
+        sign = {True: "ok", False: "FAULT", None: "not known"}[self.passed]
+        return f"{sign:9} {self.name}: {self.words}"
+
+
+def check(
+    posterior: Posterior, data: Dataset, *, draws: int = 100, steps: int = 400, seed: int = 0
+) -> list[Finding]:
+    """Look for the usual faults of a fit; nothing that is given changes.
+
+    Args:
+        posterior: The fit, of a guide with a density; several chains are compared with one another.
+        data: What it was fitted to; held-out rows, validation or test, show its calibration.
+        draws: Weight draws for each estimate.
+        steps: Of further training, to see whether the free energy has reached its minimum.
+        seed: Decides everything random.
+
+    Returns:
+        The findings: optimum, trivial bound, calibration, restarts.
+    """
+    checks.count("draws", draws)
+    checks.count("steps", steps)
+    return [
+        *_bound(posterior.chains[0], data, draws, steps, seed),
+        _calibration(posterior, data.validation or data.test, draws, seed),
+        _restarts(posterior, data, draws, seed),
+    ]
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """One sentence."""
+    faults = [finding.name for finding in findings if finding.passed is False]
+    unknown = [finding.name for finding in findings if finding.passed is None]
+    if faults:
+        return f"do not trust this posterior yet: {', '.join(faults)}"
+    asked = f"; not checked: {', '.join(unknown)}" if unknown else ""
+    return f"no fault found{asked}"
+
+
+def _bound(
+    chain: tuple[BayesianNetwork, nn.Module], data: Dataset, draws: int, steps: int, seed: int
+) -> list[Finding]:
+    """The optimum and the trivial bound, of a guide that has a free energy."""
+    try:
+        before = _free_energy(chain, data.train, draws, seed)
+        if not bool(before.isfinite().all()):
+            raise ValueError("its free energy is not finite")
+        return [_optimum(chain, data, before, draws, steps, seed), _trivial(chain[0], data, before)]
+    except (ValueError, NotImplementedError, ArithmeticError) as error:  # draws, a point, a Laplace normal
+        reason = f"{type(chain[1]).__name__} has no free energy that training could lower ({error})"
+        return [Finding("optimum", None, GAIN, reason), Finding("trivial bound", None, 0.0, reason)]
+
+
+def _free_energy(chain: tuple[BayesianNetwork, nn.Module], train: Split, draws: int, seed: int) -> Tensor:
+    """F at temperature 1 of each draw, in nats, from about `ROWS` rows; the same draws each time."""
+    model, guide = chain
+    N, every = len(train), max(1, len(train) // ROWS)
+    rows = train.take(torch.arange(0, N, every)).to(model.device)
+    found = []
+    with torch.no_grad(), isolated(seed, device=model.device), evaluating(model):
+        for _ in range(draws):
+            q = poutine.trace(guide).get_trace(rows.x, rows.y)
+            p = poutine.trace(poutine.replay(model, q)).get_trace(rows.x, rows.y)
+            q.compute_log_prob()
+            p.compute_log_prob()
+            terms = terms_of(p, q)
+            found.append(terms.kl + terms.nll * (N / len(rows)))
+    return torch.stack(found).double()
+
+
+def _optimum(
+    chain: tuple[BayesianNetwork, nn.Module], data: Dataset, before: Tensor, draws: int, steps: int, seed: int
+) -> Finding:
+    """How much the free energy falls if training goes on, the KL and each datum counting once."""
+    model, guide = deepcopy(chain)
+    size, N = model.num_weights, len(data.train)
+    batch = min(N, 256)
+    epochs = max(1, steps // -(-N // batch))
+    for parameter in (*model.parameters(), *guide.parameters()):
+        parameter.requires_grad_()
+    again = Training(
+        model, guide, data, epochs=epochs, batch_size=batch, validation_draws=0, record_every=epochs,
+        optim=partial(torch.optim.Adam, lr=0.01 if size < 10_000 else 0.001), seed=seed,
+        schedule=partial(CosineAnnealingLR, T_max=epochs), device=str(model.device),
+        fast="eager" if N * size < 10**7 else "auto",
+    )  # fmt: skip
+    again.run()
+    after = _free_energy((model, guide), data.train, draws, seed)
+    gain = (before - after) / size
+    error = float(gain.std() / sqrt(draws))
+    value = max(0.0, float(gain.mean()) - 3 * error)
+    words = (
+        f"{epochs} more epochs at the full KL lower the free energy from {float(before.mean()) / N:.4g} to "
+        f"{float(after.mean()) / N:.4g} nats per datum, {float(gain.mean()):.2g} ± {error:.1g} per weight"
+    )
+    if value > GAIN:
+        words += (
+            ": the fit is not at its minimum; train longer or faster (rates.rho), and check that the KL and "
+            "N count once (kl=uniform) and that sigma is trained"
+        )
+    return Finding("optimum", value, GAIN, words)
+
+
+def _trivial(model: BayesianNetwork, data: Dataset, before: Tensor) -> Finding:
+    """The free energy beside that of a posterior that ignores the inputs."""
+    bound = trivial_free_energy(model, data.train)
+    energy = float(before.mean()) / len(data.train)
+    if bound is None:
+        words = f"free energy {energy:.4g} nats per datum; for this prior no trivial bound is computed"
+        return Finding("trivial bound", None, 0.0, words)
+    words = f"free energy {energy:.4g} nats per datum, ignoring the inputs {bound:.4g}"
+    if energy > bound:
+        words += ": the bound says nothing about this fit; a prior of the right scale, or learned, is needed"
+    return Finding("trivial bound", energy - bound, 0.0, words)
+
+
+def _calibration(posterior: Posterior, held: Split | None, draws: int, seed: int) -> Finding:
+    """Whether held-out rows are as sure as the predictions say."""
+    if held is None:
+        return Finding("calibration", None, 0.0, "no held-out rows, validation or test, to measure it on")
+    prediction = posterior.predict(held.x, held.y, draws=draws, seed=seed)
+    if isinstance(prediction, ClassPrediction):
+        return _certainty(prediction.probs.reshape(-1, prediction.probs.shape[-1]), held.y.long().flatten())
+    low, high = prediction.interval(0.5)
+    y = posterior.model.likelihood.encode(held.y).to(low)
+    inside = ((low <= y) & (y <= high)).double()
+    share, error = float(inside.mean()), 0.5 / sqrt(inside.numel())
+    value = abs(share - 0.5) - 4 * error
+    words = f"{100 * share:.0f} % of {inside.numel()} held-out values lie in their 50 % intervals"
+    if value > COVERAGE:
+        how = "too narrow" if share < 0.5 else "too wide"
+        words += f": they are {how}; learn the noise, choose another likelihood or a less sure posterior"
+    return Finding("calibration", max(0.0, value), COVERAGE, words)
+
+
+def _certainty(probs: Tensor, y: Tensor) -> Finding:
+    """What the best power of the probabilities would save: the temperature of Guo et al. 2017."""
+    log_probs = probs.double().clamp_min(1e-12).log()
+
+    def losses(power: float) -> Tensor:
+        return -(power * log_probs).log_softmax(-1)[torch.arange(len(y)), y]
+
+    powers = np.exp(np.linspace(np.log(0.1), np.log(20), 107))
+    best = min(powers, key=lambda power: float(losses(float(power)).mean()))
+    gain = losses(1.0) - losses(float(best))
+    error = float(gain.std() / sqrt(len(y)))
+    value = max(0.0, float(gain.mean()) - 3 * error)
+    words = (
+        f"probabilities to the power {best:.2g} would save {float(gain.mean()):.2g} ± {error:.1g} nats a row"
+    )
+    if value > CERTAINTY:
+        how = "too unsure (is softmax applied twice?)" if best > 1 else "too sure"
+        words += f": they are {how}"
+    return Finding("calibration", value, CERTAINTY, words)
+
+
+def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Finding:
+    """Whether restarts found the same functions."""
+    if len(posterior.chains) < 2:
+        return Finding("restarts", None, R_HAT, "one chain: fit with chains=4 to see whether restarts agree")
+    held = data.test or data.validation or data.train
+    x = held.x[:: max(1, len(held) // POINTS)][:POINTS]
+    values = r_hat(function_draws(posterior, x, draws=max(draws, 100), seed=seed))
+    value = float(np.quantile(values, 0.9))
+    words = (
+        f"R-hat of the function between {len(posterior.chains)} restarts is {value:.2f} at nine of ten inputs"
+    )
+    if value > R_HAT:
+        words += ": each found another mode; average them, and do not trust one alone"
+    return Finding("restarts", value, R_HAT, words)

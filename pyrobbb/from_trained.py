@@ -1,0 +1,58 @@
+"""A trained network, some of whose weights become Bayesian, with a prior around their trained values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from pyrobbb._support import checks
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.likelihoods import Likelihood
+from pyrobbb.priors import Centred, Deterministic, PerParameter
+
+
+def partly_bayesian(
+    network: nn.Module,
+    where: str | Sequence[str],
+    likelihood: Likelihood,
+    *,
+    sigma: float = 1.0,
+    rest: str = "frozen",
+    N: int | None = None,
+) -> BayesianNetwork:
+    r"""The model with prior :math:`N(w_0, \sigma^2)` for chosen weights of present values :math:`w_0`.
+
+    >>> model = partly_bayesian(resnet, "fc.*", likelihoods.Categorical(), sigma=0.1)  # doctest: +SKIP
+    >>> posterior = fit(model, MeanFieldNormal, data)  # doctest: +SKIP
+
+    At the weights :math:`w_0` its output is that of `network`, bit for bit. `network` itself is left as it
+    was; it is copied in evaluation mode: batch normalisation keeps its statistics and dropout is off.
+
+    Args:
+        network: A trained network.
+        where: Shell patterns of the names of the parameters that become Bayesian.
+        likelihood: What y is, given the output.
+        sigma: How far from its trained value a weight may be expected.
+        rest: `frozen`: the other parameters stay as they are; `trained`: they are trained further, as points.
+        N: As of `BayesianNetwork`.
+
+    Raises:
+        ValueError: If a pattern matches no parameter, or an option lies outside its domain.
+    """
+    patterns = [where] if isinstance(where, str) else list(where)
+    checks.one_of("rest", rest, ("frozen", "trained"))
+    copied = deepcopy(network).eval()
+    names = [name for name, _ in copied.named_parameters()]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"{pattern!r} matches no parameter; the parameters are {', '.join(names)}")
+    if not patterns:
+        raise ValueError("where must name at least one pattern of parameters")
+    for name, parameter in copied.named_parameters():
+        chosen = any(fnmatchcase(name, pattern) for pattern in patterns)
+        parameter.requires_grad_(chosen or rest == "trained")
+    prior = PerParameter(default=Deterministic(), where=dict.fromkeys(patterns, Centred(sigma=sigma)))
+    return BayesianNetwork(copied, prior, likelihood, N)

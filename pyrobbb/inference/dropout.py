@@ -1,0 +1,104 @@
+r"""Dropout at test time, read as variational inference (a baseline).
+
+The guide keeps each input of a layer with probability 1 - p, one mask for a whole network (Gal and Ghahramani
+2016, arXiv 1506.02142, eqs 2 and 8):
+
+.. math::
+    W = M \, \mathrm{diag}(z) / (1 - p), \qquad z_j \sim \mathrm{Bernoulli}(1 - p)
+
+for every weight matrix M but the first, whose inputs are the data. Training descends the free energy at one
+mask for each minibatch; the entropy of q does not depend on M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support import checks
+from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.data.dataset import Split
+from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
+from pyrobbb.inference.point import DescentStep
+from pyrobbb.initializers import Initial, network
+from pyrobbb.svi import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCDropout(Inference):
+    """Masks on the inputs of every Bayesian weight matrix but the network's first.
+
+    Args:
+        p: Probability that an input is dropped.
+        init_loc: Where the weights start (`pyrobbb.initializers`).
+    """
+
+    p: float = 0.5
+    init_loc: Initial = field(default=network, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p < 1:
+            raise ValueError(f"p must be greater than 0 and less than 1, got {self.p!r}")
+        checks.number("p", self.p)
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        refuse_guide(self, guide, DropoutGuide)
+        refuse_options(self, model, options, ranks, "its step draws one mask")
+        refuse_latents(self, model)
+        if not guide.masked:
+            raise ValueError(
+                "MCDropout drops the inputs of hidden layers, but the network has a single layer"
+            )
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> DropoutGuide:
+        return DropoutGuide(model, self.p, self.init_loc)
+
+    def step(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        first: Split,
+        **options: Any,
+    ) -> Step:
+        return DescentStep(model, guide, optimizer)
+
+
+class DropoutGuide(FlatGuide):
+    """M with a random mask on the inputs (the second dimension) of each weight matrix but the first."""
+
+    def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = network) -> None:
+        super().__init__(model, init_loc)
+        self.p = p
+        first = next(iter(_matrices(model)), None)
+        self.masked = [name for name, shape in self.shapes.items() if len(shape) > 1 and name != first]
+
+    def draw(self) -> Tensor:
+        """M under one mask."""
+        parts = []
+        for name, value in self.split(self.loc).items():
+            if name in self.masked:
+                mask = torch.rand_like(value[0, :].reshape(value.shape[1], -1)[:, 0]) >= self.p
+                value = value * (mask / (1 - self.p)).reshape(-1, *[1] * (value.dim() - 2))
+            parts.append(value.flatten())
+        return torch.cat(parts)
+
+    def loc_and_scale(self) -> tuple[Weights, Weights]:
+        """M, and the standard deviation |M| sqrt(p / (1 - p)) of what has a mask."""
+        locs = self.split(self.loc.detach())
+        spread = (self.p / (1 - self.p)) ** 0.5
+        return locs, {name: (name in self.masked) * spread * value.abs() for name, value in locs.items()}
+
+
+def _matrices(model: BayesianNetwork) -> Iterator[str]:
+    """The names of all weight matrices of the network in its own order, Bayesian or not."""
+    for path, module in model.network.named_modules():
+        for key, value in {**module._parameters, **module._buffers}.items():
+            if value is not None and value.dim() > 1:
+                yield f"{path}.{key}" if path else key

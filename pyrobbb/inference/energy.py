@@ -1,0 +1,40 @@
+r"""The two parts of :math:`-\log p(y, w \mid x)` as functions of one flat vector."""
+
+from __future__ import annotations
+
+from pyro import poutine
+from torch import Tensor
+
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.inference.flat_guide import FlatGuide
+
+
+def log_prior(model: BayesianNetwork, values: Weights) -> Tensor:
+    """Log P of all latents, in nats, of one value each."""
+    with poutine.block(), poutine.condition(data=values):
+        trace = poutine.trace(model).get_trace()
+    total: Tensor = trace.log_prob_sum(lambda name, site: name in values)
+    return total
+
+
+class Energy:
+    r""":math:`-\log P(z)` and :math:`-\log P(D_i \mid z)` of a minibatch, at coordinates z of a `FlatGuide`.
+
+    Priors without parameters or latents of their own are looked up once.
+    """
+
+    def __init__(self, model: BayesianNetwork, guide: FlatGuide, *, jacobian: bool = True) -> None:
+        self.model, self.guide, self.jacobian = model, guide, jacobian
+        learned = any(True for part in model._priors for _ in getattr(model, part).parameters())
+        fixed = not learned and set(model.latents) == set(model.sites)
+        self.priors = {name: model.prior_of(name) for name in model.sites} if fixed else None
+
+    def __call__(self, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Minus the log prior density of z, and minus the minibatch's log-likelihood, in nats."""
+        values = self.guide.values(z)
+        if self.priors is None:
+            prior = log_prior(self.model, values)
+            prior = prior + self.guide.log_jacobian(z) if self.jacobian else prior
+        else:
+            prior = sum((p.log_prob(values[name]) for name, p in self.priors.items()), z.new_zeros(()))
+        return -prior, -self.model.log_likelihood(values, x, y).sum()

@@ -1,0 +1,41 @@
+r"""Weights of a mixture of restarts, by stacking on held-out data (Yao et al. 2018, arXiv 1704.02030, eq. 4).
+
+.. math::
+    \max_{w \ge 0, \sum_c w_c = 1} \sum_i \log \sum_c w_c\, p_c(y_i \mid x_i)
+
+where :math:`p_c` is the posterior predictive of chain c. Restarts weighted alike are the posterior's default.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pyrobbb.data.arrays import ArrayLike
+from pyrobbb.posterior import Posterior
+
+
+def stacking_weights(
+    posterior: Posterior, x: ArrayLike, y: ArrayLike, *, draws: int = 100, seed: int = 0
+) -> tuple[float, ...]:
+    """The weight of each chain, to be assigned to `posterior.weights`; `x` and `y` must be held-out data."""
+    scores = [
+        posterior.predict(x, y, draws=draws, chains=[chain], seed=seed).log_predictive
+        for chain in range(len(posterior.chains))
+    ]
+    return tuple(stacked(torch.stack(scores).double().cpu()).tolist())
+
+
+def stacked(log_scores: Tensor, *, tolerance: float = 1e-10, steps: int = 10_000) -> Tensor:
+    r"""The weights that maximise the mixture's score, of log scores `(chains, rows)`.
+
+    By :math:`w_c \leftarrow \mathrm{mean}_i\, w_c p_{ci} / \sum_b w_b p_{bi}`, each step of which raises the
+    concave objective (the EM algorithm of a mixture with known components).
+    """
+    p = (log_scores - log_scores.max(0).values).exp()
+    w = torch.full((len(p),), 1 / len(p), dtype=p.dtype)
+    for _ in range(steps):
+        before, w = w, w * (p / (w @ p)).mean(1)
+        if float((w - before).abs().max()) < tolerance:
+            break
+    return w / w.sum()

@@ -1,0 +1,80 @@
+"""Guides over one flat vector: all latents of a model, end to end, each on the whole real line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.infer.autoguide.initialization import init_to_median
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+from torch.distributions import biject_to
+
+from pyrobbb._support.random_state import isolated, unique_name
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.initializers import Initial, network
+
+
+class FlatGuide(PyroModule):
+    """A point `loc` of shape `(D,)` in unconstrained coordinates; families derive from it.
+
+    A positive latent, say, is the exponential of its coordinate; a weight is its own coordinate.
+
+    Args:
+        model: Its latents are those of one run without data.
+        init_loc: Where they start (`pyrobbb.initializers`); by default the network's own values.
+    """
+
+    def __init__(self, model: BayesianNetwork, init_loc: Initial = network) -> None:
+        super().__init__(unique_name("flat_guide"))
+        with torch.no_grad(), isolated(), poutine.block():
+            nodes = poutine.trace(model).get_trace().nodes
+        self.transforms = {name: biject_to(nodes[name]["fn"].support) for name in model.latents}
+        with torch.no_grad():
+            starts = {name: _start(nodes[name], to, init_loc) for name, to in self.transforms.items()}
+        self.shapes = {name: start.shape for name, start in starts.items()}
+        self.loc = nn.Parameter(torch.cat([start.flatten() for start in starts.values()]))
+
+    def split(self, flat: Tensor) -> Weights:
+        """Coordinates `(*draws, D)` as `(*draws, *shape)` for each latent."""
+        parts = flat.split([shape.numel() for shape in self.shapes.values()], dim=-1)
+        return {
+            name: part.reshape(part.shape[:-1] + shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def values(self, flat: Tensor) -> Weights:
+        """The latents' own values at these coordinates."""
+        return {name: self.transforms[name](part) for name, part in self.split(flat).items()}
+
+    def log_jacobian(self, flat: Tensor) -> Tensor:
+        """Log |d values / d coordinates|, in nats, of coordinates `(D,)`."""
+        total = flat.new_zeros(())
+        for name, part in self.split(flat).items():
+            to = self.transforms[name]
+            if to.domain is not to.codomain:
+                total = total + to.log_abs_det_jacobian(part, to(part)).sum()
+        return total
+
+    def draw(self) -> Tensor:
+        """Coordinates `(D,)` of one draw."""
+        return self.loc
+
+    def forward(self, *args: Any, **kwargs: Any) -> Weights:
+        """Sample every latent; arguments as the model's, which are not used."""
+        values = self.values(self.draw())
+        return {name: pyro.sample(name, dist.Delta(w, event_dim=w.dim())) for name, w in values.items()}
+
+    def loc_and_scale(self) -> tuple[Weights, Weights]:
+        """Mean and standard deviation of each latent."""
+        values = self.values(self.loc.detach())
+        return values, {name: torch.zeros_like(value) for name, value in values.items()}
+
+
+def _start(site: dict[str, Any], to: Any, init_loc: Initial) -> Tensor:
+    """Where a latent starts, in its coordinates: at the prior's median if its value has no density there."""
+    start: Tensor = to.inv(init_loc(site))
+    return start if bool(start.isfinite().all()) else to.inv(torch.as_tensor(init_to_median(site)))

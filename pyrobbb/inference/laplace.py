@@ -1,0 +1,230 @@
+r"""Laplace's approximation around a mode: a normal with the curvature of the log posterior there.
+
+.. math::
+    q(w) = N(\hat w, H^{-1}), \qquad H = \sum_i J_i^T \Lambda_i J_i + \Sigma_P^{-1}
+
+with the generalised Gauss-Newton curvature of `curvature.py` (MacKay 1992; Daxberger et al. 2021, arXiv
+2106.14806), for a normal prior of covariance :math:`\Sigma_P`. Predictions are those of the network
+linearised at the mode, for which this is the exact posterior up to the likelihood's curvature (Immer et al.
+2021, arXiv 2008.08216):
+
+.. math::
+    f(x, w) \approx f(x, \hat w) + J(x) (w - \hat w)
+
+The marginal likelihood, by which a prior's scale can be chosen, is
+
+.. math::
+    \log p(D) \approx \log p(D \mid \hat w) + \log P(\hat w) + \tfrac{d}{2} \log 2\pi - \tfrac12 \log |H|
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+from torch.func import jvp, vmap
+
+from pyrobbb._support import checks
+from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.data.dataset import Split
+from pyrobbb.distributions import univariate
+from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker
+from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
+from pyrobbb.inference.point import DescentStep
+from pyrobbb.initializers import Initial, network
+from pyrobbb.posterior import Posterior
+from pyrobbb.svi import Step
+
+STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace(Inference):
+    """The curvature at the maximum a posteriori, which is found first as `MAP` does.
+
+    Args:
+        structure: `full` covariance, `diagonal`, or `kronecker` products by layer.
+        layers: `all`; or `last`, the module of the last parameter: the others stay at the mode.
+        linearised: Predict with the linearised network; else with the network itself at the drawn weights.
+        init_loc: Where the weights start (`pyrobbb.initializers`).
+    """
+
+    structure: str = "kronecker"
+    layers: str = "all"
+    linearised: bool = True
+    init_loc: Initial = field(default=network, repr=False)
+
+    def __post_init__(self) -> None:
+        checks.one_of("structure", self.structure, tuple(STRUCTURES))
+        checks.one_of("layers", self.layers, ("all", "last"))
+        checks.check_kinds(linearised=(self.linearised, bool))
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        refuse_guide(self, guide, LaplaceGuide)
+        refuse_options(self, model, options, ranks, "it descends the density to a point first")
+        refuse_latents(self, model)
+        prior_precision(model, model.sites)
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
+        return LaplaceGuide(self, model)
+
+    def step(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        first: Split,
+        **options: Any,
+    ) -> Step:
+        return DescentStep(model, guide, optimizer, at=lambda: guide.loc)
+
+    def finish(
+        self,
+        model: BayesianNetwork,
+        guide: LaplaceGuide,
+        rows: Callable[[], Split],
+        log: Callable[[str], None],
+    ) -> bool:
+        if bool(guide.fitted):
+            return False
+        guide.fit(model, rows())
+        log(f"Laplace's log marginal likelihood is {float(guide.log_evidence):.6g} nats")
+        return True
+
+    def around(self, posterior: Posterior, data: Split) -> Posterior:
+        """The approximation around the mean weights of each chain of a fitted posterior, whatever fitted it.
+
+        Args:
+            posterior: Of any method; its mean weights take the place of the mode.
+            data: All training data.
+        """
+        chains = []
+        for c, (model, _) in enumerate(posterior.chains):
+            refuse_latents(self, model)
+            prior_precision(model, model.sites)
+            guide = LaplaceGuide(self, model).to(model.device)
+            mean = posterior.mean_weights(c)
+            guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
+            guide.fit(model, Split(data.x.to(model.device), data.y.to(model.device)))
+            chains.append((model, guide))
+        return Posterior(chains)
+
+
+class LaplaceGuide(FlatGuide):
+    """A normal around `loc`; a point until `fit` has taken the curvature.
+
+    `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others.
+    """
+
+    where: Tensor
+    fitted: Tensor
+    log_evidence: Tensor
+
+    def __init__(self, method: Laplace, model: BayesianNetwork) -> None:
+        super().__init__(model, method.init_loc)
+        self.method = method
+        owner = model.sites[-1].rpartition(".")[0]
+        last = [name for name in model.sites if name.rpartition(".")[0] == owner]
+        self.names = last if method.layers == "last" else list(model.sites)
+        shapes = {name: self.shapes[name] for name in self.names}
+        self.curvature = STRUCTURES[method.structure](shapes, self.loc.detach())
+        sizes = [torch.full(shape, float(name in shapes)).flatten() for name, shape in self.shapes.items()]
+        self.register_buffer("where", torch.cat(sizes).nonzero()[:, 0])
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("log_evidence", self.loc.new_full((), math.nan))
+
+    def fit(self, model: BayesianNetwork, data: Split) -> None:
+        """Take the curvature of all `data` at `loc`."""
+        weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
+        prior = prior_precision(model, self.names)
+        with evaluating(model):
+            self.curvature.fit(model, weights, self.names, data, prior)
+            with torch.no_grad():
+                score = sum(
+                    model.log_likelihood(weights, x, y).double().sum()
+                    for x, y in zip(data.x.split(1000), data.y.split(1000), strict=True)
+                )
+                log_P = sum(
+                    model.prior_of(name).log_prob(weights[name]).double().sum() for name in self.names
+                )
+                d = len(self.where)
+                evidence = (
+                    score + log_P + 0.5 * (d * math.log(2 * math.pi) - self.curvature.log_det().double())
+                )
+                self.log_evidence.copy_(torch.as_tensor(evidence))
+        self.fitted.fill_(True)
+
+    def draw(self) -> Tensor:
+        """The mode, plus a deviation once the curvature is known."""
+        if not bool(self.fitted):
+            return self.loc
+        return self.loc.index_add(0, self.where, self.curvature.draw())
+
+    def loc_and_scale(self) -> tuple[Weights, Weights]:
+        """The mode, and the standard deviation of each weight."""
+        scale = torch.zeros_like(self.loc)
+        if bool(self.fitted):
+            scale[self.where] = self.curvature.variance().sqrt()
+        return self.split(self.loc.detach()), self.split(scale.detach())
+
+    def linearised(self, model: BayesianNetwork) -> BayesianNetwork:
+        """The model with its network expanded to first order around the mode."""
+        if not self.method.linearised or not bool(self.fitted):
+            return model
+        return linearised(model, self.split(self.loc.detach()))
+
+
+def linearised(model: BayesianNetwork, centre: Weights) -> BayesianNetwork:
+    """A view of `model` whose network is expanded to first order in the weights around `centre`."""
+    _quiet_jvp()
+    view = copy(model)
+    exact = model.apply_network
+
+    def apply_network(weights: Weights, x: Tensor) -> Tensor:
+        draws = model.draws_of(weights)
+        flat = {n: (weights[n] - c).reshape(draws.numel(), *c.shape) for n, c in centre.items()}
+
+        def expanded(deviation: Weights) -> Tensor:
+            value, slope, *_ = jvp(lambda w: exact(w, x), (centre,), (deviation,))
+            return value + slope
+
+        if not draws:
+            return expanded({name: deviation[0] for name, deviation in flat.items()})
+        output = vmap(expanded)(flat)
+        return output.reshape(*draws, *output.shape[1:])
+
+    object.__setattr__(view, "apply_network", apply_network)
+    return view
+
+
+@cache
+def _quiet_jvp() -> None:
+    """The first `jvp` of a process compiles rules of torch's own, with a warning about how."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
+
+
+def prior_precision(model: BayesianNetwork, names: Any) -> Tensor:
+    """1 / variance of each weight in `names`, end to end, `(d,)`; ValueError unless priors are normal."""
+    parts = []
+    for name in names:
+        base = univariate(model.prior_of(name))
+        if type(base) is not dist.Normal:
+            raise ValueError(
+                f"Laplace needs normal priors, whose curvature is the same everywhere and positive; that of "
+                f"{name!r} is {type(base).__name__}; take prior=normal or fan_in_normal"
+            )
+        parts.append((base.scale**-2).expand(model.initial()[name].shape).flatten())
+    return torch.cat(parts).detach()

@@ -1,0 +1,128 @@
+"""The seam: what a way of finding a posterior gives to the one training loop.
+
+A method is one file with the same parts in the same order: a docstring with the equation and its source; a
+frozen dataclass of its options, checked, that derives from `Inference`; what it is refused for; the guide
+that holds its posterior; its step; and what is left to do after the last step. All methods yield guides, so
+that draws, predictions, files and figures are the same for all. To add one, imitate `sghmc.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.kl_weights import Geometric
+from pyrobbb.priors import Learned
+from pyrobbb.svi import Step
+
+MakeGuide = Callable[[BayesianNetwork], nn.Module]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """How a posterior is found; the base of every method.
+
+    `steps` says whether the training loop takes steps at all: a sampler that works on all data at once does
+    everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy.
+    """
+
+    steps: ClassVar[bool] = True
+    bounds: ClassVar[bool] = False
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        """Raise ValueError, with the reason, if the method cannot give a posterior of this training."""
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> nn.Module:
+        """The guide that will hold the posterior; `make` is the user's own choice of guide."""
+        raise NotImplementedError(f"{type(self).__name__} must define guide(self, model, make)")
+
+    def step(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        first: Split,
+        **options: Any,
+    ) -> Step:
+        """One step of the training loop; the arguments are those of `accelerated.make_step`."""
+        raise NotImplementedError(f"{type(self).__name__} must define step(self, model, guide, ...)")
+
+    def finish(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        rows: Callable[[], Split],
+        log: Callable[[str], None],
+    ) -> bool:
+        """What remains to be done once, after the last step; whether it changed the guide.
+
+        `rows` gives all training data, reading them if it must.
+
+        It is called again when a finished training is resumed, and must then leave the guide as it is.
+        """
+        return False
+
+
+def refuse_guide(method: Inference, guide: nn.Module, kind: type[nn.Module]) -> None:
+    """Raise ValueError for a guide that cannot hold the posterior of `method`."""
+    if not isinstance(guide, kind):
+        name = type(method).__name__
+        raise ValueError(
+            f"{name} keeps its posterior in {kind.__name__}, not in {type(guide).__name__}: pass guide=None, "
+            f"or inference.guide(model, None)"
+        )
+
+
+def refuse_options(
+    method: Inference, model: BayesianNetwork, options: Any, ranks: ProcessGroup, why: str
+) -> None:
+    """Raise ValueError for what belongs to the ELBO alone, which a step of its own does not have."""
+    name = type(method).__name__
+    if any(isinstance(module, Learned) for module in model.modules()):
+        raise ValueError(f"{name} keeps the prior fixed: {why}; learn it with svi")
+    for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1), ("estimator", "weights")):
+        if getattr(options, key) != plain:
+            raise ValueError(f"{key} has no meaning for {name}: {why}")
+    if ranks.size > 1:
+        raise ValueError(f"{name} trains in one process, got {ranks.size}: {why}")
+    kl = options.kl
+    while kl is not None:
+        if isinstance(kl, Geometric):
+            raise ValueError(
+                f"kl=geometric weighs prior and data differently in each minibatch, so {name} would follow "
+                f"another target in each; use kl=uniform"
+            )
+        kl = getattr(kl, "then", None)
+
+
+def refuse_latents(method: Inference, model: BayesianNetwork) -> None:
+    """Raise ValueError for latent sites besides the weights: a joint mode with a scale is degenerate."""
+    more = [name for name in model.latents if name not in model.sites]
+    if more:
+        raise ValueError(
+            f"{type(method).__name__} needs a density of the weights alone, but {', '.join(more)} "
+            f"{'is' if len(more) == 1 else 'are'} latent too: at the joint mode a scale collapses with its "
+            f"weights; use svi with an autoguide, sghmc or nuts"
+        )
+    if any(True for part in model._priors for _ in getattr(model, part).parameters()):
+        raise ValueError(
+            f"{type(method).__name__} cannot train the prior's own parameters: at the mode a scale collapses "
+            f"with its weights; use svi"
+        )
+
+
+def refuse_points(method: Inference, model: BayesianNetwork) -> None:
+    """Raise ValueError for parameters without a prior, which a sampler cannot draw."""
+    names = [name for name, _ in model.named_parameters()]
+    if names:
+        raise ValueError(
+            f"{type(method).__name__} draws every parameter from the posterior, but these have no prior: "
+            f"{', '.join(names)}; give them one, or freeze them in the network"
+        )

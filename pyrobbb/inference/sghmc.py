@@ -1,0 +1,144 @@
+r"""Cyclical stochastic gradient Hamiltonian Monte Carlo: draws from p(w | D) with minibatch gradients.
+
+With :math:`\tilde U` the minibatch estimate of :math:`U(w) = -\log P(w) - \log P(D \mid w)`, a velocity v and
+the friction :math:`\eta` (Chen et al. 2014, arXiv 1402.4102, eq. 15; Zhang et al. 2020, arXiv 1902.03932,
+algorithm 2):
+
+.. math::
+    v \leftarrow (1 - \eta)\, v - \alpha_k \nabla \tilde U(w) + N(0, 2 \eta \alpha_k), \qquad
+    w \leftarrow w + v
+
+Each of M cycles lowers the step size from :math:`\alpha_0` towards 0 (Zhang et al., eq. 1),
+
+.. math::
+    \alpha_k = \frac{\alpha_0}{2}
+        \left[\cos\frac{\pi\, \mathrm{mod}(k - 1, \lceil K / M \rceil)}{\lceil K / M \rceil} + 1\right]
+
+first without noise, to find a mode, then with noise, to draw from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support import checks
+from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
+from pyrobbb.inference.empirical import EmpiricalGuide
+from pyrobbb.inference.energy import Energy
+from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_options, refuse_points
+from pyrobbb.initializers import Initial, network
+from pyrobbb.svi import Step, Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGHMC(Inference):
+    r"""Draws kept at equal distances in the noisy part of each cycle; `optim` and `schedule` are not used.
+
+    Args:
+        lr: :math:`N \alpha_0`: the first step size of a cycle, for the mean loss.
+        friction: :math:`\eta`, 1 minus the momentum.
+        cycles: M.
+        draws: Draws kept in each cycle.
+        exploring: The share of each cycle without noise.
+        init_loc: Where the weights start (`pyrobbb.initializers`).
+    """
+
+    lr: float = 0.01
+    friction: float = 0.1
+    cycles: int = 4
+    draws: int = 10
+    exploring: float = 0.7
+    init_loc: Initial = field(default=network, repr=False)
+
+    def __post_init__(self) -> None:
+        checks.positive("lr", self.lr)
+        if not 0 < self.friction <= 1:
+            raise ValueError(f"friction must be greater than 0 and at most 1, got {self.friction!r}")
+        checks.count("cycles", self.cycles)
+        checks.count("draws", self.draws)
+        if not 0 <= self.exploring < 1:
+            raise ValueError(f"exploring must be at least 0 and less than 1, got {self.exploring!r}")
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        refuse_guide(self, guide, EmpiricalGuide)
+        refuse_options(self, model, options, ranks, "its step is a sampler's")
+        refuse_points(self, model)
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:
+        return EmpiricalGuide(model, self.cycles * self.draws, self.init_loc)
+
+    def step(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        first: Split,
+        **options: Any,
+    ) -> Step:
+        return SGHMCStep(self, model, guide, optimizer, options["steps"])
+
+
+class SGHMCStep:
+    """One step of the sampler; velocity and step count lie in the optimiser's state, so in checkpoints."""
+
+    def __init__(
+        self,
+        method: SGHMC,
+        model: BayesianNetwork,
+        guide: EmpiricalGuide,
+        optimizer: torch.optim.Optimizer,
+        steps: int,
+    ) -> None:
+        self.method, self.guide, self.optimizer = method, guide, optimizer
+        self.energy = Energy(model, guide)
+        self.length = math.ceil(steps / method.cycles)
+        noisy = self.length - math.ceil(method.exploring * self.length)
+        if noisy < method.draws or steps < (method.cycles - 1) * self.length + 1:
+            raise ValueError(
+                f"{steps} steps in {method.cycles} cycles leave {noisy} steps with noise in each, fewer than "
+                f"the {method.draws} draws to be kept there; train for more epochs, or keep fewer draws"
+            )
+        # counted from the end of a cycle, where the steps are smallest and the draws best
+        last = steps - (method.cycles - 1) * self.length  # steps of the last cycle, which may be shorter
+        self.keeps = {
+            cycle: self._kept(last if cycle == method.cycles - 1 else self.length)
+            for cycle in range(method.cycles)
+        }
+        optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "step": torch.zeros(())}
+
+    def _kept(self, length: int) -> set[int]:
+        """The steps of a cycle of this length, counted from 0, after which a draw is kept."""
+        every = (self.length - math.ceil(self.method.exploring * self.length)) // self.method.draws
+        kept = {length - 1 - every * s for s in range(self.method.draws)}
+        if min(kept) < 0:
+            raise ValueError(
+                f"the last cycle has only {length} steps, too few for its {self.method.draws} draws; train "
+                f"for more epochs, or in fewer cycles"
+            )
+        return kept
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
+        method, loc = self.method, self.guide.loc
+        state: Any = self.optimizer.state[loc]
+        cycle, place = divmod(int(state["step"]), self.length)
+        prior, nll = self.energy(loc, x, y)
+        (gradient,) = torch.autograd.grad(prior + nll / share, loc)
+        rate = method.lr / self.energy.model.N * 0.5 * (math.cos(math.pi * place / self.length) + 1)
+        with torch.no_grad():
+            velocity = state["velocity"]
+            velocity.mul_(1 - method.friction).sub_(gradient, alpha=rate)
+            if place >= method.exploring * self.length:
+                velocity.add_(torch.randn_like(velocity), alpha=(2 * method.friction * rate) ** 0.5)
+            loc.add_(velocity)
+            if place in self.keeps[cycle]:
+                self.guide.keep(loc)
+        state["step"] += 1
+        self.optimizer.step()  # nothing has a gradient; a schedule wants to see that it was called
+        return Terms(prior.detach(), nll.detach())

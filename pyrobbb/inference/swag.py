@@ -1,0 +1,149 @@
+r"""SWAG: a normal fitted to the course of an optimiser after it has converged (a baseline).
+
+Of T snapshots :math:`\theta_i` with running means :math:`\bar\theta_i` (Maddox et al. 2019, arXiv 1902.02476,
+section 3.3 and eq. 1), K of them for the low rank:
+
+.. math::
+    w = \bar\theta + \tfrac{1}{\sqrt 2} \Sigma_{diag}^{1/2} z_1
+        + \tfrac{1}{\sqrt{2 (K - 1)}} \hat D z_2, \qquad
+    \Sigma_{diag} = \overline{\theta^2} - \bar\theta^2, \quad \hat D_i = \theta_i - \bar\theta_i
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support import checks
+from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.data.dataset import Split
+from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
+from pyrobbb.inference.point import DescentStep
+from pyrobbb.initializers import Initial, network
+from pyrobbb.svi import Step, Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class SWAG(Inference):
+    """Snapshots at equal distances in the last part of a descent to the maximum a posteriori.
+
+    `optim` is what it follows: the paper's is plain SGD at a constant, high rate.
+
+    Args:
+        snapshots: T, all of which make the mean and the diagonal.
+        rank: K, the last of which make the low rank.
+        start: The share of all steps before the first snapshot.
+        init_loc: Where the weights start (`pyrobbb.initializers`).
+    """
+
+    snapshots: int = 30
+    rank: int = 20
+    start: float = 0.75
+    init_loc: Initial = field(default=network, repr=False)
+
+    def __post_init__(self) -> None:
+        checks.count("snapshots", self.snapshots, minimum=2)
+        checks.count("rank", self.rank, minimum=2)
+        if self.rank > self.snapshots:
+            raise ValueError(f"rank must not exceed snapshots={self.snapshots}, got {self.rank}")
+        if not 0 <= self.start < 1:
+            raise ValueError(f"start must be at least 0 and less than 1, got {self.start!r}")
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        refuse_guide(self, guide, SWAGGuide)
+        refuse_options(self, model, options, ranks, "it follows the descent of a point")
+        refuse_latents(self, model)
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
+        return SWAGGuide(model, self.rank, self.init_loc)
+
+    def step(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        first: Split,
+        **options: Any,
+    ) -> Step:
+        return SWAGStep(self, model, guide, optimizer, options["steps"])
+
+
+class SWAGGuide(FlatGuide):
+    """A normal with a diagonal and a low-rank part of equal weight; a point until there are two snapshots."""
+
+    def __init__(self, model: BayesianNetwork, rank: int, init_loc: Initial = network) -> None:
+        super().__init__(model, init_loc)
+        like = self.loc.detach()
+        for name in ("mean", "square"):
+            self.register_buffer(name, torch.zeros_like(like))
+        self.register_buffer("deviations", like.new_zeros(rank, len(like)))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        self.register_buffer("taken", torch.zeros((), dtype=torch.long))  # steps
+
+    def collect(self) -> None:
+        """Take a snapshot of `loc`."""
+        n, theta = int(self.seen), self.loc.detach()
+        self.mean.mul_(n / (n + 1)).add_(theta / (n + 1))
+        self.square.mul_(n / (n + 1)).add_(theta.square() / (n + 1))
+        self.deviations[n % len(self.deviations)] = theta - self.mean
+        self.seen += 1
+
+    @property
+    def diagonal(self) -> Tensor:
+        """The variance of the snapshots."""
+        return (self.square - self.mean.square()).clamp_min(0)
+
+    @property
+    def low_rank(self) -> Tensor:
+        """The last deviations from the running mean, `(at most K, D)`."""
+        return self.deviations[: min(int(self.seen), len(self.deviations))]
+
+    def draw(self) -> Tensor:
+        """The mean of the snapshots, plus a deviation."""
+        loc, columns = self.loc, self.low_rank
+        if len(columns) < 2:
+            return loc
+        low = torch.randn_like(columns[:, 0]) @ columns / (2 * (len(columns) - 1)) ** 0.5
+        return self.mean + (self.diagonal / 2).sqrt() * torch.randn_like(loc) + low
+
+    def loc_and_scale(self) -> tuple[Weights, Weights]:
+        """Mean and standard deviation of each weight."""
+        columns = self.low_rank
+        if len(columns) < 2:
+            return super().loc_and_scale()
+        variance = self.diagonal / 2 + columns.square().sum(0) / (2 * (len(columns) - 1))
+        return self.split(self.mean), self.split(variance.sqrt())
+
+
+class SWAGStep:
+    """A step of the descent, after which a snapshot may be due."""
+
+    def __init__(
+        self,
+        method: SWAG,
+        model: BayesianNetwork,
+        guide: SWAGGuide,
+        optimizer: torch.optim.Optimizer,
+        steps: int,
+    ) -> None:
+        self.guide = guide
+        self.descent = DescentStep(model, guide, optimizer, at=lambda: guide.loc)
+        every = int((1 - method.start) * steps) // method.snapshots
+        if steps and every < 1:
+            raise ValueError(
+                f"{steps} steps leave fewer than {method.snapshots} for the snapshots after start; "
+                f"train for more epochs, or take fewer snapshots"
+            )
+        self.due = {steps - every * i for i in range(method.snapshots)}
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
+        terms = self.descent(x, y, share, fraction)
+        self.guide.taken += 1
+        if int(self.guide.taken) in self.due:
+            self.guide.collect()
+        return terms

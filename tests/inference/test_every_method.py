@@ -1,0 +1,163 @@
+"""Every method with every kind of model: one line gives a posterior, or the reason why there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
+from torch import nn
+
+from engine_fakes import Interrupts, classes, network, normal, nothing_changes, values
+from pyrobbb import likelihoods, priors
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.evaluation import arviz_export
+from pyrobbb.inference import MAP, NUTS, SGHMC, SVI, SWAG, Inference, Laplace, MCDropout, NaturalGradient
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Prior, beside, elementwise
+from pyrobbb.training.trainer import fit
+
+METHODS: dict[str, Inference] = {
+    "svi": SVI(),
+    "natural_gradient": NaturalGradient(),
+    "map": MAP(),
+    "sghmc": SGHMC(cycles=2, draws=2),
+    "nuts": NUTS(warmup=4, draws=4, max_tree_depth=2),
+    "swag": SWAG(snapshots=3, rank=2),
+    "dropout": MCDropout(p=0.2),
+    "laplace": Laplace(),
+    "laplace_diagonal": Laplace(structure="diagonal", linearised=False),
+    "laplace_last": Laplace(structure="full", layers="last"),
+}
+
+
+class Hierarchical(Prior, PyroModule):  # type: ignore[misc]
+    """A scale of its own for all weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroSample(dist.HalfCauchy(1.0))
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return elementwise(dist.Normal(0.0, beside(self.scale, parameter)), parameter)
+
+
+def _images() -> Dataset:
+    x = normal(12, 1, 6, 6)
+    return Dataset(
+        "images", Split(x, (x.sum((1, 2, 3)) > 0).long()), Spec(12, (1, 6, 6), 2, "classification")
+    )
+
+
+def _conv() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 2)
+    )
+
+
+NORMAL = priors.Normal(sigma=0.5)
+MODELS: dict[str, tuple[Dataset, Any]] = {
+    "regression": (values(), lambda: BayesianNetwork(network(width=2), NORMAL, likelihoods.Normal())),
+    "classification": (classes(), lambda: BayesianNetwork(network(), NORMAL, likelihoods.Categorical())),
+    "convolution": (_images(), lambda: BayesianNetwork(_conv(), NORMAL, likelihoods.Categorical())),
+    "mixture": (
+        classes(),
+        lambda: BayesianNetwork(network(), priors.ScaleMixture(), likelihoods.Categorical()),
+    ),
+    "hierarchical": (
+        values(),
+        lambda: BayesianNetwork(network(width=2), Hierarchical(), likelihoods.Normal()),
+    ),
+    "partly": (
+        classes(),
+        lambda: BayesianNetwork(
+            network(),
+            priors.PerParameter(default=NORMAL, where={"0.*": priors.Deterministic()}),
+            likelihoods.Categorical(),
+        ),
+    ),
+}
+REFUSED = {
+    ("svi", "hierarchical"): "lives on",
+    ("natural_gradient", "hierarchical"): "lives on",
+    **{(name, "hierarchical"): "a scale collapses" for name in METHODS if name not in ("sghmc", "nuts")}
+    | {("svi", "hierarchical"): "lives on", ("natural_gradient", "hierarchical"): "lives on"},
+    **{(name, "mixture"): "Laplace needs normal priors" for name in METHODS if name.startswith("laplace")},
+    **{(name, "partly"): "these have no prior: network.0.weight" for name in ("sghmc", "nuts")},
+}
+FAST: dict[str, Any] = {"epochs": 8, "batch_size": 6, "progress": None, "validation_draws": 1}
+
+
+def _fit(method: str, model: str, **options: Any) -> Posterior:
+    data, make = MODELS[model]
+    guide = MeanFieldNormal if method in ("svi", "natural_gradient") else None
+    return fit(make, guide, data, inference=METHODS[method], **{**FAST, **options})
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_gives_a_posterior_or_the_reason_why_not(method, model, tmp_path):
+    data, make = MODELS[model]
+    if (method, model) in REFUSED:
+        with pytest.raises(ValueError, match=REFUSED[method, model]):
+            _fit(method, model)
+        return
+    again = make()
+    guide = METHODS[method].guide(again, MeanFieldNormal)
+    with nothing_changes():
+        posterior = _fit(method, model, chains=2, folder=tmp_path / "run")
+        weights = posterior.draw(3)
+        for name, value in posterior.model.initial().items():
+            assert weights[name].shape == (3, *value.shape)
+            assert torch.equal(posterior.draw(2)[name], weights[name][:2])
+        prediction = posterior.predict(data.train.x, data.train.y, draws=3)
+        assert bool(prediction.log_predictive.isfinite().all())
+        posterior.save(tmp_path)
+        loaded = Posterior.load(tmp_path, again, guide).predict(data.train.x, data.train.y, draws=3)
+        assert torch.equal(loaded.log_likelihood, prediction.log_likelihood)
+        groups, _ = arviz_export.to_groups(posterior, data, draws=3, weights=5)
+        assert groups["posterior"]["weight"].shape == (2, 3, 5)
+        resumed = _fit(method, model, chains=2, folder=tmp_path / "run")  # finished: nothing is done again
+        assert all(torch.equal(w, weights[name]) for name, w in resumed.draw(3).items())
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "nuts"])
+def test_an_interrupted_training_ends_as_an_uninterrupted_one(method, tmp_path):
+    whole = _fit(method, "classification")
+    with pytest.raises(KeyboardInterrupt):
+        _fit(method, "classification", folder=tmp_path, callbacks=[Interrupts(9)])
+    resumed = _fit(method, "classification", folder=tmp_path)
+    expected = whole.chains[0][1].state_dict()
+    for name, value in resumed.chains[0][1].state_dict().items():
+        assert torch.equal(value, expected[name]), name
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "reason"),
+    [
+        ("natural_gradient", {"clip_norm": 1.0}, "clip_norm has no meaning for NaturalGradient"),
+        ("natural_gradient", {"rates": {"loc": 2.0}}, "rates have no meaning"),
+        ("map", {"samples": 2}, "samples has no meaning for MAP"),
+        ("sghmc", {"epochs": 2}, "train for more epochs"),
+        ("swag", {"epochs": 1}, "train for more epochs"),
+    ],
+)
+def test_options_that_a_method_cannot_follow_are_refused(method, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        _fit(method, "classification", **options)
+
+
+def test_a_guide_of_another_method_is_refused():
+    data, make = MODELS["classification"]
+    model = make()
+    with pytest.raises(
+        ValueError, match="SGHMC keeps its posterior in EmpiricalGuide, not in MeanFieldNormal"
+    ):
+        fit(model, MeanFieldNormal(model), data, inference=METHODS["sghmc"], **FAST)
+    with pytest.raises(ValueError, match="the mean field alone"):
+        fit(make, AutoNormal, data, inference=METHODS["natural_gradient"], **FAST)

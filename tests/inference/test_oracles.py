@@ -1,0 +1,275 @@
+"""Each method against what is known exactly: conjugate posteriors, printed algorithms, Hessians."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import hessian
+
+from engine_fakes import classes, network, normal
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradient
+from pyrobbb.inference.laplace import LaplaceGuide, linearised
+from pyrobbb.inference.swag import SWAGGuide
+from pyrobbb.posterior import Posterior
+from pyrobbb.training.trainer import fit
+
+N, D, NOISE, SIGMA = 50, 3, 0.5, 1.0
+
+
+def _linear() -> tuple[BayesianNetwork, Split, Tensor, Tensor]:
+    """A linear-Gaussian model, its data, and the exact posterior's precision and mean."""
+    mix = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 1.0]])
+    x = normal(N, D) @ mix
+    y = x @ torch.tensor([[1.0], [-2.0], [0.5]]) + NOISE * normal(N, 1, seed=1)
+    model = BayesianNetwork(
+        nn.Linear(D, 1, bias=False), priors.Normal(sigma=SIGMA), likelihoods.Normal(scale=NOISE), N
+    )
+    precision = x.T @ x / NOISE**2 + torch.eye(D) / SIGMA**2
+    return model, Split(x, y), precision, torch.linalg.solve(precision, x.T @ y / NOISE**2)[:, 0]
+
+
+def _step(method: Any, model: BayesianNetwork, data: Split, steps: int) -> tuple[Any, Any]:
+    guide = method.guide(model, None)
+    guide()
+    optimizer = torch.optim.SGD([*guide.parameters(), *model.parameters()], lr=1e-3)
+    return guide, method.step(model, guide, optimizer, data, steps=steps, fast="eager", log=print)
+
+
+def test_the_maximum_a_posteriori_of_a_linear_model_is_its_posterior_mean():
+    model, data, precision, mean = _linear()
+    with isolated(0):
+        guide, step = _step(MAP(), model, data, 3000)
+        step.optimizer.param_groups[0]["lr"] = 1 / float(torch.linalg.eigvalsh(precision)[-1])
+        for _ in range(300):
+            terms = step(data.x, data.y, 1.0, 1.0)
+    torch.testing.assert_close(guide.loc.detach(), mean, rtol=1e-4, atol=1e-4)
+    log_P = model.prior_of("weight").log_prob(mean[None])
+    torch.testing.assert_close(terms.kl, -log_P)
+
+
+@pytest.mark.parametrize(
+    "prior", [priors.Normal(sigma=0.7), priors.Laplace(scale=0.4), priors.Centred(sigma=2.0)]
+)
+def test_a_natural_gradient_step_is_the_printed_algorithm(prior):
+    _, data, _, _ = _linear()
+    model = BayesianNetwork(nn.Linear(D, 1), prior, likelihoods.Normal(scale=NOISE), N)
+    method = NaturalGradient(lr=0.3, beta1=0.8, beta2=0.9, h0=2.0, radius=1e6)
+    is_normal = not isinstance(prior, priors.Laplace)
+    B = 20
+    x, y = data.x[:B].double(), data.y[:B].double()
+    with isolated(0):
+        guide, step = _step(method, model, data, 0)
+        m = guide.loc.detach().double().clone()
+        c = m.clone() if isinstance(prior, priors.Centred) else 0.0
+        delta = 1 / (N * prior.sigma**2) if is_normal else 0.0
+        h, g = torch.full_like(m, 2.0), torch.zeros_like(m)
+        for t in range(1, 8):
+            step.normals.draw = lambda t=t: step.normals.values.copy_(normal(D + 1, seed=t))
+            terms = step(x.float(), y.float(), B / N, B / N)
+            eps, sigma = normal(D + 1, seed=t).double(), 1 / (N * (h + delta)).sqrt()
+            w = (m + sigma * eps).requires_grad_()
+
+            def log_p(w):
+                if is_normal:
+                    return torch.distributions.Normal(c, prior.sigma).log_prob(w).sum()
+                return torch.distributions.Laplace(0.0, prior.scale).log_prob(w).sum()
+
+            nll = -torch.distributions.Normal(x @ w[:D] + w[D], NOISE).log_prob(y[:, 0]).sum()
+            loss = nll / B - (0.0 if is_normal else log_p(w) / N)
+            (gradient,) = torch.autograd.grad(loss, w)
+            kl = torch.distributions.Normal(m, sigma).log_prob(w).sum() - log_p(w)
+            torch.testing.assert_close(terms.nll.double(), nll.detach(), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(terms.kl.double(), kl.detach(), rtol=1e-4, atol=1e-4)
+            g = 0.8 * g + 0.2 * gradient
+            hat = gradient * (w.detach() - m) / sigma**2
+            h = 0.9 * h + 0.1 * hat + 0.5 * 0.1**2 * (h - hat) ** 2 / (h + delta)
+            m = m - 0.3 * (g / (1 - 0.8**t) + delta * (m - c)) / (h + delta)
+    torch.testing.assert_close(guide.loc.detach().double(), m, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        guide.scale.detach().double(), 1 / (N * (h + delta)).sqrt(), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_natural_gradients_reach_the_exact_mean_field_of_a_linear_model():
+    model, data, precision, mean = _linear()
+    sums = torch.zeros(2, D)
+    with isolated(0):
+        guide, step = _step(NaturalGradient(lr=0.05, beta2=0.995), model, data, 0)
+        for i in range(3000):
+            step(data.x, data.y, 1.0, 1.0)
+            if i >= 1500:
+                sums += torch.stack([guide.loc.detach(), guide.scale.detach().square()]) / 1500
+    sd = precision.diagonal() ** -0.5
+    assert float(((sums[0] - mean) / sd).abs().max()) < 0.15
+    torch.testing.assert_close(sums[1].sqrt(), sd, rtol=0.08, atol=0.0)
+
+
+def test_sghmc_draws_from_the_exact_posterior_of_a_linear_model():
+    model, data, precision, mean = _linear()
+    with isolated(0):
+        guide, step = _step(SGHMC(lr=0.1, cycles=2, draws=150, exploring=0.1), model, data, 3000)
+        for _ in range(3000):
+            step(data.x, data.y, 1.0, 1.0)
+    assert guide.full
+    sd = torch.linalg.inv(precision).diagonal().sqrt()
+    drawn = guide.stored
+    assert float(((drawn.mean(0) - mean) / sd).abs().max()) < 0.5
+    torch.testing.assert_close(drawn.std(0), sd, rtol=0.3, atol=0.0)
+
+
+def _laplace(model: BayesianNetwork, data: Split, mode: Tensor | None = None, **options: Any) -> LaplaceGuide:
+    guide = LaplaceGuide(Laplace(**options), model)
+    if mode is not None:
+        guide.loc.data.copy_(mode)
+    guide.fit(model, data)
+    return guide
+
+
+@pytest.mark.parametrize("structure", ["full", "kronecker", "diagonal"])
+def test_laplace_is_the_posterior_of_a_linear_model(structure):
+    model, data, precision, mean = _linear()
+    guide = _laplace(model, data, mean, structure=structure)
+    _, scale = guide.loc_and_scale()
+    covariance = torch.linalg.inv(torch.diag(precision.diagonal()) if structure == "diagonal" else precision)
+    torch.testing.assert_close(scale["weight"][0], covariance.diagonal().sqrt(), rtol=1e-4, atol=1e-6)
+    with isolated(0), torch.no_grad():
+        drawn = torch.stack([guide.draw() for _ in range(4000)])
+    torch.testing.assert_close(torch.cov(drawn.T), covariance, rtol=0.0, atol=0.12 * float(covariance.max()))
+    if structure != "diagonal":
+        evidence = torch.distributions.MultivariateNormal(
+            torch.zeros(N), SIGMA**2 * data.x @ data.x.T + NOISE**2 * torch.eye(N)
+        ).log_prob(data.y[:, 0])
+        torch.testing.assert_close(guide.log_evidence, evidence, rtol=1e-5, atol=1e-3)
+
+
+def _softmax() -> tuple[BayesianNetwork, Split]:
+    data = classes()
+    return BayesianNetwork(network(), priors.Normal(sigma=0.8), likelihoods.Categorical(), 12), data.train
+
+
+@pytest.mark.parametrize("layers", ["all", "last"])
+def test_the_curvature_is_the_hessian_of_the_linearised_network(layers):
+    model, data = _softmax()
+    full = _laplace(model, data, structure="full", layers=layers)
+    centre = full.split(full.loc.detach())
+    view = linearised(model, centre)
+
+    def nll(flat: Tensor) -> Tensor:
+        logits = view.apply_network(full.split(flat), data.x)
+        return nn.functional.cross_entropy(logits, data.y, reduction="sum")
+
+    H = hessian(nll)(full.loc.detach())[full.where][:, full.where] + torch.eye(len(full.where)) / 0.8**2
+    covariance = full.curvature.scale_tril @ full.curvature.scale_tril.T
+    torch.testing.assert_close(covariance, torch.linalg.inv(H), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(full.curvature.log_det(), torch.logdet(H), rtol=1e-4, atol=1e-3)
+    diagonal = _laplace(model, data, structure="diagonal", layers=layers)
+    torch.testing.assert_close(diagonal.curvature.variance(), 1 / H.diagonal(), rtol=1e-4, atol=1e-5)
+
+
+def test_kronecker_factors_are_the_moments_of_inputs_and_gradients():
+    model, data = _softmax()
+    guide = _laplace(model, data, structure="kronecker", layers="last")
+    w = model.initial()
+    hidden = torch.tanh(nn.functional.linear(data.x, w["0.weight"], w["0.bias"]))
+    logits = nn.functional.linear(hidden, w["2.weight"], w["2.bias"])
+    p = logits.softmax(-1)
+    B = (torch.diag_embed(p) - p[:, :, None] * p[:, None]).sum(0)
+    A = hidden.T @ hidden / len(data)
+    weight = torch.linalg.inv(torch.kron(B, A) + torch.eye(12) / 0.8**2)
+    bias = torch.linalg.inv(B + torch.eye(3) / 0.8**2)
+    expected = torch.cat([weight.diagonal(), bias.diagonal()])
+    torch.testing.assert_close(guide.curvature.variance(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        guide.curvature.log_det(), -torch.logdet(weight) - torch.logdet(bias), rtol=1e-4, atol=1e-3
+    )
+
+
+def test_a_convolution_of_one_position_has_the_curvature_of_the_linear_map():
+    x, y = normal(10, 2, 3, 3), torch.arange(10) % 2
+    conv = nn.Sequential(nn.Conv2d(2, 2, 3), nn.Flatten())
+    line = nn.Sequential(nn.Flatten(), nn.Linear(18, 2))
+    line[1].load_state_dict({"weight": conv[0].weight.flatten(1), "bias": conv[0].bias})
+    found = [
+        _laplace(
+            BayesianNetwork(net, priors.Normal(), likelihoods.Categorical(), 10),
+            Split(x, y),
+            structure="kronecker",
+        ).curvature.variance()
+        for net in (conv, line)
+    ]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_predictions_are_those_of_the_linearised_network():
+    model, data = _softmax()
+    guide = _laplace(model, data, structure="full")
+    posterior = Posterior([(model, guide)])
+    prediction = posterior.predict(data.x, draws=5)
+    mode = guide.split(guide.loc.detach())
+    with evaluating(model), torch.no_grad():
+        probs = []
+        for draw in posterior.each_draw(5):
+            f = model.apply_network(mode, data.x).double()
+            step = {n: draw[n] - mode[n] for n in mode}
+            small = {n: mode[n].double() + 1e-4 * step[n].double() for n in mode}
+            exact = model.apply_network({n: v.double() for n, v in small.items()}, data.x.double())
+            base = model.apply_network({n: v.double() for n, v in mode.items()}, data.x.double())
+            probs.append((f + (exact - base) / 1e-4).softmax(-1))
+    torch.testing.assert_close(prediction.probs.double(), torch.stack(probs).mean(0), rtol=1e-3, atol=1e-3)
+
+
+def test_laplace_goes_around_any_fitted_posterior():
+    model, data, precision, _ = _linear()
+    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    point = fit(model, None, whole, inference=MAP(), epochs=2, progress=None)
+    posterior = Laplace(structure="full").around(point, data)
+    _, scale = posterior.chains[0][1].loc_and_scale()
+    torch.testing.assert_close(
+        scale["weight"][0], torch.linalg.inv(precision).diagonal().sqrt(), rtol=1e-4, atol=1e-6
+    )
+    assert torch.equal(posterior.mean_weights()["weight"], point.mean_weights()["weight"])
+
+
+def test_swag_has_the_moments_of_its_snapshots():
+    model, _ = _softmax()
+    guide = SWAG(snapshots=6, rank=3).guide(model, None)
+    assert isinstance(guide, SWAGGuide)
+    snapshots = normal(6, len(guide.loc))
+    for snapshot in snapshots:
+        guide.loc.data.copy_(snapshot)
+        guide.collect()
+    means = torch.stack([snapshots[: i + 1].mean(0) for i in range(6)])
+    columns = (snapshots - means)[3:]
+    variance = snapshots.var(0, unbiased=False) / 2 + columns.square().sum(0) / 4
+    loc, scale = guide.loc_and_scale()
+    torch.testing.assert_close(torch.cat([v.flatten() for v in loc.values()]), snapshots.mean(0))
+    torch.testing.assert_close(torch.cat([v.flatten() for v in scale.values()]), variance.sqrt())
+    with isolated(0), torch.no_grad():
+        drawn = torch.stack([guide.draw() for _ in range(8000)])
+    covariance = torch.diag(snapshots.var(0, unbiased=False) / 2) + columns.T @ columns / 4
+    torch.testing.assert_close(torch.cov(drawn.T), covariance, rtol=0.0, atol=0.1 * float(covariance.max()))
+
+
+def test_dropout_masks_the_inputs_of_hidden_layers_alone():
+    model, _ = _softmax()
+    guide = MCDropout(p=0.25).guide(model, None)
+    with isolated(0), torch.no_grad():
+        drawn = [guide.split(guide.draw()) for _ in range(4000)]
+    assert all(torch.equal(one["0.weight"], guide.split(guide.loc)["0.weight"]) for one in drawn[:10])
+    kept = torch.stack([one["2.weight"] for one in drawn]) != 0
+    assert bool((kept == kept[:, :1]).all())  # one mask for all outputs
+    assert abs(float(kept.float().mean()) - 0.75) < 5 * (0.75 * 0.25 / 16000) ** 0.5
+    loc, scale = guide.loc_and_scale()
+    every = torch.stack([one["2.weight"] for one in drawn])
+    error = scale["2.weight"] / math.sqrt(4000)
+    assert bool(((every.mean(0) - loc["2.weight"]).abs() <= 5 * error + 1e-6).all())
+    torch.testing.assert_close(every.std(0), scale["2.weight"], rtol=0.1, atol=1e-6)

@@ -1,0 +1,156 @@
+"""The checks of a fit, on posteriors whose faults are known without training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from pyro.infer.autoguide import AutoDelta
+from torch import Tensor, nn
+
+from engine_fakes import normal
+from experiments._runner.compose import declared
+from experiments.check import checked
+from experiments.run import execute
+from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.checkup import Finding, check, verdict
+from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.mean_field import MeanFieldNormal
+
+N, D, NOISE = 64, 4, 0.5
+
+
+def orthogonal() -> Dataset:
+    """y = x w + noise with x^T x = N: the mean field is the exact posterior."""
+    with isolated(0):
+        x = torch.linalg.qr(torch.randn(N, D))[0] * N**0.5
+        y = x @ torch.tensor([[1.0], [-0.5], [0.2], [0.0]]) + NOISE * torch.randn(N, 1)
+        more = torch.randn(N, D)
+        test = more @ torch.tensor([[1.0], [-0.5], [0.2], [0.0]]) + NOISE * torch.randn(N, 1)
+    return from_arrays(x, y, task="regression", test=(more, test))
+
+
+def exact(data: Dataset, *, wider: float = 1.0, sign: float = 1.0) -> tuple[BayesianNetwork, MeanFieldNormal]:
+    """The exact posterior, or one of another width or sign."""
+    model = BayesianNetwork(
+        nn.Linear(D, 1, bias=False), priors.Normal(sigma=1.0), likelihoods.Normal(scale=NOISE), N
+    )
+    precision = N / NOISE**2 + 1
+    loc = sign * (data.train.x.T @ data.train.y).T / NOISE**2 / precision
+    width = torch.tensor(wider / precision**0.5)
+    guide = MeanFieldNormal(model, init_loc=lambda site: loc, init_rho=float(width.expm1().log()))
+    with isolated(0):
+        guide()
+    return model, guide
+
+
+def found(posterior: Posterior, data: Dataset) -> dict[str, Finding]:
+    with isolated():
+        return {finding.name: finding for finding in check(posterior, data, steps=50)}
+
+
+def test_an_exact_posterior_has_no_fault() -> None:
+    data = orthogonal()
+    findings = found(Posterior([exact(data), exact(data)]), data)
+    assert [name for name, finding in findings.items() if not finding.passed] == []
+    assert verdict(list(findings.values())) == "no fault found"
+    assert findings["optimum"].value == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("wider", [0.1, 10.0])
+def test_a_width_that_is_wrong_is_not_at_the_minimum(wider: float) -> None:
+    data = orthogonal()
+    findings = found(Posterior([exact(data, wider=wider)]), data)
+    assert findings["optimum"].passed is False  # log 10 - 0.45 = 1.8 nats a weight, or 47, could be saved
+    assert findings["restarts"].passed is None
+    said = verdict(list(findings.values()))
+    assert said.startswith("do not trust this posterior yet: optimum")
+
+
+def test_restarts_in_different_modes_are_told() -> None:
+    data = orthogonal()
+    findings = found(Posterior([exact(data), exact(data, sign=-1.0)]), data)
+    assert findings["restarts"].passed is False
+
+
+def test_nothing_that_is_given_changes() -> None:
+    data = orthogonal()
+    model, guide = exact(data, wider=10.0)
+    before = {name: value.clone() for name, value in guide.state_dict().items()}
+    found(Posterior([(model, guide)]), data)
+    assert all(torch.equal(value, before[name]) for name, value in guide.state_dict().items())
+
+
+class Stated(nn.Module):
+    """Logits that are the inputs, of which no weight is worth mentioning."""
+
+    def __init__(self, twice: bool = False) -> None:
+        super().__init__()
+        self.nothing, self.twice = nn.Parameter(torch.zeros(1)), twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = x + 0 * self.nothing
+        return logits.softmax(-1) if self.twice else logits
+
+
+@pytest.mark.parametrize(
+    ("factor", "twice", "words"),
+    [
+        (1.0, False, None),
+        (3.0, False, "too sure"),
+        (0.2, False, "too unsure"),
+        (1.0, True, "softmax applied"),
+    ],
+)
+def test_certainty_is_held_against_the_labels(factor: float, twice: bool, words: str | None) -> None:
+    """Labels drawn from the probabilities of x; the model states those of a multiple, or softmax twice."""
+    with isolated(1):
+        x = 2 * torch.randn(1000, 3)
+        y = torch.multinomial(x.softmax(-1), 1)[:, 0]
+    data = from_arrays(factor * x, y, task="classification", test=(factor * x, y))
+    model = BayesianNetwork(Stated(twice), priors.Normal(), likelihoods.Categorical(), 1000)
+    guide = MeanFieldNormal(model)
+    guide()
+    finding = found(Posterior([(model, guide)]), data)["calibration"]
+    assert finding.passed is (words is None)
+    assert words is None or words in str(finding)
+
+
+def test_intervals_are_held_against_the_values() -> None:
+    data = orthogonal()
+    wide = from_arrays(
+        data.train.x, data.train.y, task="regression", test=(normal(400, D), 8 * normal(400, 1, seed=1))
+    )
+    finding = found(Posterior([exact(data)]), wide)["calibration"]
+    assert finding.passed is False
+    assert "too narrow" in finding.words
+
+
+def test_a_point_estimate_has_no_bound_to_check() -> None:
+    data = orthogonal()
+    model, _ = exact(data)
+    guide = AutoDelta(model)
+    guide()
+    findings = found(Posterior([(model, guide)]), data)
+    assert findings["calibration"].passed is not None
+    assert "not checked" in verdict([f for f in findings.values() if f.passed is None])
+
+
+def test_a_run_folder_is_checked(tmp_path: Path) -> None:
+    words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2"]
+    execute(declared("run", [*words, f"folder={tmp_path}"]), quiet=True)
+    said = checked(tmp_path)
+    kept = json.loads((tmp_path / "check.json").read_text())
+    assert said.splitlines()[-1] == kept["verdict"]
+    assert [finding["name"] for finding in kept["findings"]] == [
+        "optimum",
+        "trivial bound",
+        "calibration",
+        "restarts",
+    ]
+    assert kept["verdict"].startswith("do not trust this posterior yet: optimum")  # after two epochs

@@ -1,0 +1,105 @@
+"""Trained networks, some of whose weights become Bayesian."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from engine_fakes import classes, normal
+from pyrobbb import MeanFieldNormal, fit, likelihoods, partly_bayesian, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.data.images.torchvision_compat import import_torchvision
+from pyrobbb.posterior import Posterior
+
+
+def _trained() -> nn.Module:
+    with isolated(0):
+        net = nn.Sequential(
+            nn.Linear(3, 8),
+            nn.BatchNorm1d(8),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(8, 8),
+            nn.ReLU(),
+            nn.Linear(8, 3),
+        )
+        net(normal(20, 3))  # its statistics are no longer those of the start
+    return net
+
+
+@pytest.mark.parametrize("where", ["6.*", "*.weight", ["0.*", "6.bias"]])
+@pytest.mark.parametrize("rest", ["frozen", "trained"])
+def test_the_output_at_the_trained_weights_is_the_networks_own(where, rest):
+    net = _trained()
+    model = partly_bayesian(net, where, likelihoods.Categorical(), rest=rest)
+    x = normal(5, 3)
+    assert torch.equal(model.apply_network(model.initial(), x), net.eval()(x))
+    guide = MeanFieldNormal(model, init_rho=-80.0)  # sigma is 0, as float32 adds
+    guide()
+    probs = Posterior([(model, guide)]).predict(x, draws=3).probs
+    torch.testing.assert_close(probs, net(x).softmax(-1))
+    weights = Posterior([(model, guide)]).draw(1)
+    assert all(torch.equal(weights[name][0], value) for name, value in model.initial().items())
+
+
+def test_the_prior_is_centred_on_the_trained_weights():
+    model = partly_bayesian(_trained(), "6.*", likelihoods.Categorical(), sigma=0.3)
+    assert model.sites == ("6.weight", "6.bias")
+    for name, value in model.initial().items():
+        prior = model.prior_of(name).base_dist
+        assert torch.equal(prior.loc, value)
+        assert bool((prior.scale == 0.3).all())
+
+
+@pytest.mark.parametrize("rest", ["frozen", "trained"])
+def test_only_what_was_asked_for_is_trained(rest):
+    net, data = _trained(), classes()
+    model = partly_bayesian(net, "6.*", likelihoods.Categorical(), rest=rest)
+    before = {name: value.clone() for name, value in model.network.state_dict().items()}
+    posterior = fit(model, MeanFieldNormal, data, epochs=3, progress=None)
+    after = posterior.model.network.state_dict()
+    changed = {name for name in before if not torch.equal(before[name].cpu(), after[name])}
+    expected = (
+        {"0.weight", "0.bias", "1.weight", "1.bias", "4.weight", "4.bias"} if rest == "trained" else set()
+    )
+    assert changed == expected
+    assert not torch.equal(posterior.mean_weights()["6.weight"], model.initial()["6.weight"])
+    assert net.training  # the user's own is left as it was
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "reason"),
+    [
+        ("fc.*", {}, "'fc.*' matches no parameter; the parameters are 0.weight"),
+        ([], {}, "at least one pattern"),
+        ("6.*", {"rest": "thawed"}, "rest must be"),
+        ("6.*", {"sigma": 0.0}, "sigma must be"),
+    ],
+)
+def test_mistakes_are_refused(where, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        partly_bayesian(_trained(), where, likelihoods.Categorical(), **options)
+
+
+@pytest.mark.parametrize(("name", "last"), [("resnet18", "fc.*"), ("squeezenet1_1", "classifier.1.*")])
+def test_torchvisions_architectures(name, last):
+    try:
+        models = import_torchvision().models
+    except ImportError:
+        pytest.skip("torchvision is not installed")
+    with isolated(0):
+        net = getattr(models, name)(weights=None, num_classes=3).eval()
+    model = partly_bayesian(net, last, likelihoods.Categorical(), sigma=0.1)
+    x = normal(2, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(model.apply_network(model.initial(), x), net(x))
+    data = Dataset("images", Split(x, torch.tensor([0, 1])), Spec(2, (3, 64, 64), 3, "classification"))
+    posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None)
+    assert posterior.predict(x, draws=2).probs.shape == (2, 3)
+    assert all(name.startswith(last.rstrip("*")) for name in model.sites)
+
+
+def test_a_prior_around_the_networks_own_values_in_any_model():
+    assert priors.Centred(sigma=0.5).distribution("w", torch.ones(2)).base_dist.loc.tolist() == [1.0, 1.0]
