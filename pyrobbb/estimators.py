@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pyrobbb.data.tables import Task, from_table
+from pyrobbb.data.dataset import Task
+from pyrobbb.data.tables import from_table
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 from pyrobbb.priors import Prior
 from pyrobbb.tabular import fit_table
