@@ -1,9 +1,11 @@
 """What the documents point to is there."""
 
+import json
 import re
 
 import pytest
 
+from experiments.studies.bound import report
 from paths import ROOT
 
 
@@ -11,3 +13,10 @@ from paths import ROOT
 def test_every_test_file_that_a_document_names_exists(page):
     named = re.findall(r"(?:tests/)?((?:\w+/)*test_\w+\.py)", page.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_the_table_of_the_bound_is_that_of_its_record():
+    rows = json.loads((ROOT / "docs" / "records" / "bound.json").read_text(encoding="utf-8"))["rows"]
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert report(rows) in page
+    assert {"network", "prior", "free_energy", "trivial_free_energy", "test_error", "seeds"} <= set(rows[0])
