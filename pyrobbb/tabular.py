@@ -108,7 +108,8 @@ def _classifier(
         prior = table_prior(data.spec, f"{2 * len(hidden)}.*", gain)
         inside = None if folder is None else Path(folder) / f"gain-{gain:g}"
         posterior = _fit(part, Categorical(), hidden, prior, seed, folder=inside, **options)
-        score = float(posterior.predict(held.x, held.y, draws=DRAWS).log_predictive.mean())
+        scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
+        score = float(scores.mean() if held.weights is None else scores @ held.weights)
         found.append((score, prior, posterior))
     _, prior, posterior = max(found, key=lambda one: one[0])
     if data.validation is not None:

@@ -1,6 +1,8 @@
 """From a table to a posterior in one call."""
 
+import importlib
 import math
+import sys
 from functools import partial
 
 import numpy as np
@@ -154,3 +156,10 @@ def test_a_classifier_chooses_its_prior_on_rows_that_it_does_not_train_on(tmp_pa
 def test_few_rows_are_enough():
     data = from_table({"x": [0.0, 1.0, 0.1, 0.9], "y": ["a", "b", "a", "b"]})
     assert fit_table(data, epochs=2).predict(data.train.x).probs.shape == (4, 2)
+
+
+def test_the_estimators_are_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    monkeypatch.delitem(sys.modules, "pyrobbb.estimators", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'pyrobbb\[sklearn\]'"):
+        importlib.import_module("pyrobbb.estimators")

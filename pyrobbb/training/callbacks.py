@@ -1,4 +1,4 @@
-"""Callbacks: measure, log, keep or stop a training after its steps and epochs."""
+"""Callbacks: measure, keep or stop a training after its steps and epochs; `loggers.py` has those that log."""
 
 from __future__ import annotations
 
@@ -167,35 +167,6 @@ class BestCheckpoint(Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best, self.best_epoch = state["best"], state["best_epoch"]
-
-
-class TensorBoard(Callback):
-    """Writes each epoch's free energy, KL, NLL, validation and learning rate for TensorBoard.
-
-    Args:
-        folder: Where the event files go; chain c has the subfolder `chain-c`.
-
-    Raises:
-        ImportError: The package `tensorboard` is not installed.
-    """
-
-    def __init__(self, folder: Path | str) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                "TensorBoard needs the package tensorboard: pip install 'pyrobbb[tensorboard]'"
-            ) from error
-        self.folder, self.make = Path(folder), SummaryWriter
-
-    def on_epoch(self, view: View, row: Epoch) -> None:
-        if not view.writes:
-            return
-        with self.make(str(self.folder / f"chain-{view.chain}")) as writer:
-            for name in ("free_energy", "kl", "nll", "validation_error", "validation_nll", "lr"):
-                value = getattr(row, name)
-                if not math.isnan(value):
-                    writer.add_scalar(name, value, row.epoch)
 
 
 def _measured(callback: Callback, row: Epoch, measure: str) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 from engine_fakes import Interrupts, classes, classifier, nothing_changes
 from pyrobbb._support import checkpoint
 from pyrobbb.svi import Terms
-from pyrobbb.training.callbacks import BestCheckpoint, Callback, EarlyStopping, TensorBoard, View
+from pyrobbb.training.callbacks import BestCheckpoint, Callback, EarlyStopping, View
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.trainer import Training, fit, train
 
@@ -228,36 +227,6 @@ def test_without_validation_data(callback: Callback) -> None:
 def test_the_best_without_a_folder() -> None:
     with pytest.raises(ValueError, match="BestCheckpoint needs a folder"):
         training(callbacks=[BestCheckpoint()]).run()
-
-
-def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ImportError, match=r"pip install 'pyrobbb\[tensorboard\]'"):
-        TensorBoard(tmp_path)
-
-
-def test_tensorboard_gets_what_the_history_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[tuple[str, str, float, int]] = []
-
-    class Writer:
-        def __init__(self, folder: str) -> None:
-            self.folder = folder
-
-        def __enter__(self) -> Writer:
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-        def add_scalar(self, name: str, value: float, epoch: int) -> None:
-            written.append((self.folder, name, value, epoch))
-
-    module: Any = type(sys)("tensorboard")
-    module.SummaryWriter = Writer
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    rows = training(callbacks=[TensorBoard(tmp_path)], epochs=2).run().rows
-    names = ("free_energy", "kl", "nll", "validation_error", "validation_nll", "lr")
-    folder = str(tmp_path / "chain-0")
-    assert written == [(folder, name, getattr(row, name), row.epoch) for row in rows for name in names]
 
 
 @pytest.mark.parametrize("fast", ["eager", "off"])

@@ -1,0 +1,183 @@
+"""`fit_table` as a classifier and a regressor of scikit-learn's, for its pipelines, searches and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pyrobbb.data.dataset import Task
+from pyrobbb.data.tables import from_table
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
+from pyrobbb.priors import Prior
+from pyrobbb.tabular import fit_table
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as missing:
+    raise ImportError(
+        "pyrobbb.estimators needs scikit-learn 1.6 or later: pip install 'pyrobbb[sklearn]'"
+    ) from missing
+
+Array = npt.NDArray[Any]
+
+__all__ = ["BayesianClassifier", "BayesianRegressor"]
+
+
+class _TableEstimator(BaseEstimator):
+    """What both share: a table in, a posterior kept, its predictions out."""
+
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[int] = (50,),
+        prior: Prior | None = None,
+        epochs: int | None = None,
+        draws: int = 100,
+        options: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.prior = prior
+        self.epochs = epochs
+        self.draws = draws
+        self.options = options
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def _fit(self, X: Array, y: Array, task: Task, sample_weight: Any, **options: Any) -> Self:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        there = weights > 0  # a row that counts nothing is no row
+        data = from_table(X[there], y[there], task=task, dtype="float64")
+        if sample_weight is not None:
+            data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights[there])))
+        options |= {} if self.epochs is None else {"epochs": self.epochs}
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        chosen = {"progress": None, **options, **(self.options or {})}
+        self.posterior_ = fit_table(data, hidden=self.hidden, prior=self.prior, seed=seed, **chosen)
+        self.columns_ = data.columns
+        return self
+
+    def _predict(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan")
+        return self.posterior_.predict(self.columns_.inputs(X), draws=self.draws)
+
+
+class BayesianRegressor(RegressorMixin, _TableEstimator):
+    """A Bayesian perceptron for values, `fit_table` behind scikit-learn's interface.
+
+    >>> from sklearn.model_selection import cross_val_score  # doctest: +SKIP
+    >>> cross_val_score(BayesianRegressor(), X, y)  # doctest: +SKIP
+
+    After `fit`, `posterior_` is the `Posterior`, for intervals, log-likelihoods and export; `columns_` turns
+    rows into its inputs: `posterior_.predict(columns_.inputs(X)).interval(0.9)`.
+
+    Args:
+        hidden: Units of each hidden layer.
+        noise: "learned", the same for all rows; "heteroscedastic", which lets it depend on the inputs; or
+            None: the one with the lower free energy, in the time of two fits.
+        prior: By default `table_prior`.
+        epochs: By default as many as make some 4000 steps.
+        draws: Weight draws that a prediction averages over.
+        options: Further options of `Training`, such as `{"batch_size": 100, "device": "cpu"}`.
+        random_state: Decides everything random in `fit`; predictions are the same every time.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[int] = (50,),
+        noise: str | None = None,
+        prior: Prior | None = None,
+        epochs: int | None = None,
+        draws: int = 100,
+        options: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden=hidden, prior=prior, epochs=epochs, draws=draws, options=options, random_state=random_state
+        )
+        self.noise = noise
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit to rows `X`, `(N, columns)`, and values `y`, `(N,)` or `(N, outputs)`.
+
+        Numbers may be missing and columns may hold text, as in `Table`. `sample_weight`, `(N,)`, is how often
+        a row's log-likelihood counts, as if it had been seen so often; it is not rescaled.
+
+        Raises:
+            ValueError: What does not fit, and what would be right.
+        """
+        X, y = validate_data(
+            self, X, y, dtype=None, ensure_all_finite="allow-nan", y_numeric=True, multi_output=True,
+            ensure_min_samples=2,
+        )  # fmt: skip
+        self._flat = y.ndim == 1
+        return self._fit(X, y, "regression", sample_weight, noise=self.noise)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """E[y | x], of the shape that `y` had; with `return_std` also the standard deviation of y.
+
+        The deviation is that of the posterior predictive: noise, and what is not known of the function.
+        """
+        prediction: ValuePrediction = self._predict(X)
+        found = (prediction.mean, *((prediction.variance.sqrt(),) if return_std else ()))
+        mean, *std = (part.cpu().numpy()[:, 0] if self._flat else part.cpu().numpy() for part in found)
+        return (mean, std[0]) if return_std else mean
+
+
+class BayesianClassifier(ClassifierMixin, _TableEstimator):
+    """A Bayesian perceptron for classes, `fit_table` behind scikit-learn's interface.
+
+    >>> from sklearn.pipeline import make_pipeline  # doctest: +SKIP
+    >>> make_pipeline(selection, BayesianClassifier()).fit(X, y).predict_proba(X)  # doctest: +SKIP
+
+    After `fit`, `posterior_` is the `Posterior` and `columns_` turns rows into its inputs, as for
+    `BayesianRegressor`, which explains the arguments; `classes_` are the classes in the order of
+    `predict_proba`. Without a `prior` the better of two is chosen, in the time of three fits.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit to rows `X`, `(N, columns)`, and labels `y`, `(N,)`, of any kind.
+
+        Numbers may be missing and columns may hold text, as in `Table`. `sample_weight`, `(N,)`, is how often
+        a row's log-likelihood counts, as if it had been seen so often; it is not rescaled.
+
+        Raises:
+            ValueError: What does not fit, and what would be right.
+        """
+        X, y = validate_data(self, X, y, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        return self._fit(X, labels, "classification", sample_weight)
+
+    def predict_proba(self, X: Any) -> Array:
+        """P(c | x), averaged over weight draws, `(M, classes)`."""
+        prediction: ClassPrediction = self._predict(X)
+        probs: Array = prediction.probs.cpu().numpy()
+        return probs
+
+    def predict(self, X: Any) -> Array:
+        """The class of highest probability for each row."""
+        most = self.predict_proba(X).argmax(axis=1)
+        labels: Array = self.classes_[most]
+        return labels

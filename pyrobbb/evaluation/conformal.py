@@ -1,0 +1,148 @@
+"""Split conformal prediction: intervals and sets that cover as often as they say, whatever the posterior.
+
+Rows that the fit has not seen give scores s_i, large where the prediction is poor; their quantile
+
+    q = the ceil((n + 1) level)-th smallest of s_1, ..., s_n
+
+decides how far a new interval or set reaches. If the new row is exchangeable with these n, it is covered
+with probability at least `level`, on average over such rows, and with at most 1 / (n + 1) more for values
+without ties (Vovk et al. 2005; Lei et al. 2018).
+
+>>> held = posterior.predict(data.validation.x)  # doctest: +SKIP
+>>> conformal = calibrate(held, data.validation.y)  # doctest: +SKIP
+>>> low, high = conformal.interval(posterior.predict(x), 0.9)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor
+
+import torch
+from torch import Tensor
+
+from pyrobbb._support import checks
+from pyrobbb.predictive import ClassPrediction, Prediction, ValuePrediction
+
+SCORES = ("aps", "lac")
+
+
+def calibrate(prediction: Prediction, y: Tensor, *, score: str = "aps") -> ConformalIntervals | ConformalSets:
+    """Intervals for values, sets for class labels, from rows that the fit has not seen.
+
+    Args:
+        prediction: What the posterior predicts for these n rows.
+        y: Their targets, as `predict` takes them.
+        score: Of class labels: "aps", the probability of the classes that are at least as likely as y, whose
+            sets adapt to how hard a row is (Romano et al. 2020, without randomisation); or "lac",
+            1 - p(y | x), whose sets are the smallest on average (Sadinle et al. 2019).
+
+    Raises:
+        ValueError: The targets do not fit the prediction.
+    """
+    checks.one_of("score", score, SCORES)
+    y = torch.as_tensor(y)
+    if isinstance(prediction, ValuePrediction):
+        centre, scale = _centre_and_scale(prediction)
+        y = y.to(centre).reshape(len(y), -1)
+        if y.shape != centre.shape:
+            raise ValueError(f"y has the shape {tuple(y.shape)}, the prediction {tuple(centre.shape)}")
+        return ConformalIntervals(_finite((y - centre).abs() / scale))
+    if not isinstance(prediction, ClassPrediction) or prediction.probs.dim() != 2:
+        raise ValueError("conformal sets are for one class label in each row")
+    if y.shape != prediction.probs.shape[:1]:
+        raise ValueError(f"y has the shape {tuple(y.shape)}, but {len(prediction.probs)} rows were predicted")
+    of_classes = _class_scores(prediction.probs, score)
+    labels = y.long().to(of_classes.device)[:, None]
+    if bool((labels < 0).any()) or bool((labels >= of_classes.shape[1]).any()):
+        raise ValueError(f"y must hold labels from 0 to {of_classes.shape[1] - 1}")
+    return ConformalSets(_finite(of_classes.gather(1, labels)), score)
+
+
+@dataclass(frozen=True)
+class _Calibrated:
+    """The scores of n calibration rows, `(n, K)` for K outputs, each in ascending order."""
+
+    scores: Tensor
+
+    def quantile(self, level: float) -> Tensor:
+        """The ceil((n + 1) level)-th smallest score of each output, `(K,)`.
+
+        Raises:
+            ValueError: There is no such score among n: only all of the line, or all classes, cover so often.
+        """
+        n = len(self.scores)
+        if checks.between("level", level, 0, 1) in (0, 1):
+            raise ValueError(f"level must lie between 0 and 1, got {level}")
+        rank = ceil(_exact((n + 1) * level))
+        if rank > n:
+            least = ceil(_exact(level / (1 - level)))
+            raise ValueError(
+                f"a level of {level:g} needs at least {least} calibration rows, got {n}: hold more rows "
+                f"back, or ask for at most {floor(1e4 * n / (n + 1)) / 1e4:g}"
+            )
+        return self.scores[rank - 1]
+
+
+@dataclass(frozen=True)
+class ConformalIntervals(_Calibrated):
+    """Central intervals around the posterior predictive mean, as wide as calibration rows say.
+
+    The score is |y - E[y | x]| / sd[y | x], so that an interval is wide where the posterior says so; several
+    outputs are calibrated, and covered, each by itself.
+    """
+
+    def interval(self, prediction: ValuePrediction, level: float = 0.9) -> Tensor:
+        """Ends `(2, M, K)` of intervals that contain y with probability `level`.
+
+        Raises:
+            ValueError: Too few calibration rows for this level, or another number of outputs.
+        """
+        centre, scale = _centre_and_scale(prediction)
+        if centre.shape[1:] != self.scores.shape[1:]:
+            raise ValueError(f"{self.scores.shape[1]} outputs were calibrated, not {centre.shape[1]}")
+        reach = scale * self.quantile(level)
+        return torch.stack([centre - reach, centre + reach])
+
+
+@dataclass(frozen=True)
+class ConformalSets(_Calibrated):
+    """Sets of classes, as large as calibration rows say."""
+
+    score: str
+
+    def sets(self, prediction: ClassPrediction, level: float = 0.9) -> Tensor:
+        """Which classes are in each row's set, `(M, C)` of booleans; one contains y with probability `level`.
+
+        A set may be empty: no class is likely enough to look like the calibration rows.
+
+        Raises:
+            ValueError: Too few calibration rows for this level.
+        """
+        return _class_scores(prediction.probs, self.score) <= self.quantile(level)
+
+
+def _class_scores(probs: Tensor, score: str) -> Tensor:
+    """The score that each class would have, were it the label, `(M, C)`."""
+    if score == "lac":
+        return 1 - probs
+    ordered, order = probs.sort(dim=-1, descending=True)
+    return torch.empty_like(probs).scatter_(-1, order, ordered.cumsum(-1))
+
+
+def _centre_and_scale(prediction: ValuePrediction) -> tuple[Tensor, Tensor]:
+    """E[y | x] and sd[y | x], `(M, K)` each."""
+    centre, scale = prediction.mean, prediction.variance.sqrt()
+    return centre.reshape(len(centre), -1), scale.reshape(len(scale), -1)
+
+
+def _finite(scores: Tensor) -> Tensor:
+    if not bool(scores.isfinite().all()):
+        row = int((~scores.isfinite()).any(dim=1).nonzero()[0])
+        raise ValueError(f"row {row} has no finite score: check y and the prediction there")
+    return scores.sort(dim=0).values
+
+
+def _exact(value: float) -> float:
+    """Without the rounding of floating point: 20 * 0.95 is 19, and not the number after it."""
+    return round(value, 9)

@@ -1,0 +1,89 @@
+"""Draws of a posterior as one plain network, for `torch.export`, ONNX and whatever runs them.
+
+One function, `posterior.function(3)`, and the network of the mean weights,
+`network_with(posterior.model, posterior.mean_weights())`, are plain networks already.
+
+>>> rows = {0: torch.export.Dim.DYNAMIC}  # doctest: +SKIP
+>>> module = exported(posterior, draws=20, average=True)  # doctest: +SKIP
+>>> torch.export.export(module, (x,), dynamic_shapes=(rows,))  # doctest: +SKIP
+>>> torch.onnx.export(module, (x,), "posterior.onnx", dynamic_shapes=(rows,))  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pyrobbb._support import checks
+from pyrobbb.likelihoods import Bernoulli, Categorical
+from pyrobbb.posterior import Posterior
+
+
+class Functions(nn.Module):
+    """S functions as one network: inputs `(B, *features)` -> outputs `(S, B, *output)`.
+
+    Args:
+        networks: The functions, of one architecture. Parameters and buffers that are equal become shared.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        first, *others = networks
+        kept = {**dict(first.named_parameters()), **dict(first.named_buffers())}
+        for network in others:
+            for path, value in kept.items():
+                owner, _, name = path.rpartition(".")
+                module = network.get_submodule(owner)
+                if torch.equal(getattr(module, name), value):
+                    setattr(module, name, value)
+        self.networks = nn.ModuleList(networks)
+        self.requires_grad_(False).eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All functions at `x`, one after another: exporters fix the number of rows under `torch.vmap`."""
+        return torch.stack([network(x) for network in self.networks])
+
+
+class Probabilities(nn.Module):
+    """The mean over draws of each class's probability: `(B, *features)` -> `(B, *grid, classes)`.
+
+    With labels that are 0 or 1 each, `(B, labels)`: the probability of 1.
+    """
+
+    def __init__(self, functions: Functions, *, binary: bool) -> None:
+        super().__init__()
+        self.functions, self.binary = functions, binary
+
+    def forward(self, x: Tensor) -> Tensor:
+        """P(c | x) = mean_s p(c | x, w_s)."""
+        logits: Tensor = self.functions(x)
+        return (logits.sigmoid() if self.binary else logits.softmax(-1)).mean(0)
+
+
+def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, seed: int = 0) -> nn.Module:
+    """The functions that `posterior.predict(x, draws=draws, seed=seed)` averages over, as one plain network.
+
+    What they give is the network's output: what the likelihood makes of it, such as units, is not in it.
+
+    Args:
+        posterior: Its chains give `draws` functions each, S altogether.
+        draws: Weight draws of each chain.
+        average: For class labels: the averaged probabilities, not the outputs `(S, B, width)`.
+        seed: Which draws.
+
+    Raises:
+        ValueError: There is nothing to average over, or `average` for values.
+    """
+    checks.count("draws", draws)
+    model = posterior.model
+    if not model.sites:
+        raise ValueError("the network has no Bayesian weights: posterior.function(0) is all there is")
+    binary = isinstance(model.likelihood, Bernoulli)
+    if average and not (binary or isinstance(model.likelihood, Categorical)):
+        name = type(model.likelihood).__name__
+        raise ValueError(f"average=True is for class labels, and {name} has none: use average=False")
+    chains = range(len(posterior.chains))
+    each = [posterior.function(s, chain=chain, seed=seed) for chain in chains for s in range(draws)]
+    return Probabilities(Functions(each), binary=binary) if average else Functions(each)

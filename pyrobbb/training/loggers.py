@@ -1,0 +1,166 @@
+"""Callbacks that log each epoch to TensorBoard, MLflow or Weights & Biases; each needs an extra."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyrobbb._support import checks
+from pyrobbb.training.callbacks import Callback, View
+from pyrobbb.training.history import Epoch
+
+LOGGED = ("free_energy", "kl", "nll", "validation_error", "validation_nll", "lr")
+MODES = ("offline", "online")
+
+
+class TensorBoard(Callback):
+    """Writes each epoch's free energy, KL, NLL, validation and learning rate for TensorBoard.
+
+    Args:
+        folder: Where the event files go; chain c has the subfolder `chain-c`.
+
+    Raises:
+        ImportError: The package `tensorboard` is not installed.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if not view.writes:
+            return
+        with self.make(str(self.folder / f"chain-{view.chain}")) as writer:
+            for name, value in _logged(row).items():
+                writer.add_scalar(name, value, row.epoch)
+
+
+class MLflow(Callback):
+    """Logs the same to an MLflow experiment, a run for each chain; a resumption continues it.
+
+    MLflow's active run and tracking address are left as they are.
+
+    Args:
+        experiment: The experiment's name; it is made if there is none.
+        uri: Where MLflow tracks, such as "sqlite:///mlflow.db" or a server; None asks MLflow.
+        settings: What to note as the run's parameters.
+
+    Raises:
+        ImportError: The package `mlflow` is not installed.
+    """
+
+    def __init__(
+        self,
+        experiment: str = "pyrobbb",
+        *,
+        uri: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        _package("mlflow", "mlflow")
+        self.experiment, self.uri, self.settings = experiment, uri, dict(settings or {})
+        self.run: str | None = None
+        self.client: Any = None
+
+    def on_start(self, view: View) -> None:
+        if not view.writes:
+            return
+        self.client = _package("mlflow", "mlflow").MlflowClient(tracking_uri=self.uri)
+        if self.run is not None:
+            self.client.update_run(self.run, status="RUNNING")
+            return
+        found = self.client.get_experiment_by_name(self.experiment)
+        number = found.experiment_id if found else self.client.create_experiment(self.experiment)
+        self.run = self.client.create_run(number, run_name=f"chain-{view.chain}").info.run_id
+        for name, value in self.settings.items():
+            self.client.log_param(self.run, name, value)
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if view.writes:
+            for name, value in _logged(row).items():
+                self.client.log_metric(self.run, name, value, step=row.epoch)
+
+    def on_end(self, view: View) -> None:
+        if view.writes:
+            self.client.set_terminated(self.run)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"run": self.run}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.run = state["run"]
+
+
+class WandB(Callback):
+    """Logs the same to Weights & Biases, a run for each chain; a resumption continues it.
+
+    Args:
+        project: The project's name.
+        folder: Where the files go, in its subfolder `wandb`.
+        mode: "offline" keeps everything in files, which `wandb sync` uploads; "online" uploads at once.
+        settings: What to note as the run's configuration.
+
+    Raises:
+        ImportError: The package `wandb` is not installed.
+        ValueError: Another mode.
+    """
+
+    def __init__(
+        self,
+        project: str = "pyrobbb",
+        *,
+        folder: Path | str = ".",
+        mode: str = "offline",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        _package("wandb", "wandb")
+        self.project, self.folder, self.settings = project, Path(folder), dict(settings or {})
+        self.mode = checks.one_of("mode", mode, MODES)
+        self.id: str | None = None
+        self.run: Any = None
+
+    def on_start(self, view: View) -> None:
+        if not view.writes:
+            return
+        resumed, self.id = self.id is not None, self.id or uuid4().hex[:8]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run = _package("wandb", "wandb").init(
+            project=self.project,
+            name=f"chain-{view.chain}",
+            dir=str(self.folder),
+            mode=self.mode,
+            config=self.settings,
+            id=self.id,
+            resume="allow" if resumed and self.mode == "online" else None,
+            reinit="create_new",  # beside a run of the caller's own
+        )
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if view.writes:
+            self.run.log(_logged(row), step=row.epoch)
+
+    def on_end(self, view: View) -> None:
+        if view.writes:
+            self.run.finish()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"id": self.id}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.id = state["id"]
+
+
+def _logged(row: Epoch) -> dict[str, float]:
+    """What an epoch has measured, by name."""
+    values = {name: float(getattr(row, name)) for name in LOGGED}
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def _package(name: str, extra: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"this callback needs {extra}: pip install 'pyrobbb[{extra}]'") from error

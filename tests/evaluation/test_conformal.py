@@ -1,0 +1,119 @@
+"""Split conformal: over many splits the coverage that its theorem says, and sets counted by hand."""
+
+from math import ceil, sqrt
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyrobbb.evaluation.conformal import SCORES, ConformalIntervals, ConformalSets, calibrate
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
+
+SPLITS = 1000
+
+
+def values(mean, scale):
+    """A prediction of one draw, `(1, M, K)`."""
+    return ValuePrediction(None, None, components=(dist.Normal(mean[None], scale[None]),))
+
+
+def labels(probs):
+    entropy = torch.zeros(len(probs))
+    return ClassPrediction(None, None, probs=probs, predictive_entropy=entropy, expected_entropy=entropy)
+
+
+def covered(calibration, fresh, level):
+    """The share of fresh scores, `(splits, m)`, within the quantile of calibration scores `(n, splits)`."""
+    return float(
+        (fresh <= ConformalIntervals(calibration.sort(0).values).quantile(level)[:, None]).double().mean()
+    )
+
+
+@pytest.mark.parametrize("n", [19, 99, 500])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
+def test_coverage_over_a_thousand_splits_is_the_theorem_s(n, level):
+    """For values without ties it is ceil((n + 1) level) / (n + 1) exactly; sd of a split's from its beta."""
+    draw = torch.Generator().manual_seed(n)
+    scores = torch.rand(n, SPLITS, generator=draw, dtype=torch.float64).exponential_(generator=draw)
+    fresh = torch.empty(SPLITS, 1000, dtype=torch.float64).exponential_(generator=draw)
+    rank = ceil(round((n + 1) * level, 9))
+    expected = rank / (n + 1)
+    spread = sqrt(expected * (1 - expected) * (1 / (n + 2) + 1 / 1000) / SPLITS)
+    assert covered(scores, fresh, level) == pytest.approx(expected, abs=5 * spread)
+    assert level <= expected <= level + 1 / (n + 1)
+
+
+def test_ninety_percent_covers_ninety_of_a_hundred_though_the_posterior_is_wrong():
+    """A thousand splits of rows whose noise is thrice what the prediction says, and not normal."""
+    draw = torch.Generator().manual_seed(1)
+    mean = torch.randn(SPLITS, 400, 1, generator=draw)
+    scale = 0.1 + torch.rand(SPLITS, 400, 1, generator=draw)
+    y = mean + 3 * scale * (torch.empty_like(mean).exponential_(generator=draw) - 1)
+    held, new = slice(0, 199), slice(199, 400)
+    hits = []
+    for i in range(SPLITS):
+        conformal = calibrate(values(mean[i, held], scale[i, held]), y[i, held])
+        low, high = conformal.interval(values(mean[i, new], scale[i, new]), 0.9)
+        hits.append(float(((low <= y[i, new]) & (y[i, new] <= high)).double().mean()))
+    assert 0.89 < sum(hits) / SPLITS < 0.91
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_sets_contain_the_label_nine_times_of_ten_though_the_probabilities_are_wrong(score):
+    draw = torch.Generator().manual_seed(2)
+    logits = torch.randn(SPLITS, 400, 5, generator=draw)
+    y = torch.distributions.Categorical(logits=logits).sample()  # its own randomness: the splits are many
+    overconfident = (3 * logits).softmax(-1)
+    hits = []
+    for p, label in zip(overconfident, y, strict=True):
+        sets = calibrate(labels(p[:199]), label[:199], score=score).sets(labels(p[199:]), 0.9)
+        hits.append(float(sets.gather(1, label[199:, None]).double().mean()))
+    assert 0.89 < sum(hits) / SPLITS < 0.91
+
+
+def test_sets_and_intervals_by_hand():
+    probs = torch.tensor([[0.5, 0.3, 0.2]]).expand(9, 3)
+    y = torch.tensor([0] * 5 + [1] * 3 + [2])
+    new = labels(torch.tensor([[0.2, 0.7, 0.1], [0.45, 0.1, 0.45]]))
+    aps = calibrate(labels(probs), y)  # scores 0.5 five times, 0.8 three times, 1
+    assert isinstance(aps, ConformalSets)
+    assert aps.sets(new, 0.5).tolist() == [[False, False, False], [True, False, False]]
+    assert aps.sets(new, 0.8).tolist() == [[False, True, False], [True, False, False]]
+    lac = calibrate(labels(probs), y, score="lac")  # 0.5 five times, 0.7 three times, 0.8
+    assert lac.sets(new, 0.6).tolist() == [[False, True, False], [True, False, True]]
+    scale = torch.tensor([1.0, 1, 1, 2])[:, None]
+    four = calibrate(values(torch.zeros(4, 1), scale), torch.tensor([1.0, -2, 3, 8]))  # 1, 2, 3, 4
+    assert isinstance(four, ConformalIntervals)
+    ends = four.interval(values(torch.tensor([[10.0]]), torch.tensor([[0.5]])), 0.6)
+    assert ends.flatten().tolist() == [8.5, 11.5]
+
+
+def test_several_outputs_are_calibrated_each_by_itself():
+    y = torch.stack([torch.arange(1.0, 10), 10 * torch.arange(1.0, 10)], dim=1)
+    prediction = values(torch.zeros(9, 2), torch.ones(9, 2))
+    low, high = calibrate(prediction, y).interval(values(torch.zeros(1, 2), torch.ones(1, 2)), 0.5)
+    assert high.tolist() == [[5.0, 50.0]]
+    assert torch.equal(low, -high)
+    with pytest.raises(ValueError, match="2 outputs were calibrated, not 1"):
+        calibrate(prediction, y).interval(values(torch.zeros(1, 1), torch.ones(1, 1)))
+
+
+def test_what_cannot_be_covered_is_refused():
+    nine = calibrate(values(torch.zeros(9, 1), torch.ones(9, 1)), torch.arange(9.0))
+    assert float(nine.quantile(0.9)) == 8.0
+    with pytest.raises(ValueError, match=r"0.95 needs at least 19 calibration rows, got 9: .* at most 0.9$"):
+        nine.quantile(0.95)
+    for level in (0, 1, 1.5):
+        with pytest.raises(ValueError, match="level must lie"):
+            nine.quantile(level)
+    with pytest.raises(ValueError, match="row 1 has no finite score"):
+        calibrate(values(torch.zeros(2, 1), torch.ones(2, 1)), torch.tensor([0.0, float("nan")]))
+    with pytest.raises(ValueError, match=r"y has the shape \(3, 1\), the prediction \(2, 1\)"):
+        calibrate(values(torch.zeros(2, 1), torch.ones(2, 1)), torch.zeros(3))
+    probs = labels(torch.full((2, 2), 0.5))
+    with pytest.raises(ValueError, match="score must be one of aps, lac"):
+        calibrate(probs, torch.tensor([0, 1]), score="raps")
+    with pytest.raises(ValueError, match="labels from 0 to 1"):
+        calibrate(probs, torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match="one class label in each row"):
+        calibrate(labels(torch.full((2, 3, 2), 0.5)), torch.zeros(2, 3))

@@ -1,0 +1,100 @@
+"""scikit-learn's own checks, and what they do not ask: weights, units, text, the posterior."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pyrobbb.estimators import BayesianClassifier, BayesianRegressor
+from pyrobbb.likelihoods import HeteroscedasticNormal
+from pyrobbb.priors import FanInNormal
+
+QUICK = {"fast": "eager", "samples": 1, "optim": partial(torch.optim.Adam, lr=0.05)}
+SMALL = {"hidden": (10,), "epochs": 10, "draws": 10, "options": QUICK}
+REGRESSOR = BayesianRegressor(noise="learned", **SMALL)
+CLASSIFIER = BayesianClassifier(prior=FanInNormal(gain=4.0), **SMALL)
+NOT_HELD = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "weights count in the likelihood alone, columns are standardised without them, and a fit with "
+        "weights draws its noise in another order than one without"
+    )
+}
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((40, 2))
+Y = X @ np.array([2.0, -1.0]) + 0.1 * RNG.standard_normal(40)
+LABELS = np.where(Y > 0, "up", "down")
+
+
+@parametrize_with_checks([REGRESSOR, CLASSIFIER], expected_failed_checks=lambda _: NOT_HELD)
+def test_scikit_learn_s_checks(estimator, check):
+    check(estimator)
+
+
+def test_values_and_their_deviations_are_those_of_the_posterior_in_y_s_units():
+    for y in (1000 + 50 * Y, np.stack([Y, 1000 + 50 * Y], axis=1)):
+        fitted = clone(REGRESSOR).set_params(random_state=1).fit(X, y)
+        mean, std = fitted.predict(X, return_std=True)
+        assert mean.shape == std.shape == y.shape
+        prediction = fitted.posterior_.predict(fitted.columns_.inputs(X), draws=10)
+        np.testing.assert_array_equal(mean, prediction.mean.numpy().reshape(y.shape))
+        np.testing.assert_allclose(std**2, prediction.variance.numpy().reshape(y.shape))
+        np.testing.assert_array_equal(mean, fitted.predict(X))
+        assert fitted.score(X, y) > 0.5
+
+
+def test_a_row_weighs_as_if_it_were_there_so_often():
+    """All rows twice, or with weight two; a row of weight zero, or none."""
+    weights = np.where(np.arange(40) < 30, 1.0, 0.0)
+    for estimator, y in ((REGRESSOR, Y), (CLASSIFIER, LABELS)):
+        predict = "predict" if y is Y else "predict_proba"
+
+        def found(x, y, weights, estimator=estimator, predict=predict):
+            fitted = clone(estimator).set_params(random_state=1).fit(x, y, sample_weight=weights)
+            return getattr(fitted, predict)(X)
+
+        once = found(X[:30], y[:30], np.ones(30))
+        twice = found(np.tile(X[:30], (2, 1)), np.tile(y[:30], 2), np.ones(60))
+        np.testing.assert_array_equal(found(X, y, weights), once)
+        np.testing.assert_allclose(found(X, y, 2 * weights), twice, rtol=1e-6)
+        assert not np.allclose(once, twice, rtol=1e-3)  # both tell something
+        with pytest.raises(ValueError, match=r"non-zero|empty"):
+            found(X, y, 0 * weights)
+
+
+def test_the_choices_of_fit_table_are_made_with_the_weights():
+    """Labels that contradict the others: those of weight one in a million are not learned from."""
+    x, y = np.tile(X, (2, 1)), np.concatenate([LABELS, np.where(Y > 0, "down", "up")])
+    weights = np.repeat([1.0, 1e-6], 40)
+    fitted = clone(CLASSIFIER).set_params(prior=None, epochs=60, random_state=1).fit(x, y, weights)
+    assert fitted.score(X, LABELS) > 0.9
+    spread = RNG.standard_normal(300)
+    noisy = spread + np.exp(spread - 1) * RNG.standard_normal(300)
+    fitted = clone(REGRESSOR).set_params(noise=None, epochs=60, random_state=1).fit(spread[:, None], noisy)
+    assert isinstance(fitted.posterior_.model.likelihood.likelihood, HeteroscedasticNormal)
+
+
+def test_text_and_missing_values():
+    town = np.array(["Ulm", "Bonn", None, "Hof"] * 10, dtype=object)
+    table = np.column_stack([X.astype(object), town])
+    table[3, 0] = None
+    fitted = clone(CLASSIFIER).fit(table, LABELS)
+    assert len(fitted.columns_.kinds) == 3
+    assert fitted.posterior_.model.network[0].in_features == 7  # two numbers, one lacking; four categories
+    np.testing.assert_allclose(fitted.predict_proba(table[:5]).sum(axis=1), 1)
+
+
+def test_a_fit_can_be_pickled_searched_and_repeated():
+    search = GridSearchCV(clone(CLASSIFIER).set_params(random_state=1), {"hidden": [(2,), (10, 5)]}, cv=2)
+    best = search.fit(X, LABELS).best_estimator_
+    for same in (pickle.loads(pickle.dumps(best)), clone(best).fit(X, LABELS)):
+        np.testing.assert_array_equal(same.predict_proba(X), best.predict_proba(X))
+    assert set(best.classes_) == {"up", "down"}

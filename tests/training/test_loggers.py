@@ -1,0 +1,142 @@
+"""What the history has reaches TensorBoard, MLflow and Weights & Biases, and a resumption continues it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_fakes import classes, classifier
+from pyrobbb.training.history import Epoch
+from pyrobbb.training.loggers import LOGGED, MLflow, TensorBoard, WandB
+from pyrobbb.training.trainer import Training, fit
+
+OPTIONS: dict[str, Any] = {"batch_size": 6, "device": "cpu", "fast": "eager"}
+
+
+def training(callback: Any, *, epochs: int = 2, **options: Any) -> Training:
+    data = classes(20, validation=8)
+    return Training(*classifier(data), data, epochs=epochs, callbacks=[callback], **OPTIONS, **options)
+
+
+def logged(rows: list[Epoch]) -> dict[str, list[tuple[int, float]]]:
+    return {name: [(row.epoch, getattr(row, name)) for row in rows] for name in LOGGED}
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "make"),
+    [
+        ("torch.utils.tensorboard", "tensorboard", lambda: TensorBoard(".")),
+        ("mlflow", "mlflow", MLflow),
+        ("wandb", "wandb", WandB),
+    ],
+)
+def test_each_is_an_extra(module: str, extra: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"pip install 'pyrobbb\[{extra}\]'"):
+        make()
+
+
+def test_tensorboard_gets_what_the_history_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, str, float, int]] = []
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            self.folder = folder
+
+        def __enter__(self) -> Writer:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def add_scalar(self, name: str, value: float, epoch: int) -> None:
+            written.append((self.folder, name, value, epoch))
+
+    module: Any = type(sys)("tensorboard")
+    module.SummaryWriter = Writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    rows = training(TensorBoard(tmp_path)).run().rows
+    folder = str(tmp_path / "chain-0")
+    assert written == [(folder, name, getattr(row, name), row.epoch) for row in rows for name in LOGGED]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the package's own
+def test_mlflow_gets_what_the_history_has_through_a_resumption(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+
+    def callback() -> MLflow:
+        return MLflow("small", uri=uri, settings={"prior": "normal"})
+
+    before = mlflow.get_tracking_uri()
+    training(callback(), folder=tmp_path).run()
+    more = training(callback(), epochs=4, folder=tmp_path)
+    assert more.resume()
+    rows = more.run().rows
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    [run] = client.search_runs([client.get_experiment_by_name("small").experiment_id])
+    assert (run.info.run_name, run.info.status, run.data.params) == (
+        "chain-0",
+        "FINISHED",
+        {"prior": "normal"},
+    )
+    for name, values in logged(rows).items():
+        found = [(entry.step, entry.value) for entry in client.get_metric_history(run.info.run_id, name)]
+        assert sorted(found) == values
+    assert mlflow.active_run() is None
+    assert mlflow.get_tracking_uri() == before
+
+
+@pytest.mark.filterwarnings("ignore")  # of the package's own
+def test_wandb_keeps_in_files_what_the_history_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    data = classes(20, validation=8)
+    posterior = fit(
+        lambda: classifier(data)[0], type(classifier(data)[1]), data, chains=2, epochs=2, progress=None,
+        callbacks=[WandB("small", folder=tmp_path, settings={"prior": "normal"})], **OPTIONS,
+    )  # fmt: skip
+    assert wandb.run is None
+    wandb.teardown()  # its writer has then put everything into the files
+    files = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    found = [history_of(path) for path in files]
+    expected = [logged(history.rows) for history in posterior.history]
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    with pytest.raises(ValueError, match="mode must be one of offline, online"):
+        WandB(mode="loud")
+
+
+def history_of(path: Path) -> dict[str, list[tuple[int, float]]]:
+    """The values by name in a run's own file."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found: dict[str, list[tuple[int, float]]] = {name: [] for name in LOGGED}
+    for content in records(path.read_bytes()):
+        record = Record()
+        record.ParseFromString(content)
+        items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+        for name in LOGGED:
+            if name in items:
+                found[name].append((items["_step"], float(items[name])))
+    return found
+
+
+def records(file: bytes, block: int = 2**15) -> Iterator[bytes]:
+    """Those of a LevelDB log: blocks of 32 KiB, of pieces with checksum, length and kind before them."""
+    at, parts = 7, b""  # after the head
+    while at + 7 <= len(file):
+        if block - at % block < 7:
+            at += block - at % block
+            continue
+        _, length, kind = struct.unpack_from("<IHB", file, at)
+        parts += file[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or its last piece
+            yield parts
+            parts = b""
