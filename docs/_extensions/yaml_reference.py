@@ -25,7 +25,7 @@ Set any of them on the command line, `key=value` or `component.key=value`, or in
 def documented(kind: Any) -> dict[str, str]:
     """The `Args:` of a docstring, one line each."""
     lines = GoogleDocstring(inspect.getdoc(kind) or "", Config(napoleon_use_param=True)).lines()
-    text = re.sub(r"\n\s+", " ", "\n".join(lines))
+    text = re.sub(r"\n +", " ", "\n".join(lines))
     return dict(re.findall(r"^:param (\w+): (.*)$", text, re.MULTILINE))
 
 
