@@ -93,7 +93,7 @@ class LocalNoise(TorchFunctionMode):
     ) -> Tensor:
         again = self.used & set(ours)
         if again:
-            raise NotLocalError(f"the network uses {again.pop()!r} more than once")
+            raise NotLocalError(f"the network uses {min(again)!r} more than once")
         if len(x) != self.rows:
             raise NotLocalError(f"the layer of {ours[0]!r} is called on {len(x)} rows instead of {self.rows}")
         self.used |= set(ours)

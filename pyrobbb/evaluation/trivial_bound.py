@@ -94,7 +94,10 @@ def _distinct(prior: Any, shape: torch.Size) -> Any:
     few = {key: value[cut].double().cpu() for key, value in every.items()}
     if few[keys[0]].numel() > DISTINCT:
         return None
-    return type(prior)(**few, validate_args=False)
+    try:
+        return type(prior)(**few, validate_args=False)
+    except TypeError:  # its constructor takes something else
+        return None
 
 
 class _Site:

@@ -110,6 +110,10 @@ class Learned(nn.Module, Prior):
         family = FAMILIES.get(type(base))
         if not has or base.event_shape:
             raise ValueError(f"{what} is not a product of univariate distributions, so it cannot be learned")
+        try:
+            type(base)(**{key: getattr(base, key) for key in has}, validate_args=False)
+        except TypeError as error:
+            raise ValueError(f"{what} cannot be rebuilt from its parameters: {error}") from error
         if self.learn is None:
             return family.parameters if family else tuple(k for k in has if k == "scale") or has
         if set(self.learn) - set(has):

@@ -146,7 +146,7 @@ def test_it_trains_compiled_as_uncompiled(prior: priors.Prior, samples: int) -> 
 @pytest.mark.parametrize(
     ("net", "message"),
     [
-        (Twice(), "uses 'inner.weight' more than once"),
+        (Twice(), "uses 'inner.bias' more than once"),
         (Bare(), "uses 'inner.(weight|bias)' in"),
         (Reshaped(), r"the layer of 'inner.weight' is called on 24 rows instead of 6"),
     ],
