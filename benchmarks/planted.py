@@ -12,6 +12,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,9 @@ def main() -> None:
     each = max(1, options.fits // 2 // len(FAULTS))
     plans = {SOUND: (Plan(), options.fits // 2)} | {name: (plan, each) for name, plan in FAULTS.items()}
     found: dict[str, Any] = {
-        "machine": machine(),
         "command": f"python -m benchmarks.planted --fits {options.fits}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
     }
     for name, (plan, count) in plans.items():
         flags: dict[str, int] = {}

@@ -20,3 +20,12 @@ def test_the_table_of_the_bound_is_that_of_its_record():
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert report(rows) in page
     assert {"network", "prior", "free_energy", "trivial_free_energy", "test_error", "seeds"} <= set(rows[0])
+
+
+def test_the_planted_faults_are_those_of_their_record():
+    record = json.loads((ROOT / "docs" / "records" / "planted.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    kinds = {name: found for name, found in record.items() if "fits" in found}
+    assert len(kinds) == 7
+    for name, found in kinds.items():
+        assert f"| {name} | {found['flagged']} of {found['fits']} |" in page
