@@ -12,7 +12,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def main() -> None:
     plans = {SOUND: (Plan(), options.fits // 2)} | {name: (plan, each) for name, plan in FAULTS.items()}
     found: dict[str, Any] = {
         "command": f"python -m benchmarks.planted --fits {options.fits}",
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": date.today().isoformat(),
         "machine": machine(),
     }
     for name, (plan, count) in plans.items():

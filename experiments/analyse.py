@@ -22,7 +22,7 @@ from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.predictive import ClassPrediction, ErrorMetric, ValuePrediction
-from pyrobbb.priors import Prior
+from pyrobbb.priors import Hierarchical, Learned, Prior
 from pyrobbb.training import history
 
 # parameters unlike each other in name and fan-in: a prior that treats them alike treats all alike
@@ -105,6 +105,8 @@ def _kl_by_layer(variational: Any) -> Figure:
 def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """The density of one weight, where all weights have the same prior."""
     prior: Prior = component("prior", config)
+    if isinstance(prior, Learned | Hierarchical):  # the density is found by the fit
+        return None
     at = torch.linspace(-1.0, 1.0, 9)
     found = []
     for name, shape in PROBES:

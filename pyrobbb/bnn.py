@@ -82,8 +82,8 @@ class BayesianNetwork(PyroModule):
         self.network = deepcopy(network)
         self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)
-        learned = any(True for part in self._priors for _ in getattr(self, part).parameters())
-        self.sites, hyper = make_room(self.network, self.prior, learned=learned)
+        trained = [getattr(self, part) for part in self._priors]
+        self.sites, hyper = make_room(self.network, self.prior, trained)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
         own = tuple(self._own_latents())
         for _, module, attribute in own:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
 
 
-def make_room(network: nn.Module, prior: Prior, *, learned: bool) -> tuple[tuple[str, ...], list[str]]:
+def make_room(
+    network: nn.Module, prior: Prior, trained: Sequence[nn.Module]
+) -> tuple[tuple[str, ...], list[str]]:
     """Replace each Bayesian parameter of `network` by a buffer holding its initial value.
 
     Returns their names, and those of the sites that the prior samples in `distribution`.
@@ -26,7 +28,7 @@ def make_room(network: nn.Module, prior: Prior, *, learned: bool) -> tuple[tuple
     Args:
         network: Changed in place.
         prior: Which distribution each parameter has; those without one stay parameters.
-        learned: Whether the prior has parameters that are trained.
+        trained: The parts of the prior whose parameters are trained; some make theirs on the way.
 
     Raises:
         ValueError: As `BayesianNetwork` says.
@@ -43,7 +45,7 @@ def make_room(network: nn.Module, prior: Prior, *, learned: bool) -> tuple[tuple
         raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
     check_rows_stay_apart(network)
     _check_names(network, prior, names)
-    sites, hyper = _sites(network, prior, names, learned)
+    sites, hyper = _sites(network, prior, names, trained)
     shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
     bayesian = {id(network.get_parameter(name)) for name in sites}
     for path, parameter in list(network.named_parameters(remove_duplicate=False)):
@@ -63,7 +65,7 @@ def _owner(network: nn.Module, path: str) -> tuple[nn.Module, str]:
 
 
 def _sites(
-    network: nn.Module, prior: Prior, names: Sequence[str], learned: bool
+    network: nn.Module, prior: Prior, names: Sequence[str], trained: Sequence[nn.Module]
 ) -> tuple[list[str], list[str]]:
     """The parameters with a prior, and the sites that the prior samples itself."""
     sites = []
@@ -75,7 +77,8 @@ def _sites(
                 continue
             check_prior_event(name, distribution, parameter)
             values = vars(univariate(distribution)).values()
-            if not learned and any(v.requires_grad for v in values if isinstance(v, Tensor)):
+            loose = not any(True for part in trained for _ in part.parameters())
+            if loose and any(v.requires_grad for v in values if isinstance(v, Tensor)):
                 raise ValueError(
                     f"the prior of {name!r} has a parameter that would not be trained; derive the prior "
                     f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"

@@ -172,7 +172,8 @@ def test_targets_on_a_grid() -> None:
 def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: Any) -> None:
     with caplog.at_level(logging.WARNING, logger="pyrobbb"):
         fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal())
-    assert (word is None) == (not caplog.records)
+    told = [record for record in caplog.records if not record.name.endswith("end_checks")]
+    assert (word is None) == (not told)
     assert word is None or word in caplog.text
 
 

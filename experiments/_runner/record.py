@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from datetime import UTC, datetime
+from datetime import date
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ def provenance(command: str) -> dict[str, Any]:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     return {
         "command": command,
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} CPU cores ({device}), {torch.get_num_threads()} used",
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
     }

@@ -18,6 +18,7 @@ MODULES = (
     "experiments.reproductions.controls",
     "pyrobbb.initializers",
     "pyrobbb.mean_field",
+    "pyrobbb.non_centred",
     "models.convnet",
     "experiments.reproductions.gluon_as_printed",
     "models.linear",

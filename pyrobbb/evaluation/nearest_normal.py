@@ -38,7 +38,7 @@ def nearest_scales(prior: Any, loc: Tensor) -> tuple[Tensor, Tensor]:
     Shapes: both as `loc`.
     """
     kl = torch.stack([kl_to_prior(prior, loc, scale.expand(loc.shape)) for scale in _SCALES])
-    flat = kl.flatten(1)
+    flat = kl.reshape(len(_SCALES), -1)
     beside = F.pad(flat, (0, 0, 1, 1), value=math.inf)
     minimum = ((flat <= beside[:-2]) & (flat <= beside[2:])).reshape(kl.shape)
     last = len(_SCALES) - 1

@@ -17,7 +17,7 @@ from pyrobbb.training.history import History
 
 ROWS, DRAWS = 200, 5  # their root mean square is then known within 5 %
 LEAST_NOISE, MOST_NOISE = 0.7, 1.4  # times the residuals; 1 where the noise was learned to its optimum
-FALL = 0.05  # nats per row from one eighth of the epochs to the next
+FALL = 0.1  # nats per row from one eighth of the epochs to the next
 
 logger = logging.getLogger(__name__)
 

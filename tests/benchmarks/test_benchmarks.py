@@ -125,7 +125,7 @@ def test_the_gpu_sections_are_kept_one_by_one(
         "last": section("last"),
     }
     monkeypatch.setattr(gpu, "SECTIONS", made)
-    monkeypatch.setattr(gpu, "MINUTES", 0.01)
+    monkeypatch.setattr(gpu, "MINUTES", 0.04)
     for _ in range(2):
         found = json.loads((tmp_path / "gpu.json").read_text()) if (tmp_path / "gpu.json").exists() else {}
         assert not gpu.run(list(made), tmp_path, 3, found)

@@ -89,6 +89,8 @@ def fitting(group, name):
     if name in ("bernoulli", "poisson", "negative_binomial"):
         pytest.skip("needs other targets; run in test_contracts and test_likelihoods")
     regression = name in ("normal", "heteroscedastic_normal", "student_t") and group == "likelihood"
+    if name == "non_centred":
+        return ["prior=ard"]
     if name == "one_point":
         return ["likelihood=normal", "batch_size=1", "observations=1"]
     if name in ("noisy_sine", "toy_points", "paper_curve"):
@@ -316,7 +318,9 @@ def test_command_line_errors_are_short_and_name_the_key(arguments, message):
 def test_figures_find_the_prior_of_every_run(name):
     found = yaml.safe_load(OmegaConf.to_yaml(config(f"prior={name}"), resolve=True))["prior"]
     density = analyse._prior_density(found)
-    if name in ("fan_in_normal", "mixture_weights_point_biases", "deterministic"):  # not one for all weights
+    of_each = ("fan_in_normal", "mixture_weights_point_biases", "deterministic")  # not one for all weights
+    found_later = ("learned_normal", "learned_mixture", "ard", "horseshoe", "group_horseshoe")
+    if name in of_each + found_later:
         assert density is None
     else:
         assert density is not None

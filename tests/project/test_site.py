@@ -58,4 +58,5 @@ def test_the_page_s_code_does_what_it_says(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_every_page_that_is_linked_to_exists(page):
     for link in re.findall(r"\]\(([^)#:]+?)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / link).is_file(), link
+        made = (page.parent / link).resolve() == DOCS / "reference" / "keys.md"  # by the build
+        assert made or (page.parent / link).is_file(), link
