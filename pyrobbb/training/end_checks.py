@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from statistics import fmean
+from itertools import pairwise
+from math import sqrt
+from statistics import fmean, variance
 from typing import Any
 
 import torch
@@ -60,14 +62,16 @@ def warn_of_falling(history: History) -> None:
     """Log a warning if the training rows were still predicted better and better when the epochs ran out.
 
     It looks at the negative log-likelihood alone: of a large network the KL falls for much longer, with
-    little effect on predictions.
+    little effect on predictions. A fall must exceed three standard errors as well, from epoch to epoch.
     """
     n = len(history.rows) // 8
     if n == 0 or history.stopped is not None:
         return
     nll = [row.nll for row in history.rows]
     fall = fmean(nll[-2 * n : -n]) - fmean(nll[-n:])
-    if fall > FALL:
+    changes = [b - a for a, b in pairwise(nll[-2 * n :])]  # twice an epoch's variance, whatever the trend
+    noise = sqrt(variance(changes) / n) if n > 1 else 0.0
+    if fall > FALL + 3 * noise:
         logger.warning(
             "the fit was still falling when it ended, by %.2g nats per row in the last eighth of its epochs: "
             "give it more epochs or a higher learning rate",
