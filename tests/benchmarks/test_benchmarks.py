@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import signal
 import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -126,6 +127,7 @@ def test_the_gpu_sections_are_kept_one_by_one(
     }
     monkeypatch.setattr(gpu, "SECTIONS", made)
     monkeypatch.setattr(gpu, "MINUTES", 0.04)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     for _ in range(2):
         found = json.loads((tmp_path / "gpu.json").read_text()) if (tmp_path / "gpu.json").exists() else {}
         assert not gpu.run(list(made), tmp_path, 3, found)
