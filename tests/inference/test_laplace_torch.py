@@ -1,4 +1,4 @@
-"""Laplace's approximation beside laplace-torch's: `pip install "laplace-torch==0.3" backpack-for-pytorch`, else skipped."""
+"""Laplace beside laplace-torch (pip install "laplace-torch==0.3" backpack-for-pytorch); else skipped."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from engine_fakes import classes, network, normal
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.images.torchvision_compat import import_torchvision
 from pyrobbb.data.dataset import Split
+from pyrobbb.data.images.torchvision_compat import import_torchvision
 from pyrobbb.inference import Laplace
 from pyrobbb.inference.laplace import LaplaceGuide
 
