@@ -1,7 +1,8 @@
 """Did it work? A verdict on a run folder: `python -m experiments.check runs/mnist/default`.
 
 Trains on for a moment with the paper's objective, compares the free energy with that of ignoring the inputs,
-the held-out rows with their predictions, and restarts with one another. Writes `check.json` into the folder.
+the held-out rows with their predictions, and restarts with one another. Writes `check.json` into the folder, and
+`report.html` again if it is there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from pathlib import Path
 
+from experiments import report
 from experiments._runner.command import folder_command
 from experiments._runner.reopen import reopen
 from pyrobbb._support.files import write_text
@@ -26,7 +28,8 @@ def checked(folder: Path, trust: bool = False) -> str:
         folder / "check.json",
         json.dumps({"verdict": said, "findings": [asdict(finding) for finding in findings]}, indent=1) + "\n",
     )
-    return "\n".join([*map(str, findings), said])
+    left = report.renew(folder, trust=trust)
+    return "\n".join([*map(str, findings), said, *([left] if left else [])])
 
 
 def options(parser: ArgumentParser) -> None:
