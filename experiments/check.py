@@ -1,8 +1,8 @@
 """Did it work? A verdict on a run folder: `python -m experiments.check runs/mnist/default`.
 
 Trains on for a moment with the paper's objective, compares the free energy with that of ignoring the inputs,
-the held-out rows with their predictions, and restarts with one another. Writes `check.json` into the folder, and
-`report.html` again if it is there.
+the held-out rows with their predictions, and restarts with one another. Writes `check.json` into the folder,
+and `report.html` again if it is there.
 """
 
 from __future__ import annotations

@@ -1,21 +1,24 @@
 """One page for a finished run: `python -m experiments.report runs/mnist/default` leaves `report.html` there.
 
-It opens without a server: what was run, the verdict of the checks if `experiments.check` has run, scores, learning
-curves, the KL by layer, calibration, uncertain inputs, weights, ArviZ's plots. Only the folder's files are read.
+It opens without a server: what was run, the verdict of the checks if `experiments.check` has run, scores,
+learning curves, the KL by layer, calibration, uncertain inputs, weights, ArviZ's plots. Only the files of the
+folder are read.
 """
 
 from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command
+from experiments._runner.find_runs import TARGET, RunFolder, varied
 from experiments._runner.folder import read_config, read_json
 from experiments._runner.trust import check_trusted
 from experiments.analyse import prior_density
@@ -23,8 +26,23 @@ from pyrobbb._support.files import write_text
 
 NAME = "report.html"
 EXTRA = "no report.html: it needs the extra `report`, pip install 'pyrobbb[report]'"
-PARTS = ("data", "model", "prior", "likelihood", "guide", "inference", "kl", "optim", "schedule", "epochs",
-         "batch_size", "chains", "seed")  # fmt: skip
+PARTS = {
+    "data": "Data",
+    "model": "Network",
+    "prior": "Prior: a weight before the data are seen",
+    "likelihood": "Likelihood: an answer, given the network's output",
+    "guide": "Guide: the family of the posterior",
+    "inference": "Method",
+    "kl": "Weight of the KL",
+    "optim": "Optimiser",
+    "schedule": "Learning-rate schedule",
+    "epochs": "Epochs",
+    "batch_size": "Rows of a minibatch",
+    "samples": "Weight draws of a training step",
+    "chains": "Restarts (chains)",
+    "draws": "Weight draws of a prediction",
+    "seed": "Seed of the random numbers",
+}
 
 
 def report(folder: Path | str, trust: bool = False) -> str:
@@ -49,12 +67,8 @@ def report(folder: Path | str, trust: bool = False) -> str:
     page = run_page(
         folder,
         About(
-            name=f"{config.get('name', 'run')}, {folder.name}",
-            settings={
-                name.replace("_", " ").capitalize(): component(config[name])
-                for name in PARTS
-                if name in config
-            },
+            name=_title(config, folder),
+            settings={words: component(config[key]) for key, words in PARTS.items() if key in config},
             config=yaml.safe_dump(config, sort_keys=False),
             again=str(made.get("command", "")),
             check=shlex.join(["python", "-m", "experiments.check", str(folder)]),
@@ -84,6 +98,55 @@ def renew(folder: Path, *, trust: bool) -> str:
         return ""
     there.unlink()
     return leave(folder, trust=trust)
+
+
+def summary(runs: Sequence[RunFolder], root: Path) -> str:
+    """Write `summary.html`, the page of a sweep, into `root`; the reason if the extra is not installed."""
+    try:
+        from pyrobbb.report.sweep import Line, sweep_page
+    except ImportError:
+        return EXTRA.replace(NAME, "summary.html")
+    keys = varied([run.config for run in runs if run.metrics])
+    keys += ["seed"] if len({run.config.get("seed") for run in runs}) > 1 else []
+    lines = [
+        Line(
+            name=str(run.folder.relative_to(root)),
+            link=quote(f"{run.folder.relative_to(root)}/{NAME}") if (run.folder / NAME).exists() else None,
+            settings={
+                key.removesuffix(f".{TARGET}"): _short(run.config[key]) for key in keys if key in run.config
+            },
+            scores=_scores(run) if run.metrics else {},
+            problem=run.error,
+        )
+        for run in sorted(runs, key=lambda run: (run.measure, run.value) if run.metrics else ("~", 0.0))
+    ]
+    write_text(root / "summary.html", sweep_page(f"Runs in {root.resolve().name}", lines))
+    return ""
+
+
+def _short(value: Any) -> Any:
+    """A component's name without its module."""
+    return value.rpartition(".")[2] if isinstance(value, str) else value
+
+
+def _scores(run: RunFolder) -> dict[str, float]:
+    """What a run is judged by, and what is shown beside it; test data select no run, and are left out."""
+    found = {run.measure: run.value}
+    held = {"nll": "validation nll (nats)", "ece": "validation ece"}
+    of_run = {
+        "free_energy": "free energy (nats)",
+        "trivial_free_energy": "ignoring the inputs (nats)",
+        "train_seconds": "training (s)",
+    }
+    for values, names in ((run.metrics.get("validation", {}), held), (run.metrics, of_run)):
+        found |= {words: values[key] for key, words in names.items() if values.get(key) is not None}
+    return found
+
+
+def _title(config: Mapping[str, Any], folder: Path) -> str:
+    """`mnist: prior=normal`, of the experiment and the folder; the experiment alone of its default."""
+    name = str(config.get("name", "run"))
+    return name if folder.name in (name, "default") else f"{name}: {folder.name}"
 
 
 def _made(made: Mapping[str, Any]) -> dict[str, str]:

@@ -49,21 +49,22 @@ def pictures(data: Any) -> dict[str, Picture]:
 
 
 def loo(data: Any) -> dict[str, float]:
-    """`az.loo` in plain numbers: `elpd` and its standard error `se`, `p` and `k_bad`, the share with k > 0.7."""
+    """`az.loo` in numbers: `elpd`, its standard error `se`, `p`, and `k_bad`, the share with k > 0.7."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         found = arviz_io.import_arviz().loo(data, pointwise=True)
-    elpd, p = (getattr(found, name, None) for name in ("elpd", "p"))
-    if elpd is None:  # ArviZ 0.x
-        elpd, p = found["elpd_loo"], found["p_loo"]
-    k = np.asarray(found.pareto_k)
-    return {"elpd": float(elpd), "se": float(found.se), "p": float(p), "k_bad": float((k > 0.7).mean())}
+    elpd, p = ("elpd_loo", "p_loo") if arviz_io.ARVIZ_GENERATION == 0 else ("elpd", "p")
+    numbers = {"elpd": getattr(found, elpd), "se": found.se, "p": getattr(found, p)}
+    k_bad = float((np.asarray(found.pareto_k) > 0.7).mean())
+    return {name: float(value) for name, value in numbers.items()} | {"k_bad": k_bad}
 
 
 def _forest(data: Any) -> Figure:
     weights = [str(label) for label in data["posterior"]["parameter"].values]
     shown = weights[:: -(-len(weights) // WEIGHTS)]
-    options = {"var_names": ["weight"], "coords": {"parameter": shown}, "combined": True}
+    options: dict[str, Any] = {"var_names": ["weight"], "coords": {"parameter": shown}, "combined": True}
+    if arviz_io.ARVIZ_GENERATION > 0:
+        options["labels"] = ["parameter"]
     return _drawn("plot_forest", data, **options)
 
 
@@ -78,7 +79,7 @@ def _khat(data: Any) -> Figure:
 
 
 def _drawn(plot: str, data: Any, **options: Any) -> Figure:
-    """The figure of one of ArviZ's functions: 1.x returns a collection, 0.x draws on axes that it is given."""
+    """The figure of an ArviZ function: 1.x returns a collection, 0.x draws on axes that it is given."""
     function = getattr(arviz_io.import_arviz(), plot)
     if arviz_io.ARVIZ_GENERATION > 0:
         figure: Figure = function(data, backend="matplotlib", **options).viz["figure"].item()

@@ -15,6 +15,7 @@ import altair as alt
 BLUE, ORANGE, RED, GREY = "#0E7BBB", "#C77C00", "#D55E00", "#7F7F7F"
 CHAINS = [BLUE, ORANGE, "#009E73", "#B8629A", RED, "#8A6FBF", "#6B8E23", GREY]
 HEIGHT = 240
+FEW = 10  # ticks
 WIDE = 20.0  # a factor between the largest and the smallest value from which an axis is logarithmic
 INK = "currentColor"  # that of the page, light or dark
 
@@ -32,7 +33,7 @@ def curves(rows: Sequence[Row], x: str, y: str, by: str, *, line: tuple[float, s
         x=alt.X(
             field=x,
             type="quantitative",
-            axis=alt.Axis(tickMinStep=1),
+            axis=_whole(rows, x),
             scale=alt.Scale(zero=False, nice=False),
         ),
         y=alt.Y(field=y, type="quantitative", scale=scale),
@@ -72,13 +73,13 @@ def against_diagonal(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]
         x=alt.X(field=x, type="quantitative", scale=scale, axis=alt.Axis(format="%")),
         tooltip=[_tip(rows, x, ".1%"), _tip(rows, y, ".1%"), *(_tip(rows, name, ",") for name in tooltip)],
     )
-    upright = alt.Y(field=y, type="quantitative", scale=scale, axis=alt.Axis(format="%"))
+    upright = alt.Y(field=y, type="quantitative", title=y, scale=scale, axis=alt.Axis(format="%"))
     ends = _data([{x: low, y: low}, {x: 1.0, y: 1.0}])
     diagonal = alt.Chart(ends).mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, aria=False)
     layers = [
         diagonal.encode(x=alt.X(field=x, type="quantitative"), y=alt.Y(field=y, type="quantitative")),
         base.mark_rule(color=RED, strokeWidth=3, opacity=0.55, aria=False).encode(
-            y=upright, y2=alt.Y2(field=x), tooltip=alt.value(None)
+            y=upright, y2=alt.Y2(field=x, title=None), tooltip=alt.value(None)
         ),
         base.mark_point(size=90, filled=True, color=BLUE, opacity=1, aria=False).encode(y=upright),
     ]
@@ -154,25 +155,28 @@ def parallel(axes: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any
     x = alt.X("axis:N", sort=order, scale=alt.Scale(type="point", padding=0.3),
               axis=alt.Axis(title=None, labelAngle=0, labelLimit=140, domain=False, ticks=False, grid=False,
                             orient="top", labelFontWeight="bold"))  # fmt: skip
-    y = alt.Y("place:Q", axis=None, scale=alt.Scale(domain=[0, 1], nice=False))
+    shares = alt.Scale(domain=[-0.03, 1.07], nice=False)
+    y = alt.Y("place:Q", axis=None, scale=shares)
     hover = alt.selection_point(
         fields=["run"], on="pointerover", nearest=False, empty=True, clear="pointerout"
     )
     rule = alt.Chart(_data([{"axis": a, "low": 0, "high": 1} for a in order]))
     runs = alt.Chart(_data(lines)).encode(
         x=x, y=y, detail="run:N",
-        color=alt.Color("score:Q", scale=alt.Scale(scheme="viridis", reverse=True), legend=None),
+        color=alt.Color("score:Q", scale=alt.Scale(range=[BLUE, ORANGE]), legend=None),
         tooltip=[alt.Tooltip("summary:N", title="run")],
     )  # fmt: skip
     layers = [
-        rule.mark_rule(color=GREY, strokeWidth=1, aria=False).encode(x=x, y="low:Q", y2="high:Q"),
+        rule.mark_rule(color=GREY, strokeWidth=1, aria=False).encode(
+            x=x, y=alt.Y("low:Q", axis=None, scale=shares), y2="high:Q"
+        ),
         runs.mark_line(strokeWidth=2.5, aria=False).encode(
             opacity=alt.condition(hover, alt.value(0.9), alt.value(0.12))
         ).add_params(hover),
         runs.mark_point(size=70, filled=True, opacity=1, aria=False),
-        alt.Chart(_data(axes)).mark_text(align="left", dx=7, fontSize=11, color=INK, aria=False).encode(
-            x=x, y=y, text="words:N"
-        ),
+        alt.Chart(_data(axes))
+        .mark_text(align="left", dx=6, dy=-9, fontSize=11, color=INK, aria=False)
+        .encode(x=x, y=y, text="words:N"),
     ]  # fmt: skip
     return _spec(alt.layer(*layers), height=340)
 
@@ -200,7 +204,8 @@ def _spec(chart: Any, height: int = HEIGHT) -> Spec:
 
 
 def _colour(by: str, names: Sequence[str]) -> Any:
-    legend = alt.Legend(title=None) if len(names) > 1 else None
+    columns = 2 if max(map(len, names), default=0) > 10 else 4
+    legend = alt.Legend(title=None, columns=columns) if len(names) > 1 else None
     colours = (CHAINS * (1 + len(names) // len(CHAINS)))[: len(names)]
     return alt.Color(
         field=by,
@@ -230,6 +235,12 @@ def _data(rows: Sequence[Row]) -> alt.Data:
         {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()} for row in rows
     ]
     return alt.Data(values=plain)
+
+
+def _whole(rows: Sequence[Row], x: str) -> Any:
+    """An axis without ticks between the whole numbers where there are only a few."""
+    values = sorted({row[x] for row in rows})
+    return alt.Axis(values=values, format="~g") if len(values) <= FEW else alt.Axis(format="~s")
 
 
 def _tip(rows: Sequence[Row], name: str, form: str) -> Any:

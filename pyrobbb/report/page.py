@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from typing import Any, ClassVar, TypeAlias
 
 import vl_convert
@@ -22,11 +23,13 @@ BUNDLE = "window.vegaEmbed = vegaEmbed;"  # what the page's own script calls
 
 @dataclass(frozen=True)
 class Cell:
-    """An entry of a table: its words, the number that it sorts by, and where it leads."""
+    """An entry of a table: its words, the number that it sorts by, where it leads, and a line beneath."""
 
     words: str
     value: float | None = None
     link: str | None = None
+    note: str = ""
+    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def _environment() -> Environment:
 @cache
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script; bundling takes seconds, so the user's cache keeps it."""
-    path = cache_folder("report") / f"vega-{vl_convert.__version__}.js"
+    path = cache_folder("report") / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8")
     bundle = str(vl_convert.javascript_bundle(BUNDLE)).replace("</script", "<\\/script")

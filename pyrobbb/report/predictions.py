@@ -67,8 +67,8 @@ def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
         folded=True,
     )
     words = (
-        "Of the predictions made with 80 % confidence, 80 % should be right: points on the dashed line. Below it "
-        "they are too sure, above it too unsure. A group of few examples may lie off the line by chance."
+        "Of the predictions made with 80 % confidence, 80 % should be right: points on the dashed line. "
+        "Below it they are too sure, above it too unsure. A group of few examples may lie off the line by chance."
     )
     plotted = [{k: row[k] for k in (said, came, "examples")} for row in rows]
     chart = Chart(
@@ -90,8 +90,8 @@ def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> S
         folded=True,
     )
     words = (
-        "A 90 % interval should hold 90 % of the true values: points on the dashed line. Below it the intervals are "
-        "too narrow, above it too wide."
+        "A 90 % interval should hold 90 % of the true values: points on the dashed line. Below it the "
+        "intervals are too narrow, above it too wide."
     )
     chart = Chart(
         "Intervals, and how many values they hold",
@@ -131,15 +131,17 @@ def _band(x: np.ndarray, y: np.ndarray, mean: np.ndarray, intervals: np.ndarray)
         ],
         folded=True,
     )
-    words = "The mean prediction, the intervals that should hold half and nine tenths of new values, and test data."
+    words = (
+        "The mean prediction, intervals that should hold half and nine tenths of new values, and test data."
+    )
     chart = Chart("Test data and predictions", charts.band(rows, "x", "y", points), words)
     return Section("Predictions", "", [Charts([chart], table)])
 
 
 def _uncertain(test: Any, probs: np.ndarray, y: np.ndarray, entropy: np.ndarray) -> Section:
     words = (
-        "The test examples whose predicted probabilities are spread most evenly (largest entropy). If many of them "
-        "look clear to you, or are labelled wrongly, look at the data."
+        "The test examples whose predicted probabilities are spread most evenly (largest entropy). If many "
+        "of them look clear to you, or are labelled wrongly, look at the data."
     )
     order = np.argsort(-entropy)[:ROWS]
     table = Table(
@@ -199,7 +201,8 @@ def _example(image: np.ndarray, probs: np.ndarray, truth: int, entropy: float, r
     picture = Picture(
         f"Test row {row}",
         _png(image),
-        f"Test row {row}: its class is {truth}; predicted {', '.join(f'{c} with {probs[c]:.0%}' for c in likely)}",
+        f"Test row {row}: its class is {truth}; predicted "
+        + ", ".join(f"{c} with {probs[c]:.0%}" for c in likely),
     )
     tones = {guess: "bad", truth: "good"} if guess != truth else {truth: "good"}
     bars = [(str(c), float(probs[c]), tones.get(c, "")) for c in sorted({*likely, truth})]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from pyrobbb.report.words import PARTS, SCORES, number, score, seconds
 from pyrobbb.training import history
 
 NOT_CHECKED = "Not checked yet."
-ABOUT = (
-    "{name} fits a Bayesian neural network: training finds, for each weight, a distribution instead of a single "
-    "number, and predictions average over networks drawn from it."
+RESULTS = {"good": "passed", "bad": "fault", "": "not known"}
+LEAD = (
+    "This run fits a Bayesian neural network: training finds, for each weight, a distribution instead of a "
+    "single number, and predictions average over networks drawn from it."
 )
 
 
@@ -67,7 +68,7 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     checked = _json(folder / "check.json")
     page = Page(
         title=about.name,
-        lead=ABOUT.format(name="This run"),
+        lead=LEAD,
         verdict=_verdict(checked, metrics),
         facts=_facts(metrics),
         sections=[
@@ -101,7 +102,8 @@ def _verdict(checked: Mapping[str, Any], metrics: Mapping[str, Any]) -> Text:
     energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
     if energy is not None and trivial is not None and energy > trivial:
         return Text(
-            f"{NOT_CHECKED} The free energy is above that of ignoring the inputs, so it says nothing about this fit.",
+            f"{NOT_CHECKED} The free energy is above that of ignoring the inputs, so it says nothing about "
+            "the fit.",
             "bad",
         )
     return Text(NOT_CHECKED)
@@ -112,7 +114,9 @@ def _facts(metrics: Mapping[str, Any]) -> list[Fact]:
     facts = []
     if part is not None:
         shown = [name for name in ("error", "rmse", "nll", "ece") if name in metrics[part]]
-        facts += [Fact(f"{SCORES[n][0]}, {PARTS[part].lower()}", score(n, metrics[part][n])) for n in shown]
+        facts += [
+            Fact(f"{SCORES[n][0]}, {PARTS[part].lower()}", score(n, metrics[part][n], 3)) for n in shown
+        ]
     if "free_energy" in metrics:
         trivial = metrics.get("trivial_free_energy")
         beside = "" if trivial is None else f"ignoring the inputs: {number(trivial)}"
@@ -139,8 +143,8 @@ def _what(about: About, metrics: Mapping[str, Any]) -> Section:
 
 def _checks(checked: Mapping[str, Any], command: str) -> Section:
     words = (
-        "Four checks for the usual faults: is training at its minimum, has the network learned more than ignoring "
-        "the inputs would, are held-out predictions as sure as they should be, and do restarts agree?"
+        "Four checks for the usual faults: is training at its minimum, has the network learned more than "
+        "ignoring the inputs would, are held-out predictions as sure as they should be, do restarts agree?"
     )
     if not checked:
         parts: list[Part] = [
@@ -151,8 +155,9 @@ def _checks(checked: Mapping[str, Any], command: str) -> Section:
     rows = []
     for finding in checked["findings"]:
         value, limit = finding["value"], finding["limit"]
-        result = "not known" if value is None else "passed" if value <= limit else "fault"
-        rows.append([Cell(finding["name"]), Cell(result), Cell(finding["words"])])
+        tone = "" if value is None else "good" if value <= limit else "bad"
+        name = str(finding["name"]).capitalize()
+        rows.append([Cell(name), Cell(RESULTS[tone], tone=tone), Cell(finding["words"])])
     return Section("Can it be trusted?", words, [Table("The checks", ["Check", "Result", "Found"], rows)])
 
 
@@ -161,20 +166,22 @@ def _scores(metrics: Mapping[str, Any], published: str) -> Section:
     names = [name for name in SCORES if any(name in metrics[part] for part in there)]
     rows = [
         [
-            Cell(SCORES[name][0]),
+            Cell(SCORES[name][0], note=SCORES[name][2]),
             *(Cell(score(name, metrics[part][name]) if name in metrics[part] else "–") for part in there),
-            Cell(SCORES[name][2]),
         ]
         for name in names
     ]
     parts: list[Part] = []
+    if published:
+        own = [
+            f"{part} {name} {score(name, metrics[part][name])}" for part in there[:1] for name in names[:1]
+        ]
+        parts.append(Text(f"Published by others: {published}. This run: {own[0]}." if own else published))
     if rows:
-        head = ["Score", *(PARTS[part] for part in there), "What it says"]
+        head = ["Score", *(PARTS[part] for part in there)]
         parts.append(Table("Scores on data that training did not see", head, rows))
     else:
         parts.append(Text("The run has no held-out data to be scored on."))
-    if published:
-        parts.append(Text(f"Published by others for this experiment: {published}."))
     return Section("How good it is", "", parts)
 
 

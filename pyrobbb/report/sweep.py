@@ -24,7 +24,7 @@ class Line:
         name: Its folder.
         link: Its report, if there is one.
         settings: What was varied, by key.
-        scores: What it found, by name with the unit; the first is what runs are judged by. Empty if it failed.
+        scores: What it found, by name with the unit, first what runs are judged by; empty if it failed.
         problem: Why it has no scores.
     """
 
@@ -49,7 +49,7 @@ def sweep_page(title: str, lines: Sequence[Line]) -> str:
     sections = []
     if done:
         measure, best = next(iter(done[0].scores.items()))
-        facts.insert(0, Fact(f"Best {measure}", number(best), done[0].name))
+        facts.insert(0, Fact(f"Best {measure}", number(best), "run 1"))
         sections.append(_all(done))
         if len(done) > 1:
             sections.append(_parallel(done))
@@ -66,13 +66,14 @@ def _all(lines: Sequence[Line]) -> Section:
     scores = list(dict.fromkeys(name for line in lines for name in line.scores))
     rows = [
         [
-            _name(line),
+            Cell(f"run {rank}", float(rank), line.link),
             *(_setting(line.settings.get(key)) for key in keys),
             *(cell(line.scores.get(name)) for name in scores),
+            Cell(line.name),
         ]
-        for line in lines
+        for rank, line in enumerate(lines, 1)
     ]
-    head = ["Run", *keys, *scores]
+    head = ["Run", *keys, *scores, "Folder"]
     words = "Best first. A column's name sorts by it, and once more the other way round."
     return Section(
         "All runs", words, [Table("Runs by their score", [str(name) for name in head], rows, sortable=True)]
@@ -89,18 +90,18 @@ def _parallel(lines: Sequence[Line]) -> Section:
         values = [line.scores[measure] if axis == measure else line.settings.get(axis) for line in shown]
         places, marks = _axis(values)
         ticks += [{"axis": axis, "place": place, "words": words} for words, place in marks]
-        for line, place in zip(shown, places, strict=True):
+        for rank, (line, place) in enumerate(zip(shown, places, strict=True), 1):
             points.append(
                 {
                     "axis": axis,
                     "place": place,
-                    "run": line.name,
+                    "run": f"run {rank}",
                     "score": line.scores[measure],
-                    "summary": f"{line.name}: {number(line.scores[measure])}",
+                    "summary": f"{rank}, {line.name}: {number(line.scores[measure])}",
                 }
             )
     many = f" The best {MOST} of {len(lines)} runs." if len(lines) > MOST else ""
-    words = f"A line is a run; its colour is the {measure}, darker is lower.{many}"
+    words = f"A line is a run; its colour is the {measure}, blue the lowest and orange the highest.{many}"
     chart = Chart("Settings and score", charts.parallel(ticks, points), words)
     return Section(
         "Which settings do well", "Follow the lines that end low on the last axis.", [Charts([chart])]

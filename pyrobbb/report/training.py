@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite, log
+from statistics import fmean
 from typing import Any
 
 from pyrobbb.report import charts
@@ -24,15 +25,16 @@ def learning(rows: Sequence[Epoch], trivial: float | None, error: str) -> Sectio
         trivial: The free energy of ignoring the inputs, if known.
         error: The name and unit of the validation error.
     """
-    last = rows[-1]
+    ends = [max((row for row in rows if row.chain == c), key=lambda row: row.epoch) for c in _chains(rows)]
+    energy, kl, nll = (fmean(getattr(row, name) for row in ends) for name in ("free_energy", "kl", "nll"))
     level = None if trivial is None else (trivial, f"ignoring the inputs: {number(trivial, 3)}")
     drawn = [
         (f"free energy ({NATS})", "free_energy", "Free energy", level,
-         "What training lowers. " + _beside(last.free_energy, trivial)),
+         "What training lowers. " + _beside(energy, trivial)),
         (f"KL ({NATS})", "kl", "KL: the cost of the weights", None,
-         f"How far the posterior is from the prior; {number(last.kl)} {NATS} at the end."),
+         f"How far the posterior is from the prior; {number(kl)} {NATS} at the end."),
         (f"negative log-likelihood ({NATS})", "nll", "Misfit to the training data", None,
-         f"How surprising the training answers still are; {number(last.nll)} {NATS} at the end."),
+         f"How surprising the training answers still are; {number(nll)} {NATS} at the end."),
         (error, "validation_error", "Error on validation data", None,
          "Rows that training does not see. " + _lowest(rows)),
     ]  # fmt: skip
@@ -81,8 +83,9 @@ def ledger(entries: Mapping[str, Mapping[str, Any]]) -> Section:
     table = Table("The KL by layer", [*head, *(["From the wide component"] if mixture else [])], lines)
     tips = [nats, each, "weights", *([share] if all(row[share] is not None for row in rows) else [])]
     words = (
-        "The KL is the price, in information, of moving the weights from the prior to the posterior. A layer that "
-        "costs bits and carries few weights whose mean exceeds their standard deviation (sd) is paid for but unused."
+        "The KL is the price, in information, of moving the weights from the prior to the posterior. A layer "
+        "that costs bits but has few weights whose mean exceeds their standard deviation (sd) is paid for "
+        "and not used."
     )
     parts = [
         Chart("By layer", charts.bars(rows, nats, "layer", tips), "In nats, over all its weights."),
@@ -96,16 +99,17 @@ def code(length: Mapping[str, float]) -> Section:
     sent, plain, ratio = length["bits"] / 1000, length["plain_bits"] / 1000, length["compression"]
     how = "shorter" if ratio >= 1 else "longer"
     words = (
-        "A network that has found a pattern can send the training labels to somebody who has the inputs, in fewer "
-        "bits than the labels themselves take. Sent with this posterior, weights included, they take "
-        f"{number(sent)} kilobits; one by one they take {number(plain)}: {max(ratio, 1 / ratio):,.1f} times {how}."
+        "A network that has found a pattern can send the training labels to somebody who has the inputs in "
+        "fewer bits than the labels themselves take. Sent with this posterior, weights included, they take "
+        f"{number(sent)} kilobits, {max(ratio, 1 / ratio):,.1f} times {how} than the {number(plain)} that "
+        "they take one by one."
     )
     rows = [
         [Cell("with this posterior"), cell(sent), cell(1000 * sent * log(2), 4)],
         [Cell("one by one, without a model"), cell(plain), cell(1000 * plain * log(2), 4)],
     ]
     table = Table("Length of the training labels as a code", ["Sent", "Kilobits", "Nats"], rows)
-    return Section("As a code", "", [Text(words, "good" if ratio >= 1 else "bad"), table])
+    return Section("As a code", "", [Text(words), table])
 
 
 def _beside(energy: float, trivial: float | None) -> str:
@@ -127,13 +131,17 @@ def _lowest(rows: Sequence[Epoch]) -> str:
 
 def _points(rows: Sequence[Epoch], column: str, label: str) -> list[dict[str, Any]]:
     found = []
-    for chain in sorted({row.chain for row in rows}):
+    for chain in _chains(rows):
         own = [row for row in rows if row.chain == chain and isfinite(getattr(row, column))]
         found += [
             {"epoch": row.epoch, label: getattr(row, column), "chain": f"chain {chain}"}
             for row in _spread(own, POINTS)
         ]
     return found
+
+
+def _chains(rows: Sequence[Epoch]) -> list[int]:
+    return sorted({row.chain for row in rows})
 
 
 def _spread(rows: Sequence[Epoch], count: int) -> list[Epoch]:

@@ -21,7 +21,7 @@ READ = {
     ),
     "ppc": (
         "Data and predictions of them (plot_ppc)",
-        "The training targets, and what draws of the posterior predict for the same inputs: they should look alike.",
+        "The training targets, and what the posterior predicts for the same inputs; they should agree.",
     ),
     "khat": (
         "Is leave-one-out to be trusted? (plot_khat)",
@@ -42,7 +42,7 @@ def weights(variational: Any, prior: Density | None) -> Section:
         Chart(
             "Sizes of the weights",
             charts.density(_by_size(loc, scale, prior), "log10 |weight|", "density", "of"),
-            "By order of magnitude: −1 is 0.1. Where draws lie left of the prior, the fit has pulled weights to 0.",
+            "By order of magnitude: −1 is 0.1. Where draws lie left of the prior, weights were pulled to 0.",
         )
     ]
     if (scale > 0).all():
@@ -52,8 +52,8 @@ def weights(variational: Any, prior: Density | None) -> Section:
             Chart(
                 "Signal and noise",
                 charts.density(_by_signal(ratio), "signal-to-noise (dB)", "density", "of", mark=0.0),
-                f"10 log10(|mean| / sd) of each weight; {100 * above:.0f} % lie right of the red line, where the "
-                "mean exceeds its standard deviation. The rest could mostly be removed.",
+                f"10 log10(|mean| / sd) of each weight; {100 * above:.0f} % lie right of the dashed line, "
+                "where the mean exceeds the standard deviation. Most of the others could be removed.",
             )
         )
     words = "A Bayesian network has a distribution for each weight: a mean and a standard deviation (sd)."
@@ -92,9 +92,9 @@ def arviz(data: Any) -> Section | None:
         found = arviz_plots.loo(data)
         parts.append(
             Text(
-                f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± {number(found['se'], 2)} "
-                f"nats, {number(found['p'], 3)} effective parameters; {100 * found['k_bad']:.1f} % of the examples "
-                "have k above 0.7."
+                f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
+                f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "
+                f"{100 * found['k_bad']:.1f} % of the examples have k above 0.7."
             )
         )
     words = "Of the file posterior.nc: az.from_netcdf opens it, and every function of ArviZ works on it."

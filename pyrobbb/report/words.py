@@ -72,16 +72,16 @@ def seconds(value: float) -> str:
     return f"{value / 60:.0f} min" if value < 6000 else f"{value / 3600:.1f} h"
 
 
-def score(name: str, value: float) -> str:
+def score(name: str, value: float, digits: int = 4) -> str:
     """A score with its unit, such as `2.78 %`."""
-    unit = SCORES.get(name, ("", "", ""))[1]
-    return f"{value:.2f} %" if unit == "%" else f"{number(value)} {unit}".strip()
+    unit = SCORES[name][1]
+    return f"{value:.2f} %" if unit == "%" else f"{number(value, digits)} {unit}".strip()
 
 
 def component(part: Any) -> str:
     """What a configuration names: `ScaleMixture(pi=0.5, sigma1=1.0)`."""
     if isinstance(part, Mapping):
-        options = {k: v for k, v in part.items() if k not in ("_target_", "_partial_")}
+        options = {k: v for k, v in part.items() if k not in ("_target_", "_partial_") and v is not None}
         inside = ", ".join(f"{k}={component(v)}" for k, v in options.items())
         name = str(part.get("_target_", "")).rpartition(".")[2]
         return f"{name}({inside})" if inside else name
