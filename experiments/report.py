@@ -27,21 +27,21 @@ from pyrobbb._support.files import write_text
 NAME = "report.html"
 EXTRA = "no report.html: it needs the extra `report`, pip install 'pyrobbb[report]'"
 PARTS = {
-    "data": "Data",
-    "model": "Network",
-    "prior": "Prior: a weight before the data are seen",
-    "likelihood": "Likelihood: an answer, given the network's output",
-    "guide": "Guide: the family of the posterior",
-    "inference": "Method",
-    "kl": "Weight of the KL",
-    "optim": "Optimiser",
-    "schedule": "Learning-rate schedule",
-    "epochs": "Epochs",
-    "batch_size": "Rows of a minibatch",
-    "samples": "Weight draws of a training step",
-    "chains": "Restarts (chains)",
-    "draws": "Weight draws of a prediction",
-    "seed": "Seed of the random numbers",
+    "data": ("Data", ""),
+    "model": ("Network", ""),
+    "prior": ("Prior", "what is believed of a weight before the data"),
+    "likelihood": ("Likelihood", "of an answer, given the network's output"),
+    "guide": ("Guide", "the family of distributions that the posterior is sought in"),
+    "inference": ("Method", ""),
+    "kl": ("Weight of the KL", "its share in each minibatch"),
+    "optim": ("Optimiser", ""),
+    "schedule": ("Schedule", "of the learning rate"),
+    "epochs": ("Epochs", ""),
+    "batch_size": ("Batch size", ""),
+    "samples": ("Draws in training", "of the weights, for each step"),
+    "draws": ("Draws to predict", "of the weights, for each restart"),
+    "chains": ("Restarts", "called chains"),
+    "seed": ("Seed", "of the random numbers"),
 }
 
 
@@ -68,7 +68,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
         folder,
         About(
             name=_title(config, folder),
-            settings={words: component(config[key]) for key, words in PARTS.items() if key in config},
+            settings=[(name, component(config[k]), what) for k, (name, what) in PARTS.items() if k in config],
             config=yaml.safe_dump(config, sort_keys=False),
             again=str(made.get("command", "")),
             check=shlex.join(["python", "-m", "experiments.check", str(folder)]),

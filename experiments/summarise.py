@@ -1,8 +1,8 @@
 """All runs beneath a folder, best first: `python -m experiments.summarise runs/mnist`.
 
 Writes `summary.csv` (a line for each run), `summary.png`, `summary.html` (a page that links to each run's)
-and, where posteriors of the same data can be compared, `compare.csv` into that folder. Only numbers and text are
-read: no code of the folder is run.
+and, where posteriors of the same data can be compared, `compare.csv` into that folder. Only numbers and text
+are read: no code of the folder is run.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
     )
     words = (
         "Of the predictions made with 80 % confidence, 80 % should be right: points on the dashed line. "
-        "Below it they are too sure, above it too unsure. A group of few examples may lie off the line by chance."
+        "Below it they are too sure, above it too unsure. A group of few may lie off the line by chance."
     )
     plotted = [{k: row[k] for k in (said, came, "examples")} for row in rows]
     chart = Chart(

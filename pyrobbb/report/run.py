@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class About:
 
     Args:
         name: The run's title.
-        settings: What was run, name and words.
+        settings: What was run: name, words, and what it is.
         config: The whole configuration, as text.
         again: The command that repeats the run.
         check: The command that checks it.
@@ -41,7 +41,7 @@ class About:
     """
 
     name: str = "Run"
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Sequence[tuple[str, str, str]] = ()
     config: str = ""
     again: str = ""
     check: str = ""
@@ -130,7 +130,7 @@ def _facts(metrics: Mapping[str, Any]) -> list[Fact]:
 def _what(about: About, metrics: Mapping[str, Any]) -> Section:
     parts: list[Part] = []
     if about.settings:
-        rows = [[Cell(name), Cell(words)] for name, words in about.settings.items()]
+        rows = [[Cell(name, note=note), Cell(words)] for name, words, note in about.settings]
         parts.append(Table("The parts of the run", ["Part", "Setting"], rows))
     else:
         parts.append(Text(f"{metrics['parameters']:,} weights, {metrics['epochs']:,} epochs."))

@@ -66,7 +66,7 @@ def _all(lines: Sequence[Line]) -> Section:
     scores = list(dict.fromkeys(name for line in lines for name in line.scores))
     rows = [
         [
-            Cell(f"run {rank}", float(rank), line.link),
+            Cell(f"run\u00a0{rank}", float(rank), line.link),
             *(_setting(line.settings.get(key)) for key in keys),
             *(cell(line.scores.get(name)) for name in scores),
             Cell(line.name),
