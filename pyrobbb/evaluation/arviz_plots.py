@@ -60,7 +60,7 @@ def loo(data: Any) -> dict[str, float]:
 
 
 def _forest(data: Any) -> Figure:
-    weights = [str(label) for label in data["posterior"]["parameter"].values]
+    weights = list(data["posterior"]["parameter"].values)
     shown = weights[:: -(-len(weights) // WEIGHTS)]
     options: dict[str, Any] = {"var_names": ["weight"], "coords": {"parameter": shown}, "combined": True}
     if arviz_io.ARVIZ_GENERATION > 0:
@@ -69,9 +69,11 @@ def _forest(data: Any) -> Figure:
 
 
 def _ppc(data: Any) -> Figure:
+    chains, draws = data["posterior_predictive"]["y"].shape[:2]
+    curves = min(CURVES, chains * draws)
     if arviz_io.ARVIZ_GENERATION > 0:
-        return _drawn("plot_ppc_dist", data, num_samples=CURVES)
-    return _drawn("plot_ppc", data, num_pp_samples=CURVES, random_seed=0)
+        return _drawn("plot_ppc_dist", data, num_samples=curves)
+    return _drawn("plot_ppc", data, num_pp_samples=curves, random_seed=0)
 
 
 def _khat(data: Any) -> Figure:

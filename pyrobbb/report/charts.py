@@ -187,7 +187,7 @@ def _spec(chart: Any, height: int = HEIGHT) -> Spec:
         width="container", height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
     )
     looks = {
-        "background": None,
+        "background": "transparent",
         "font": "system-ui, sans-serif",
         "view": {"stroke": None},
         "axis": {
