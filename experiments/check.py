@@ -28,8 +28,10 @@ def checked(folder: Path, trust: bool = False) -> str:
         folder / "check.json",
         json.dumps({"verdict": said, "findings": [asdict(finding) for finding in findings]}, indent=1) + "\n",
     )
-    left = report.renew(folder, trust=trust)
-    return "\n".join([*map(str, findings), said, *([left] if left else [])])
+    lines = [*map(str, findings), said]
+    if (folder / report.NAME).exists():
+        lines.append(report.leave(folder, trust=trust))
+    return "\n".join(lines)
 
 
 def options(parser: ArgumentParser) -> None:

@@ -82,22 +82,11 @@ def report(folder: Path | str, trust: bool = False) -> str:
 
 
 def leave(folder: Path, *, trust: bool) -> str:
-    """`report` at the end of a run, which no fault of the page may fail; what there is to say."""
-    if (folder / NAME).exists():
-        return ""
+    """`report` at the end of a command, which no fault of the page may fail; what there is to say."""
     try:
         return f"report: {report(folder, trust=trust)}"
     except Exception as error:  # the run is finished, whatever became of its page
         return str(error) if isinstance(error, ConfigError) else f"no report.html: {error!r}"
-
-
-def renew(folder: Path, *, trust: bool) -> str:
-    """The page again, with what has been found since, if there is one."""
-    there = folder / NAME
-    if not there.exists():
-        return ""
-    there.unlink()
-    return leave(folder, trust=trust)
 
 
 def summary(runs: Sequence[RunFolder], root: Path) -> str:

@@ -57,7 +57,9 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
     (folder / ERROR).unlink(missing_ok=True)
     if not point and not analyse.has_figures(folder):  # a point estimate has no posterior to analyse
         analyse.figures(folder, trust=True)  # of this very configuration
-    left = page.leave(folder, trust=True) if config.get("report", True) else ""
+    left = ""
+    if config.get("report", True) and not (finished and (folder / page.NAME).exists()):
+        left = page.leave(folder, trust=True)
     if not quiet:
         print(json.dumps(metrics, indent=2) if point else analyse.report(folder))
         print(left, end="\n" if left else "")
