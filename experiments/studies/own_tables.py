@@ -20,12 +20,9 @@ seed=1                                          of the fits
 from __future__ import annotations
 
 import json
-import os
-import platform
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from importlib import import_module
 from math import log, pi
 from pathlib import Path
@@ -37,6 +34,7 @@ import torch
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command, place
 from experiments._runner.command import settings as own_settings
+from experiments._runner.record import provenance
 from experiments._runner.tables import mean_sd, of_seeds, table
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, write_text
@@ -245,13 +243,8 @@ def main(arguments: Sequence[str]) -> None:
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
     said = [word for word in arguments if not word.startswith("folder=")]
-    record: dict[str, Any] = {
-        "command": " ".join(["python -m experiments.studies.own_tables", *said]),
-        "date": date.today().isoformat(),
-        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} used",
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
-        **asdict(chosen),
-    }
+    command_line = " ".join(["python -m experiments.studies.own_tables", *said])
+    record: dict[str, Any] = {**provenance(command_line), **asdict(chosen)}
     for name in chosen.tables:
         found = measure(name, folder, chosen)
         print(printed(name, found), flush=True)
