@@ -28,10 +28,8 @@ def checked(folder: Path, trust: bool = False) -> str:
         folder / "check.json",
         json.dumps({"verdict": said, "findings": [asdict(finding) for finding in findings]}, indent=1) + "\n",
     )
-    lines = [*map(str, findings), said]
-    if (folder / report.NAME).exists():
-        lines.append(report.leave(folder, trust=trust))
-    return "\n".join(lines)
+    lines = [*map(str, findings), said, report.renew(folder, trust=trust)]
+    return "\n".join(filter(None, lines))
 
 
 def options(parser: ArgumentParser) -> None:

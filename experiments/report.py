@@ -89,6 +89,11 @@ def leave(folder: Path, *, trust: bool) -> str:
         return str(error) if isinstance(error, ConfigError) else f"no report.html: {error!r}"
 
 
+def renew(folder: Path, *, trust: bool) -> str:
+    """The page again, with what a command has found since the run left it; nothing if it did not."""
+    return leave(folder, trust=trust) if (folder / NAME).exists() else ""
+
+
 def summary(runs: Sequence[RunFolder], root: Path) -> str:
     """Write `summary.html`, the page of a sweep, into `root`; the reason if the extra is not installed."""
     try:

@@ -39,6 +39,7 @@ def test_loo_says_what_arviz_says(tree):
 
 def test_a_group_that_is_not_there_has_no_picture():
     tree = arviz_io.to_arviz(
-        {"posterior": {"weight": np.random.default_rng(0).normal(size=(2, 20, 3))}}, dims={"weight": ("parameter",)}
+        {"posterior": {"weight": np.random.default_rng(0).normal(size=(2, 20, 3))}},
+        dims={"weight": ("parameter",)},
     )
     assert set(pictures(tree)) == {"forest"}

@@ -1,4 +1,4 @@
-"""report.html of a run and summary.html of a sweep: left by the commands, made again, and never in the way."""
+"""report.html of a run and summary.html of a sweep: left by the commands, made again, never in the way."""
 
 import json
 import re
@@ -14,12 +14,21 @@ from experiments import check, report
 from experiments import run as run_module
 from experiments._runner.build import ConfigError
 from experiments._runner.compose import declared
+from experiments.paper import pruning
 from experiments.summarise import summarise
 from pyrobbb.data import from_arrays
 from pyrobbb.experiment import Run
 from pyrobbb.report import run_page
 
-SMALL = ["data=blobs", "data.N=90", "model.hidden=[4]", "epochs=2", "batch_size=30", "draws=5", "observations=20"]
+SMALL = [
+    "data=blobs",
+    "data.N=90",
+    "model.hidden=[4]",
+    "epochs=2",
+    "batch_size=30",
+    "draws=5",
+    "observations=20",
+]
 VALUES = ["data=noisy_sine", "likelihood=normal"]
 
 
@@ -70,6 +79,15 @@ def test_the_check_brings_its_verdict_onto_the_page(finished):
     assert found["verdict"][1:] in html
     assert "Not checked yet" not in html
     assert all(f">{finding['name'].capitalize()}<" in html for finding in found["findings"])
+
+
+def test_pruning_brings_its_curve_onto_the_page(finished, tmp_path):
+    folder = shutil.copytree(finished[0], tmp_path / "run")
+    pruning.analyse(folder, [0.0, 0.5], draws=0)
+    assert "Pruning" in headings(page(folder))
+    rows = json.loads((folder / "pruning" / "pruning.json").read_text())["rows"]
+    assert rows[1]["left"] == 13
+    assert '<td class="number" data-sort="13.0">13</td>' in page(folder)
 
 
 def test_of_values_there_is_a_band_and_no_code(tmp_path):
@@ -157,7 +175,9 @@ def test_a_library_s_own_run_without_a_configuration(tmp_path, source, likelihoo
     from experiments._runner.build import build
 
     made = build(declared("run", [*SMALL, f"likelihood={likelihood}"]))
-    options = {name: getattr(made, name) for name in ("model", "prior", "likelihood", "guide", "epochs", "draws")}
+    options = {
+        name: getattr(made, name) for name in ("model", "prior", "likelihood", "guide", "epochs", "draws")
+    }
     Run(data=source(), **options).execute(tmp_path)
     html = without_vega(run_page(tmp_path))
     assert html.count('<img class="input"') == (12 if source is Images else 0)

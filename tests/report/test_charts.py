@@ -14,11 +14,15 @@ SHARES = [{"said": 0.5, "came": 0.4, "examples": 3}, {"said": 0.9, "came": 1.0, 
 BAND = [{"x": float(i), "mean": 0.0, "low50": -1, "high50": 1, "low90": -2, "high90": 2} for i in range(4)]
 AXES = [{"axis": a, "place": p, "words": str(p)} for a in ("lr", "score") for p in (0.0, 1.0)]
 LINES = [
-    {"run": f"run {i}", "axis": a, "place": 0.5, "score": 1.0, "summary": "1"} for i in (1, 2) for a in ("lr", "score")
+    {"run": f"run {i}", "axis": a, "place": 0.5, "score": 1.0, "summary": "1"}
+    for i in (1, 2)
+    for a in ("lr", "score")
 ]
 DRAWN = {
     "curves": charts.curves(CURVE, "epoch", "loss (nats)", "chain", line=(1.5, "ignoring the inputs: 1.5")),
-    "bars": charts.bars([{"layer": "0.weight", "KL (nats)": 3.0, "weights": 8}], "KL (nats)", "layer", ["weights"]),
+    "bars": charts.bars(
+        [{"layer": "0.weight", "KL (nats)": 3.0, "weights": 8}], "KL (nats)", "layer", ["weights"]
+    ),
     "diagonal": charts.against_diagonal(SHARES, "said", "came", ["examples"]),
     "density": charts.density([{"at": 0.1, "density": 2.0, "of": "prior"}], "at", "density", "of", mark=0.0),
     "band": charts.band(BAND, "x", "y", [{"x": 1.0, "y": 0.3}]),

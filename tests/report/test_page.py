@@ -35,7 +35,9 @@ class Parsed(HTMLParser):
 
 
 def page(**values):
-    table = Table(EVIL, ["Run", EVIL], [[Cell(EVIL, link="a/b.html"), Cell("2.5", 2.5, note=EVIL)]], sortable=True)
+    table = Table(
+        EVIL, ["Run", EVIL], [[Cell(EVIL, link="a/b.html"), Cell("2.5", 2.5, note=EVIL)]], sortable=True
+    )
     chart = Chart(EVIL, {"data": {"values": [{"x": EVIL}]}, "mark": "point"}, EVIL)
     parts = [Text(EVIL), Code("Command", EVIL), table, Charts([chart, chart], table)]
     sections = [Section("First", EVIL, parts), Section("Second & last", "", [Code("All", EVIL, folded=True)])]
@@ -94,7 +96,9 @@ def test_numbers_in_words(value, words):
     assert number(value) == words
 
 
-@pytest.mark.parametrize(("value", "words"), [(0.86, "0.86 s"), (46.2, "46 s"), (600, "10 min"), (9000, "2.5 h")])
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.86, "0.86 s"), (46.2, "46 s"), (600, "10 min"), (9000, "2.5 h")]
+)
 def test_times_in_words(value, words):
     assert seconds(value) == words
 
