@@ -3,7 +3,8 @@
 Trains on for a moment with the paper's objective, compares the free energy with that of ignoring the inputs,
 the held-out rows with their predictions, and restarts with one another; notes what the prior predicts, how
 noisy the free energy is, and how near the last layer is to its posterior. `--sbc 50` fits to 50 data sets
-drawn from the model, by the run's own settings: for small models. Writes `check.json` into the folder.
+drawn from the model, by the run's own settings: for small models. Writes `check.json` into the folder, and
+`report.html` again if it is there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from experiments import report
 from experiments._runner.command import folder_command
 from experiments._runner.reopen import reopen
 from pyrobbb import Posterior
@@ -37,7 +39,8 @@ def checked(folder: Path, trust: bool = False, sbc: int = 0) -> str:
     said = verdict(findings)
     kept = {"verdict": said, "findings": [asdict(finding) for finding in findings], "notes": beside}
     write_text(folder / "check.json", json.dumps(kept, indent=1) + "\n")
-    return "\n".join([*map(str, findings), *(f"{'note':9} {note}" for note in beside), said])
+    lines = [*map(str, findings), *(f"{'note':9} {note}" for note in beside), said]
+    return "\n".join(filter(None, [*lines, report.renew(folder, trust=trust)]))
 
 
 def fitted(run: Run, data: Dataset, seed: int) -> Posterior:
