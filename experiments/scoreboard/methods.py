@@ -42,7 +42,9 @@ def each(key: str, values: Sequence[float]) -> Sequence[Changes]:
 
 
 MEAN_FIELD = ["guide=mean_field", "guide.init_rho=-6", "estimator=local"]
-FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01"]
+# what correlates weights has D entries for each: at the rate of the means, their noise would grow with sqrt(D)
+FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale_tril=0.05"]
+LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
 METHODS: Mapping[str, Method] = {
     "plain network": Method(["inference=map"]),
     "ensemble of 5": Method(["inference=ensemble"]),
@@ -50,7 +52,7 @@ METHODS: Mapping[str, Method] = {
     "SWAG": Method(["inference=swag", "schedule=constant"], each("optim.lr", (0.01, 0.003, 0.03))),
     "mean field": Method(MEAN_FIELD),
     "5 mean fields": Method([*MEAN_FIELD, "chains=5"]),
-    "low rank": Method(["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01"]),
+    "low rank": Method(LOW_RANK),
     "full covariance": Method(FULL),
     "last layer": Method(FULL, last=True),
     "natural gradient": Method(
@@ -62,6 +64,7 @@ METHODS: Mapping[str, Method] = {
     ),
     "Laplace, diagonal": Method(["inference=laplace", "inference.structure=diagonal"]),
     "Laplace, Kronecker": Method(["inference=laplace", "inference.structure=kronecker"]),
+    "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),
     "SGHMC": Method(
         ["inference=sghmc", "inference.draws=20"],
         each("inference.lr", (0.01, 0.003, 0.03)),

@@ -164,6 +164,34 @@ def standard_test(N: int, split: int) -> npt.NDArray[np.int64]:
     return order[round(0.9 * N) :].astype(np.int64)
 
 
+def gap_test(feature: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """The rows with the middle third of a feature's values; equal values in the order of the rows."""
+    N = len(feature)
+    return np.argsort(feature, kind="stable")[round(N / 3) : round(2 * N / 3)].astype(np.int64)
+
+
+def listed_gaps(
+    name: str, root: str | os.PathLike[str] | None = None
+) -> list[npt.NDArray[np.int64]] | None:
+    """The gap splits that `NAME.splits.json.gz` lists in a given folder, by feature; None without the file.
+
+    Of rows with equal values at the ends of a gap, the published splits take some by an order that is not
+    known: the file alone can reproduce them.
+
+    Raises:
+        BadFileError: The file cannot be read.
+    """
+    for _, folder in given_folders(root):
+        for path in (folder / "uci" / f"{name}.splits.json.gz", folder / f"{name}.splits.json.gz"):
+            if path.is_file():
+                try:
+                    rows = json.loads(gzip.decompress(path.read_bytes()))["gap_test"]
+                    return [np.asarray(test, dtype=np.int64) for test in rows]
+                except (ValueError, KeyError, OSError, EOFError) as error:
+                    raise BadFileError(str(path), f"{error}", "lists of row numbers as gap_test") from error
+    return None
+
+
 def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | None = None) -> Values:
     """The values of a table `(rows, columns)` from the first source that has it; `url` None: no download.
 
