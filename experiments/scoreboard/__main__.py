@@ -3,7 +3,7 @@
 `python -m experiments.scoreboard [key=value ...]` fits what is missing, writes `scoreboard_PART.json` and
 prints its tables. A finished point is read back, so the same command resumes.
 
-part=regressions     UCI tables: log-likelihood, RMSE, coverage, CRPS, beside published numbers
+part=regressions     the default; UCI tables: log-likelihood, RMSE, coverage, CRPS, beside published numbers
     tables=[yacht,energy,concrete]    also kin8nm, naval, power, protein and wine
     splits=[0,1,2,3,4]                which of the standard splits
     gaps=[0,1,2,3]                    by which features the gap splits are; [-1]: none
@@ -17,7 +17,7 @@ part=agreement       with NUTS: six points, the paper's curve, yacht
 methods=[...]        which methods, for every part
 steps=1000           training steps of a fit
 quick=true           few and small fits on synthetic data, for a test
-record=FILE          print the tables of a record, and fit nothing
+record=FILE          print the tables of a record, and fit nothing; of a folder of records, which method when
 Other arguments are for every run, as in `experiments.run`.
 """
 
@@ -33,7 +33,7 @@ from experiments._runner.command import command
 from experiments._runner.fit_points import Result
 from experiments._runner.record import provenance
 from experiments._runner.study import Outputs
-from experiments.scoreboard import agreement, detection, regressions
+from experiments.scoreboard import agreement, choose, detection, regressions
 
 PARTS: dict[str, ModuleType] = {
     "regressions": regressions,
@@ -52,11 +52,15 @@ def main(arguments: Sequence[str]) -> Result:
     """Fit what is missing of a part, keep the record and print its tables; or those of a record."""
     own = dict(word.split("=", 1) for word in arguments if word.startswith(("part=", "record=")))
     rest = [word for word in arguments if not word.startswith(("part=", "record="))]
+    if Path(own.get("record", "")).is_dir() and own.get("record"):
+        records = choose.read(Path(own["record"]))
+        print(choose.markdown(records))
+        return records
     if "record" in own:
         record: Result = json.loads(Path(own["record"]).read_text(encoding="utf-8"))
         print(report(record))
         return record
-    part = own.get("part", "")
+    part = own.get("part", "regressions")
     if part not in PARTS:
         raise ConfigError(f"part: {part!r} is not one of {', '.join(PARTS)}")
     said = [word for word in arguments if not word.startswith("folder=")]

@@ -23,7 +23,7 @@ from experiments._runner.tables import table
 from experiments.scoreboard import methods
 from experiments.scoreboard.compare import FAILED, Row, notes
 from experiments.scoreboard.compare import chosen as rows_of
-from experiments.scoreboard.points import Clock, fitted, kept
+from experiments.scoreboard.points import Clock, fitted, kept, said
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -57,8 +57,8 @@ class Model:
 MODELS = {
     "six_points": Model(
         [
-            "data=toy_points", "batch_size=6", "model.hidden=[32]", "model.activation=sigmoid", "prior=normal",
-            "prior.sigma=10", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.1",
+            "data=toy_points", "batch_size=6", "model.hidden=[32]", "model.activation=sigmoid",
+            "prior=normal", "prior.sigma=10", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.1",
         ],
         last="2",
         x=torch.linspace(-5, 5, 41)[:, None],
@@ -66,7 +66,8 @@ MODELS = {
         even=True,
         words_of={
             YARDSTICK: [
-                "schedule=constant", "inference.warmup=300", "inference.draws=600", "inference.max_tree_depth=8",
+                "schedule=constant", "inference.warmup=300", "inference.draws=600",
+                "inference.max_tree_depth=8",
             ],
             "SGHMC": ["inference.lr=0.001"],
         },
@@ -83,7 +84,8 @@ MODELS = {
     "yacht": Model(
         [
             "data=uci", "data.name=yacht", "data.validation=0", "batch_size=277", "model.hidden=[50]",
-            "prior=fan_in_normal", "prior.gain=1.0", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.02",
+            "prior=fan_in_normal", "prior.gain=1.0", "likelihood=normal", "likelihood.scale=0.1",
+            "optim.lr=0.02",
         ],
         last="2",
     ),
@@ -129,7 +131,10 @@ def config_of(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
     if method != YARDSTICK:
         words = [word for word in words if not word.startswith("inference.")]
     return methods.configured(
-        method, [*shared, *own, f"draws={chosen.draws}", *words], folder=out.fits / name / method, last=model.last
+        method,
+        [*shared, *own, f"draws={chosen.draws}", *words],
+        folder=out.fits / name / method,
+        last=model.last,
     )
 
 
@@ -139,9 +144,9 @@ def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
     path = out.fits / name / method / "functions.npz"
 
     def made() -> Result:
-        clock = Clock()
+        clock, resumed = Clock(), any(path.parent.glob("chain-*.pt"))
         run, data, posterior = fitted(config, keep=True)
-        seconds = clock.seconds
+        seconds = None if resumed else clock.seconds  # the time before the interruption is not known
         x = inputs(name, config).to(data.train.x.device)
         draws = max(1, chosen.draws // len(posterior.chains)) if method != YARDSTICK else chosen.draws
         f = function_draws(posterior, x, draws=draws, seed=run.seed)[..., 0]
@@ -208,7 +213,6 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
     record: Result = {"budget": {"steps of a fit": chosen.steps, "draws": chosen.draws}, "rows": rows}
     for name in chosen.models:
         exact = functions(name, YARDSTICK, chosen, out, words)
-        print(f"{name}, {YARDSTICK}: {exact['seconds']:.0f} s", flush=True)
         for method in sorted(chosen.methods, key=lambda method: method != YARDSTICK):
             found = functions(name, method, chosen, out, words)
             f = found.pop("f", None)
@@ -217,6 +221,7 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
             elif f is not None:
                 found |= compared(MODELS[name], pooled(f), pooled(exact["f"]))
             rows.append({"model": name, "method": method, **found})
+            print(f"{name}, {method}: {said(rows[-1], 'sd_ratio')}", flush=True)
             keep(out, record)
     return record
 

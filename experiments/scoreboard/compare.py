@@ -41,7 +41,7 @@ def cell(rows: Sequence[Row], measure: str, digits: int) -> str:
 
 def notes(rows: Sequence[Row]) -> list[str]:
     """Why a method has no number somewhere, once for each reason."""
-    found = {}
+    found: dict[str, None] = {}
     for row in rows:
         for key in FAILED:
             if key in row:

@@ -96,7 +96,12 @@ def config_of(
 ) -> DictConfig:
     """The configuration of a method with a network and a seed."""
     size, last = NETWORKS[network]
-    own = [f"epochs={chosen.epochs}", f"draws={chosen.draws}", f"seed={seed}", f"record_every={chosen.epochs}"]
+    own = [
+        f"epochs={chosen.epochs}",
+        f"draws={chosen.draws}",
+        f"seed={seed}",
+        f"record_every={chosen.epochs}",
+    ]
     data = BLOBS if chosen.quick else DIGITS
     folder = out.fits / network / f"seed={seed}" / method
     return methods.configured(method, [*size, *data, *WORDS, *own, *words], folder=folder, last=last)
@@ -217,7 +222,10 @@ def report(record: Result) -> str:
                 parts.append(f"published, github.com/wiseodd/lula: {theirs}")
         for measure, places in (("accuracy", 1), ("nll", 3)):
             lines = [[m, *(cell(_turned(mine, m, a), measure, places) for a in ANGLES)] for m in order]
-            parts += [f"digits turned by so many degrees, {measure}", table(["method", *map(str, ANGLES)], lines)]
+            parts += [
+                f"digits turned by so many degrees, {measure}",
+                table(["method", *map(str, ANGLES)], lines),
+            ]
     return "\n\n".join([*parts, *notes(rows)])
 
 

@@ -1,4 +1,4 @@
-"""The methods that are compared: each as changes of one configuration, and what is tried on validation rows."""
+"""The methods that are compared: each as changes of one configuration, and what it tries on held-out rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def each(key: str, values: Sequence[float]) -> Sequence[Changes]:
 
 
 MEAN_FIELD = ["guide=mean_field", "guide.init_rho=-6", "estimator=local"]
-# what correlates weights has D entries for each: at the rate of the means, their noise would grow with sqrt(D)
+# what correlates weights has D entries for each: at the means' rate, noise would grow with sqrt(D)
 FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale_tril=0.05"]
 LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
 METHODS: Mapping[str, Method] = {
@@ -59,9 +59,7 @@ METHODS: Mapping[str, Method] = {
         ["inference=natural_gradient", "inference.beta2=0.99"],
         tuple({"inference.h0": h0, "inference.lr": lr} for h0, lr in ((1.0, 0.1), (10.0, 0.3), (100.0, 0.3))),
     ),
-    "Laplace, last layer": Method(
-        ["inference=laplace", "inference.structure=full", "inference.layers=last"]
-    ),
+    "Laplace, last layer": Method(["inference=laplace", "inference.structure=full", "inference.layers=last"]),
     "Laplace, diagonal": Method(["inference=laplace", "inference.structure=diagonal"]),
     "Laplace, Kronecker": Method(["inference=laplace", "inference.structure=kronecker"]),
     "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),

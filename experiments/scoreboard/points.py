@@ -27,8 +27,7 @@ from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, train_all
 
 
-
-class Refused(ValueError):
+class RefusedError(ValueError):
     """The library does not fit this model with this method; the message is its reason."""
 
 
@@ -40,7 +39,7 @@ def fitted(config: DictConfig, *, keep: bool = False) -> tuple[Run, Dataset, Pos
         keep: Leave checkpoints in its folder, from which an interrupted fit resumes.
 
     Raises:
-        Refused: The method says before it begins that it cannot.
+        RefusedError: The method says before it begins that it cannot.
         NonFiniteLossError: The fit diverged.
     """
     run = build(config)
@@ -48,7 +47,7 @@ def fitted(config: DictConfig, *, keep: bool = False) -> tuple[Run, Dataset, Pos
     try:
         run.training(data)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise RefusedError(str(error)) from error
     folder = Path(config.folder) if keep else None
     chains = train_all(
         lambda chain, fast: run.training(data, chain, folder, Silent(), fast=fast),
@@ -66,7 +65,7 @@ def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
         with locked(folder):
             try:
                 result = measure()
-            except Refused as reason:
+            except RefusedError as reason:
                 result = {"refused": str(reason)}
             except NonFiniteLossError as error:
                 result = {"stopped": str(error)}
@@ -79,7 +78,9 @@ def validated(config: DictConfig) -> float:
 
     A mixture of restarts and its member share the fit.
     """
-    return _validated(json.dumps(OmegaConf.to_container(config, resolve=True) | {"folder": "", "chains": 1}))
+    values = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(values, dict)
+    return _validated(json.dumps({**values, "folder": "", "chains": 1}))
 
 
 @lru_cache(maxsize=64)

@@ -32,7 +32,9 @@ GAP: Mapping[str, Mapping[str, float]] = {  # mean over the gap splits
     "yacht": {"MFVI": -2.11, "ensemble of 5": -2.57},
 }
 OF_SPLITS: Mapping[str, Mapping[str, Mapping[str, float]]] = {"standard": STANDARD, "gap": GAP}
-FASHION_FROM_MNIST: Mapping[str, Any] = {  # areas under the ROC curve, by a conv net (github.com/wiseodd/lula)
+FASHION_FROM_MNIST: Mapping[
+    str, Any
+] = {  # areas under the ROC curve, by a conv net (github.com/wiseodd/lula)
     "plain network": 0.984,
     "ensemble of 5": 0.986,
 }

@@ -184,7 +184,10 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
         for method in chosen.methods:
             result = point(place, method, chosen, out, words)
             rows.append({**asdict(place), "method": method, **result})
-            print(f"{place.table}, {place.kind} {place.split}, {method}: {said(result, 'log_likelihood')}", flush=True)
+            print(
+                f"{place.table}, {place.kind} {place.split}, {method}: {said(result, 'log_likelihood')}",
+                flush=True,
+            )
         keep(out, record)
     if not rows:
         raise ConfigError("splits: there is no such split of these tables")
@@ -218,7 +221,9 @@ def report(record: Result) -> str:
         counts = {name: len({row["split"] for row in rows_of(mine, table=name)}) for name in names}
         of = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         parts.append(f"Test log-likelihood per row, {kind} splits ({of}), mean ± standard error over them")
-        lines = [[m, *(cell(rows_of(mine, method=m, table=n), "log_likelihood", 2) for n in names)] for m in order]
+        lines = [
+            [m, *(cell(rows_of(mine, method=m, table=n), "log_likelihood", 2) for n in names)] for m in order
+        ]
         others = published.OF_SPLITS[kind]
         for other in published.SOURCES:
             theirs = [others.get(name, {}).get(other) for name in names]
@@ -235,7 +240,7 @@ def report(record: Result) -> str:
 
 
 def scores(rows: Sequence[Row], order: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of one table: every score, and how far the log-likelihood is from the plain network's."""
+    """Head and lines of one table: every score, and how far the likelihood is from the plain network's."""
     head = ["method", *(name.replace("_", " ") for name in DIGITS), f"log-likelihood above the {REFERENCE}'s"]
     plain = rows_of(rows, method=REFERENCE)
     lines = []

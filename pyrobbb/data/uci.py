@@ -134,9 +134,7 @@ class UCI:
         checks.check_kinds(gap=(self.gap, bool))
         features = KNOWN[self.name].columns - 1
         if self.gap and self.split >= features:
-            raise ValueError(
-                f"split must be less than {features}, the number of features, got {self.split}"
-            )
+            raise ValueError(f"split must be less than {features}, the number of features, got {self.split}")
 
     def load(self) -> TableData:
         """The table with its target last, the rows of the split for testing."""
@@ -170,9 +168,7 @@ def gap_test(feature: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return np.argsort(feature, kind="stable")[round(N / 3) : round(2 * N / 3)].astype(np.int64)
 
 
-def listed_gaps(
-    name: str, root: str | os.PathLike[str] | None = None
-) -> list[npt.NDArray[np.int64]] | None:
+def listed_gaps(name: str, root: str | os.PathLike[str] | None = None) -> list[npt.NDArray[np.int64]] | None:
     """The gap splits that `NAME.splits.json.gz` lists in a given folder, by feature; None without the file.
 
     Of rows with equal values at the ends of a gap, the published splits take some by an order that is not

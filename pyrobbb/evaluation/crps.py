@@ -25,7 +25,8 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
     With :math:`A(\mu, \sigma^2) = E|N(\mu, \sigma^2)|` and S draws (Grimit et al. 2006, eq. 4):
 
     .. math::
-        \frac1S \sum_s A(y - \mu_s, \sigma_s^2) - \frac1{2S^2} \sum_{s,t} A(\mu_s - \mu_t, \sigma_s^2 + \sigma_t^2)
+        \frac1S \sum_s A(y - \mu_s, \sigma_s^2)
+            - \frac1{2S^2} \sum_{s,t} A(\mu_s - \mu_t, \sigma_s^2 + \sigma_t^2)
 
     Args:
         prediction: Of a likelihood with normal noise.

@@ -10,7 +10,7 @@ BINS = 20
 
 
 def total_variation(first: Draws, second: Draws, *, bins: int = BINS) -> Draws:
-    r""":math:`\tfrac12 \int |p - q|` of the marginals at each input, from draws `(S, G)` and `(T, G)`; `(G,)`.
+    r""":math:`\tfrac12 \int |p - q|` of the marginals at each of G inputs, from draws `(S, G)` and `(T, G)`.
 
     Both are counted in the same bins, which hold equally many of all draws: 0 for the same draws, 1 for draws
     that share no bin. Two samples of one distribution are about :math:`\sqrt{b (1/S + 1/T) / 2 \pi}` apart.

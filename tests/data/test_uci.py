@@ -14,8 +14,15 @@ from data_fakes import Mirror, isolate, ok, serve
 from pyrobbb.data import BadFileError, DataUnavailableError
 from pyrobbb.data import uci as module
 from pyrobbb.data.uci import (
-    KNOWN, UCI, Known, digest, gap_test, listed_gaps, obtain, standard_test,
-)  # fmt: skip
+    KNOWN,
+    UCI,
+    Known,
+    digest,
+    gap_test,
+    listed_gaps,
+    obtain,
+    standard_test,
+)
 
 VALUES = np.random.default_rng(0).normal(size=(20, 3))
 PATH = "yacht/data/data.txt"
@@ -112,7 +119,9 @@ def test_a_gap_split_tests_the_middle_third_by_a_feature(cache: Path, mirror: Mi
     data = UCI(name="yacht", root=tmp_path, gap=True, split=1).load()
     order = np.argsort(VALUES[:, 1])
     np.testing.assert_allclose(np.sort(data.test.y[:, 0]), np.sort(VALUES[order[7:13], 2]), rtol=1e-6)
-    (tmp_path / "yacht.splits.json.gz").write_bytes(gzip.compress(json.dumps({"gap_test": [[3], [5, 6]]}).encode()))
+    (tmp_path / "yacht.splits.json.gz").write_bytes(
+        gzip.compress(json.dumps({"gap_test": [[3], [5, 6]]}).encode())
+    )
     listed = UCI(name="yacht", root=tmp_path, gap=True, split=1).load()
     np.testing.assert_allclose(listed.test.y[:, 0], VALUES[[5, 6], 2], rtol=1e-6)
     (tmp_path / "yacht.splits.json.gz").write_bytes(b"[]")

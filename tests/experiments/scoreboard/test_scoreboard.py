@@ -58,7 +58,9 @@ def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
 
 def test_agreement_measures_the_yardstick_too(tmp_path: Path) -> None:
     methods = "methods=[plain network,NUTS]"
-    record = main(["part=agreement", "quick=true", "inference.max_tree_depth=3", methods, f"folder={tmp_path}"])
+    record = main(
+        ["part=agreement", "quick=true", "inference.max_tree_depth=3", methods, f"folder={tmp_path}"]
+    )
     nuts, plain = record["rows"]
     assert nuts["method"] == "NUTS"
     assert nuts["sd_ratio"] == pytest.approx(1)
