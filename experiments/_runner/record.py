@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
 import torch
+
+
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """`python -m MODULE key=value ...`, without the folder, which decides nothing."""
+    said = [word for word in arguments if not word.startswith("folder=")]
+    return " ".join([f"python -m {module}", *said])
 
 
 def provenance(command: str) -> dict[str, Any]:
