@@ -133,3 +133,25 @@ def loss_and_accuracy(
 def _normal(w: np.ndarray, mu: float, sigma: float) -> np.ndarray:
     density: np.ndarray = np.exp(-0.5 * ((w - mu) / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
     return density
+
+
+@styled
+def signal_to_noise_density(
+    decibel: Sequence[float], density: Sequence[float], *, cut: float, valley: float | None, title: str
+) -> Figure:
+    """Density of 10 log10(|mu| / sigma), the line below which 75 % of the weights lie, and the valley."""
+    figure = new_figure(7.0, 3.6)
+    axes = figure.subplots()
+    axes.fill_between(decibel, density, color=CHAINS[0], alpha=0.35, lw=0)
+    axes.plot(decibel, density, color=CHAINS[0])
+    axes.axvline(cut, color=RED, ls="--", lw=1.3, label=f"75 % below {cut:.1f} dB".replace("-", "\u2212"))
+    if valley is not None:
+        axes.axvline(
+            valley, color=GREY, ls=":", lw=1.5, label=f"valley, {valley:.1f} dB".replace("-", "\u2212")
+        )
+    axes.set_xlim(decibel[0], decibel[-1])
+    axes.set_ylim(bottom=0)
+    label(axes, r"signal-to-noise ratio, $10\,\log_{10}(|\mu|/\sigma)$ (dB)", "density (1/dB)")
+    axes.legend(loc="upper left")
+    caption(figure, title)
+    return figure

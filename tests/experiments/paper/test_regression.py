@@ -51,8 +51,8 @@ def test_another_curve_is_refused(tmp_path):
 
 
 def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path):
-    small = ["epochs=1", "draws=4", "data.test=5", "data.N=50", "model.hidden=[3]", "fast=off"]
-    small += ["priors=[gaussian]", "nuts_warmup=2", "nuts_draws=4", "nuts_depth=1"]
+    small = ["epochs=1", "draws=4", "data.test=5", "data.N=50", "batch_size=20", "model.hidden=[3]"]
+    small += ["fast=off", "priors=[gaussian]", "nuts_warmup=2", "nuts_draws=4", "nuts_depth=1"]
     paper_regression.main([*small, f"folder={tmp_path}"])
     record = json.loads(next(tmp_path.rglob("record.json")).read_text())
     assert [len(record["bayesian"]["gaussian"]), len(record["plain"])] == [5, 5]

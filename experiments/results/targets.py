@@ -1,0 +1,118 @@
+"""What the records say of the targets in docs/targets.md, by target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+
+from experiments.results import table1_texts
+from experiments.results.records import NOT_RUN, Record, Records
+from experiments.results.tables import Text
+from experiments.tutorial.worked_example import PRINTED
+
+
+def of(name: str, words: Callable[[Record], str]) -> Text:
+    """Words on one record."""
+
+    def made(records: Records) -> str:
+        record = records.get(name)
+        return NOT_RUN if record is None else words(record)
+
+    return made
+
+
+def a1(record: Record) -> str:
+    worst = max(abs(record["ours"][name] - value) for name, value in PRINTED.items())
+    return f"{worst:.1e}, with one more digit of the noise than was printed"
+
+
+def a12(records: Records) -> str:
+    each = records.seeds("toy_regression")
+    if not each:
+        return NOT_RUN
+    first, median = ([r["loss"][name] for r in each] for name in ("first", "median of last 100"))
+    widening = [r["sd of the draws"]["5.0"] / r["sd of the draws"]["1.5"] for r in each]
+    return f"seeds 1 to {len(each)}: {_range(first, 0)}, {_range(median, 0)}, {_range(widening, 1)}"
+
+
+def a13(records: Records) -> str:
+    each = records.seeds("toy_regression")
+    return NOT_RUN if not each else f"{min(one['20000'] for one in each[0]['plain']['mse']):.1e}"
+
+
+def a14(record: Record) -> str:
+    chosen = record["bayesian"][record["chosen"]]
+    rmse, ratio = [one["rmse inside"] for one in chosen], [one["ratio"][2] for one in chosen]
+    return f"five seeds: {_range(rmse, 3)}, {_range(ratio, 2)}"
+
+
+def a15(record: Record) -> str:
+    run = record["found"]["gluon_as_printed"]
+    return f"{run['pruned'][0]['snr']['mean']:.2f} %, {run['epochs'][-1]['loss']:.2f}"
+
+
+def a16(record: Record) -> str:
+    errors = {row["removed"]: row["snr"]["mean"] for row in record["found"]["gluon_as_printed"]["pruned"]}
+    return ", ".join(f"{errors[share]:.2f}" for share in (0.5, 0.75, 0.95))
+
+
+def a17(record: Record) -> str:
+    errors = [run["metrics"]["test"]["error"] for run in record["runs"]]
+    return f"after 10 epochs, three seeds: {_range(errors, 2)} %"
+
+
+def a18(record: Record) -> str:
+    snr, size = ({row["removed"]: row[by]["mean"] for row in record["rows"]} for by in ("snr", "magnitude"))
+    costs = [snr[share] - snr[0.0] for share in (0.5, 0.75)]
+    modes = "two modes" if len(record["modes"]) == 2 else f"{len(record['modes'])} mode"
+    return f"{costs[0]:+.2f} and {costs[1]:+.2f}; {size[0.95] - snr[0.95]:.1f} better; {modes}"
+
+
+def b5(record: Record) -> str:
+    leads = []
+    for worse in ("sgd", "dropout", "gaussian"):
+        found = table1_texts.differences(record, worse, "mixture", min(record["widths"]))
+        leads.append(f"{fmean(found):+.2f} to {worse}")
+    return f"{NOT_RUN}; at 2x400 after {record['epochs']} epochs, three seeds: {', '.join(leads)}"
+
+
+def b6(record: Record) -> str:
+    errors = {row["removed"]: row["snr"]["mean"] for row in record["rows"]}
+    costs = ", ".join(f"{errors[share] - errors[0.0]:+.2f}" for share in (0.5, 0.75, 0.95, 0.98))
+    return f"{NOT_RUN}; 2x400 after {record['epochs']} epochs: {costs}"
+
+
+def b9(record: Record) -> str:
+    each = record["agents"]["Bayes by Backprop"]["percent of uniform"]
+    return f"{fmean(each):.1f} % ({len(each)} seeds, {_range(each, 1)})"
+
+
+def b10(record: Record) -> str:
+    means = [fmean(one["error"] for one in record["found"][way]) for way in ("drawn", "closed")]
+    return f"{abs(means[0] - means[1]):.3f} points, three seeds"
+
+
+def nothing(_: Records) -> str:
+    """Of a target without a record."""
+    return NOT_RUN
+
+
+def _range(values: list[float], digits: int) -> str:
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+TARGETS: dict[str, Text] = {
+    "A1": of("worked_example", a1),
+    "A12": a12,
+    "A13": a13,
+    "A14": of("regression", a14),
+    "A15": of("gluon", a15),
+    "A16": of("gluon", a16),
+    "A17": of("mnist", a17),
+    "A18": of("pruning", a18),
+    "B5": of("table1_400", b5),
+    "B6": of("pruning", b6),
+    "B9": of("showdown", b9),
+    "B10": of("closed_form", b10),
+    **dict.fromkeys(("A19", "A20", "A22", "B1", "B2", "B3", "B4", "B7", "B8"), nothing),
+}
