@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 
+from benchmarks import generated
 from experiments import analyse
 from experiments._runner.tables import mean_sd
 from experiments.paper import pruning
@@ -45,7 +46,6 @@ def mnist(record: Record) -> str:
         [what, paper, estimate([m["test"][key] for m in each], digits)] for what, paper, key, digits in lines
     ]
     seeds = ", ".join(str(run["seed"]) for run in sorted(record["runs"], key=lambda run: run["seed"]))
-    cells.append(["training, s", "-", f"{fmean(m['train_seconds'] for m in each):.0f}"])
     head = ["", "paper, 600 epochs", f"ours, {each[0]['epochs']} epochs, seeds {seeds}, 95 % interval"]
     return markdown(head, cells)
 
@@ -228,4 +228,5 @@ TABLES: dict[str, Text] = {
     "own_tables": of("own_tables", own_tables.scores, head=False),
     "bench.steps": of("bench_steps", benchmarks.steps),
     "bench.aims": of("bench_steps", benchmarks.aims, head=False),
+    "cuda_kernels": of("cuda_kernels", generated.table, head=False),
 }
