@@ -242,7 +242,8 @@ def main(arguments: Sequence[str]) -> None:
     folder, unknown = place(rest, "runs/own_tables")
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
-    record = {**provenance(command_line("experiments.studies.own_tables", arguments)), **asdict(chosen)}
+    head = provenance(command_line("experiments.studies.own_tables", arguments))
+    record: dict[str, Any] = {**head, **asdict(chosen)}
     for name in chosen.tables:
         found = measure(name, folder, chosen)
         print(printed(name, found), flush=True)

@@ -11,7 +11,6 @@ import gzip
 import hashlib
 import http.client
 import io
-import json
 import logging
 import os
 import urllib.request
@@ -105,9 +104,7 @@ class UCI:
 
     Split k tests a tenth of the rows, which is left of `numpy.random.RandomState(1)` after k earlier splits
     of `choice` without replacement (Hernández-Lobato and Adams 2015); the usual ones are 0 to 19, for
-    protein 0 to 4. A gap split (Foong et al. 2019, arXiv 1906.11537) tests the middle third of the rows by
-    one feature, so that its predictions interpolate; there is one for each feature. The other fields are
-    those of `Table`.
+    protein 0 to 4. The other fields are those of `Table`.
 
     Raises:
         ValueError: A field outside its domain, or `load` meets a given folder that does not exist.
@@ -117,7 +114,6 @@ class UCI:
 
     name: str
     split: int = 0
-    gap: bool = False
     validation: float = 0.0
     split_seed: int = 0
     root: str | os.PathLike[str] | None = None
@@ -131,12 +127,6 @@ class UCI:
     def __post_init__(self) -> None:
         checks.one_of("name", self.name, tuple(KNOWN))
         checks.count("split", self.split, minimum=0)
-        checks.check_kinds(gap=(self.gap, bool))
-        features = KNOWN[self.name].columns - 1
-        if self.gap and self.split >= features:
-            raise ValueError(
-                f"split must be less than {features}, the number of features, got {self.split}"
-            )
 
     def load(self) -> TableData:
         """The table with its target last, the rows of the split for testing."""
@@ -144,16 +134,10 @@ class UCI:
         return Table(
             source=values,
             task="regression",
-            test=self._test(values),
+            test=standard_test(len(values), self.split),
             validation=self.validation,
             split_seed=self.split_seed,
         ).load()
-
-    def _test(self, values: Values) -> npt.NDArray[np.int64]:
-        if not self.gap:
-            return standard_test(len(values), self.split)
-        listed = listed_gaps(self.name, self.root)
-        return gap_test(values[:, self.split]) if listed is None else listed[self.split]
 
 
 def standard_test(N: int, split: int) -> npt.NDArray[np.int64]:

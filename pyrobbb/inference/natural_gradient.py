@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
@@ -45,7 +44,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import log_prior
 from pyrobbb.inference.method import MakeGuide, OwnStep
-from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.mean_field import MeanFieldNormal, rho_of
 from pyrobbb.svi import Step, Terms
 
 LOG_2PI = math.log(2 * math.pi)
@@ -57,23 +56,22 @@ class NormalByScale(MeanFieldNormal):
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
         super()._set_up(*args, **kwargs)
-        self.scale = nn.Parameter(nn.functional.softplus(self.rho.detach()))
+        self.scale = nn.Parameter(self.sigma.detach())
         del self.rho
 
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Sample every weight site; arguments as the model's, used at the first call only."""
-        if not self.shapes:
-            self._set_up(*args, **kwargs)
-        locs, scales = self.split(self.loc), self.split(self.scale)
-        return {
-            name: pyro.sample(name, dist.Normal(locs[name], scales[name]).to_event(len(shape)))
-            for name, shape in self.shapes.items()
-        }
+    @property
+    def sigma(self) -> Tensor:
+        return self.scale if "scale" in self._parameters else super().sigma
 
-    def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        if not self.shapes:
-            raise ValueError("the guide has no parameters yet: fit it, or call it once")
-        return self.split(self.loc.detach()), self.split(self.scale.detach())
+    def by_rho(self) -> MeanFieldNormal:
+        """The same normal as SVI trains it."""
+        guide = MeanFieldNormal(self._model[0])
+        guide()
+        guide.to(self.loc)
+        with torch.no_grad():
+            guide.loc.copy_(self.loc)
+            guide.rho.copy_(rho_of(self.scale))
+        return guide
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
 from engine_fakes import Interrupts, classes, network, normal, nothing_changes, values
+from own_priors import Hierarchical
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.bnn import BayesianNetwork
@@ -20,7 +19,6 @@ from pyrobbb.evaluation import arviz_export
 from pyrobbb.inference import MAP, NUTS, SGHMC, SVI, SWAG, Inference, Laplace, MCDropout, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
-from pyrobbb.priors import Prior, beside, elementwise
 from pyrobbb.training.trainer import fit
 
 METHODS: dict[str, Inference] = {
@@ -35,17 +33,6 @@ METHODS: dict[str, Inference] = {
     "laplace_diagonal": Laplace(structure="diagonal", linearised=False),
     "laplace_last": Laplace(structure="full", layers="last"),
 }
-
-
-class Hierarchical(Prior, PyroModule):  # type: ignore[misc]
-    """A scale of its own for all weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = PyroSample(dist.HalfCauchy(1.0))
-
-    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
-        return elementwise(dist.Normal(0.0, beside(self.scale, parameter)), parameter)
 
 
 def _images() -> Dataset:
