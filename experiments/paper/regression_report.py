@@ -85,7 +85,8 @@ def figure(record: Mapping[str, Any]) -> Figure:
 
 def _panel(axes: Axes, record: Mapping[str, Any], bands: Sequence[Any]) -> None:
     x = np.asarray(record["curves"]["x"])
-    axes.scatter(*record["data"], s=5, color=GREY, alpha=0.6, lw=0, label="data (100 of them)")
+    x_seen, y_seen = record["data"]
+    axes.scatter(x_seen, y_seen, s=5, color=GREY, alpha=0.6, lw=0, label="data (100 of them)")
     axes.plot(x, record["curves"]["truth"], "--", color=BLACK, lw=1.0, label="truth")
     for colour, (low, median, high) in zip((BLUE, ORANGE, GREEN), bands, strict=True):
         axes.fill_between(x, low, high, color=colour, alpha=0.22, lw=0)

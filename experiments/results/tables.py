@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import fmean
 
 from benchmarks import generated
 from experiments import analyse
@@ -143,9 +142,9 @@ def toy(records: Records) -> str:
         rows.append([f"sd of f at x = {float(x):g}", "-", *(f"{r['sd of the draws'][x]:.3f}" for r in each)])
     head = ["", "tutorial", *(f"ours, seed {r['seed']}" for r in each)]
     plain = []
-    for epoch, given in toy_regression.TUTORIAL_PLAIN.items():
+    for epoch, error in toy_regression.TUTORIAL_PLAIN.items():
         errors = [f"{one[str(epoch)]:.3g}" for one in each[0]["plain"]["mse"]]
-        plain.append([f"after {epoch:,} epochs", f"{given:.3g}", *errors])
+        plain.append([f"after {epoch:,} epochs", f"{error:.3g}", *errors])
     plain.append(["prediction at x = 100", "-13", *(f"{v:.1f}" for v in each[0]["plain"]["at 100"])])
     below = markdown(
         ["plain network, squared error", "tutorial", *(f"ours, weights of seed {s}" for s in range(3))], plain
