@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 
+from experiments._runner.tables import mean_sd
+from experiments.reproductions import training_choices
 from experiments.results import table1_texts
 from experiments.results.records import NOT_RUN, Record, Records
 from experiments.results.tables import Text
@@ -92,9 +94,46 @@ def b10(record: Record) -> str:
     return f"{abs(means[0] - means[1]):.3f} points, three seeds"
 
 
-def nothing(_: Records) -> str:
-    """Of a target without a record."""
-    return NOT_RUN
+def of_row(row: str, *widths: int) -> Text:
+    """Test errors of a row of Table 1 at its full length."""
+
+    def words(record: Record) -> str:
+        errors = [mean_sd(table1_texts.errors(record, row, width), 2) for width in widths]
+        return f"{record['epochs']} epochs, {len(record['seeds'])} seeds: {', '.join(errors)} %"
+
+    return of("table1_full", words)
+
+
+def a19(record: Record) -> str:
+    full, centre = (
+        record["lines"][name]["validation_errors"][1]
+        for name in ("the whole KL on every minibatch", training_choices.CENTRE)
+    )
+    return f"{full / centre:.2f}"
+
+
+def a20(record: Record) -> str:
+    stopped = [name for name, result in record["lines"].items() if "stopped" in result]
+    return f"not finite: {'; '.join(stopped) or 'none'}"
+
+
+def a22(record: Record) -> str:
+    found = record["agents"]["Bayes by Backprop"]
+    eaten = found["eaten in the first 50"]
+    return f"{_range(found['expected']['500'], 0)}, {min(eaten)} to {max(eaten)} eaten; {len(eaten)} seeds"
+
+
+def b7(record: Record) -> str:
+    return ", ".join(f"{name} {w['sd']:.3f}" for name, w in record["weights"].items())
+
+
+def b8(record: Record) -> str:
+    words = []
+    for name in ("Bayes by Backprop", "1 % greedy", "5 % greedy"):
+        found = record["agents"][name]
+        words.append(f"{name} {fmean(found['expected']['50000']):,.0f}")
+    last = fmean(record["agents"]["Bayes by Backprop"]["expected in the last fifth"])
+    return f"{', '.join(words)}; {last:,.0f} in the last fifth"
 
 
 def _range(values: list[float], digits: int) -> str:
@@ -114,5 +153,13 @@ TARGETS: dict[str, Text] = {
     "B6": of("pruning", b6),
     "B9": of("showdown", b9),
     "B10": of("closed_form", b10),
-    **dict.fromkeys(("A19", "A20", "A22", "B1", "B2", "B3", "B4", "B7", "B8"), nothing),
+    "A19": of("training_choices", a19),
+    "A20": of("training_choices", a20),
+    "A22": of("bandit", a22),
+    "B1": of_row("mixture", 1200),
+    "B2": of_row("mixture", 800, 400),
+    "B3": of_row("sgd", 1200),
+    "B4": of_row("dropout", 1200),
+    "B7": of("table1_full", b7),
+    "B8": of("bandit", b8),
 }

@@ -171,7 +171,10 @@ def main(arguments: Sequence[str]) -> None:
         lines += [f"  {name:9} prior   {what:32} {value:.3f}" for what, value in found[name].items()]
     table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
     found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
-    lines.append("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
+    lines.append(
+        "PSIS-LOO of mean-field draws (az.compare; elpd in nats over all points): no leave-one-out of the "
+        "posterior, even where k is good"
+    )
     lines.append("  " + table.round(2).to_string().replace("\n", "\n  "))
     toy, drawn = toy_comparison(toy_mean_field(folder, run), folder, chosen)
     found["toy"] = toy

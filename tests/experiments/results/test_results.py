@@ -1,5 +1,6 @@
 """`make results` leaves the documents as they are: their numbers and figures are those of the records."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 import yaml
 from matplotlib.image import imread
 
+from experiments._runner.tables import mean_sd
+from experiments.reproductions.training_choices import CENTRE
 from experiments.results.__main__ import MARKED, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
 from experiments.results.records import Records, estimate, interval, verdict
@@ -78,3 +81,32 @@ def test_intervals_are_students():
     assert verdict([-1.0, -1.1, -0.9]) == "does not"
     assert verdict([1.0, -1.0, 0.5]) == "undecided"
     assert verdict([1.0]) == "one seed"
+
+
+def test_runs_that_are_still_to_come_fill_their_targets(tmp_path):
+    """Table 1 at its length, the training choices and the bandit, made up in the form of their commands."""
+    short = Records(ROOT / "docs" / "records").get("table1_400")
+    cells = [cell | {"width": width} for cell in short["cells"] for width in (400, 800, 1200)]
+    lines = {CENTRE: {"validation_errors": [4.0, 3.0]}}
+    lines["the whole KL on every minibatch"] = {"validation_errors": [8.0, 7.5]}
+    lines["geometric"] = {"stopped": "the free energy is nan"}
+    regret = {"500": [900.0, 1100.0], "50000": [9000.0, 10_000.0]}
+    agent = {"expected": regret, "expected in the last fifth": [1.0, 2.0], "eaten in the first 50": [5, 9]}
+    found = {
+        "table1_full": short | {"cells": cells, "widths": [400, 800, 1200], "epochs": 600},
+        "training_choices": {"lines": lines},
+        "bandit": {"agents": dict.fromkeys(("Bayes by Backprop", "1 % greedy", "5 % greedy"), agent)},
+    }
+    for name, record in found.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+    records = Records(tmp_path)
+    assert TEXTS["A19"](records) == "2.50"
+    assert TEXTS["A20"](records) == "not finite: geometric"
+    assert TEXTS["A22"](records) == "900 to 1100, 5 to 9 eaten; 2 seeds"
+    assert TEXTS["B8"](records).startswith("Bayes by Backprop 9,500, 1 % greedy 9,500")
+    errors = [cell["metrics"]["test"]["error"] for cell in short["cells"] if cell["row"] == "sgd"]
+    assert TEXTS["B3"](records) == f"600 epochs, 3 seeds: {mean_sd(errors, 2)} %"
+    assert "not run" not in " ".join(TEXTS[name](records) for name in ("B1", "B2", "B4", "B7"))
+    first, *_, below = (line for line in claims(records).splitlines() if "table1 form=full" in line)
+    assert "at 0 of 3 widths" in first
+    assert "| holds |" in below
