@@ -187,7 +187,10 @@ def main(arguments: Sequence[str]) -> Numbers:
         "curves": {
             "x": _rounded(GRID[:, 0]),
             "truth": _rounded(curve.truth(GRID)[:, 0]),
-            "bayesian": [_rounded(quantiles(fits[best].posterior, GRID, [c])[1:4]) for c in range(3)],
+            "bayesian": {
+                p: [_rounded(quantiles(r.posterior, GRID, [c])[1:4]) for c in range(3)]
+                for p, r in fits.items()
+            },
             "plain": [_rounded(said(fit, GRID)[1:4]) for fit in others[:3]],
             "nuts": _rounded(quantiles(sampled.posterior, GRID)[1:4]),
         },

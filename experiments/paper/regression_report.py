@@ -68,29 +68,30 @@ def report(record: Mapping[str, Any]) -> str:
 
 @styled
 def figure(record: Mapping[str, Any]) -> Figure:
-    """Median and interquartile range of three networks of each kind, and NUTS, on [-0.4, 1.2]."""
-    drawn = new_figure(9.4, 3.9)
-    curves, panels = record["curves"], drawn.subplots(1, 2, sharey=True)
-    names = (f"Bayes by Backprop, {NAMES[record['chosen']]}", "plain networks, the same layers and loss")
-    for axes, key, name in zip(panels, ("bayesian", "plain"), names, strict=True):
-        _panel(axes, record, curves[key])
-        axes.set_title(name)
-    x, (low, median, high) = np.asarray(curves["x"]), np.asarray(curves["nuts"])
-    for line, style in ((low, ":"), (median, "-"), (high, ":")):
-        panels[0].plot(x, line, style, color=BLACK, lw=1.2, label="NUTS, 1-50-1" if line is median else None)
-    panels[0].legend(loc="upper left", fontsize=8)
+    """Median and interquartile range of three networks of each kind, and of NUTS, on [-0.4, 1.2]."""
+    curves, chosen = record["curves"], record["chosen"]
+    panels = {f"BbB, {NAMES[p]}{' (chosen)' * (p == chosen)}": c for p, c in curves["bayesian"].items()}
+    panels |= {f"NUTS, 1-50-1, {NAMES[chosen]}": [curves["nuts"]], "plain networks": curves["plain"]}
+    rows = -(-len(panels) // 3)
+    drawn = new_figure(11.0, 0.4 + 2.7 * rows)
+    grid = drawn.subplots(rows, 3, sharex=True, sharey=True, squeeze=False)
+    for axes, (name, bands) in zip(grid.flat, panels.items(), strict=False):
+        _panel(axes, record, bands)
+        axes.set_title(name.replace("e^-6", "$e^{-6}$").replace("e^-3", "$e^{-3}$"))
+        label(axes, "x" if axes in grid[-1] else "", "y" if axes in grid[:, 0] else "")
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    grid[0, 0].legend(loc="upper left", fontsize=8)
     caption(drawn, "Fig. 5: median and interquartile range; seeds 1, 2 and 3 of five")
     return drawn
 
 
 def _panel(axes: Axes, record: Mapping[str, Any], bands: Sequence[Any]) -> None:
-    x = np.asarray(record["curves"]["x"])
-    x_seen, y_seen = record["data"]
+    x, (x_seen, y_seen) = np.asarray(record["curves"]["x"]), record["data"]
     axes.scatter(x_seen, y_seen, s=5, color=GREY, alpha=0.6, lw=0, label="data (100 of them)")
     axes.plot(x, record["curves"]["truth"], "--", color=BLACK, lw=1.0, label="truth")
-    for colour, (low, median, high) in zip((BLUE, ORANGE, GREEN), bands, strict=True):
+    for colour, (low, median, high) in zip((BLUE, ORANGE, GREEN), bands, strict=False):
         axes.fill_between(x, low, high, color=colour, alpha=0.22, lw=0)
         axes.plot(x, median, color=colour, lw=1.4)
     axes.set_xlim(x.min(), x.max())
     axes.set_ylim(-1.2, 2.2)
-    label(axes, "x", "y")

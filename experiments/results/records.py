@@ -22,17 +22,20 @@ class Records:
         self.folder = folder
 
     def get(self, name: str) -> Record | None:
-        """The record `NAME.json`; None if there is none."""
+        """The record `NAME.json`, or that of a command that runs one seed: `NAME-1.json`, `NAME-2.json`, ...
+
+        Of these the first, with all of them as `each`; None if there is none.
+        """
+        one = self._read(name)
+        each = [found for seed in range(1, 20) if (found := self._read(f"{name}-{seed}"))]
+        return one or ({**each[0], "each": each} if each else None)
+
+    def _read(self, name: str) -> Record | None:
         path = self.folder / f"{name}.json"
         if not path.exists():
             return None
         found: Record = json.loads(path.read_text(encoding="utf-8"))
         return found
-
-    def seeds(self, name: str) -> list[Record]:
-        """`NAME-1.json`, `NAME-2.json`, ...: runs of one command that differ by their seed."""
-        found = (self.get(f"{name}-{seed}") for seed in range(1, 20))
-        return [record for record in found if record is not None]
 
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

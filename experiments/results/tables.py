@@ -58,12 +58,16 @@ def printed(record: Record) -> str:
 def pruned(record: Record) -> str:
     """Table 2 and what the density of the signal-to-noise ratio looks like."""
     lines = []
-    for row in record["rows"]:
+    for i, row in enumerate(record["rows"]):
         share = row["removed"]
         given = (column.get(share) for column in (pruning.PAPER, *(pruning.OTHERS[name] for name in OTHERS)))
-        ours = [row[by].get(what) for by in pruning.ORDERS for what in ("mean", "draws")]
-        cells = ["-" if value is None else f"{value:.2f}" for value in (*given, *ours, row.get("rho = 0"))]
-        lines.append([f"{100 * share:g} %", f"{row['left']:,}", *cells])
+        each = [one["rows"][i] for one in record["each"]]
+        ours = [[one[by][what] for one in each] for by in pruning.ORDERS for what in ("mean", "draws")]
+        if "rho = 0" in row:
+            ours.append([one["rho = 0"] for one in each])
+        cells = ["-" if value is None else f"{value:.2f}" for value in given]
+        cells += [mean_sd(values, 2) for values in ours]
+        lines.append([f"{100 * share:g} %", f"{row['left']:,}", *cells, *(["-"] if len(ours) < 5 else [])])
     head = [
         "removed",
         "left",
@@ -79,14 +83,19 @@ def pruned(record: Record) -> str:
         "magnitude, draws",
         "rho = 0, draws",
     ]
-    return f"{markdown(head, lines)}\n\n{shape(record)}"
+    seeds = ", ".join(str(one["seed"]) for one in record["each"])
+    blocks = [
+        f"Mean ± standard deviation over seeds {seeds}, {record['draws']} draws.",
+        markdown(head, lines),
+    ]
+    return "\n\n".join([*blocks, *map(shape, record["each"])])
 
 
 def shape(record: Record) -> str:
     """Where the density of the signal-to-noise ratio has its modes, its valley, and the 75 % line."""
     peaks = " and ".join(f"{at:.1f}" for at, _ in record["modes"])
     modes = "modes" if len(record["modes"]) > 1 else "mode"
-    words = f"The density of the signal-to-noise ratio has its {modes} at {peaks} dB"
+    words = f"Seed {record['seed']}: the density of the signal-to-noise ratio has its {modes} at {peaks} dB"
     if record["valley"] is not None:
         words += f" and its valley at {record['valley']:.1f} dB"
     return f"{words}; 75 % of the weights lie below {record['cut_75']:.1f} dB."
@@ -130,11 +139,9 @@ def worked_example(record: Record) -> str:
     return f"{markdown(head, rows)}\n\n{words}"
 
 
-def toy(records: Records) -> str:
+def toy(record: Record) -> str:
     """The six points, a column for each seed."""
-    each = records.seeds("toy_regression")
-    if not each:
-        return f"{NOT_RUN}."
+    each = record["each"]
     given = {"first": "3808.87", "median of last 100": "278.11 (step 1991 alone)"}
     rows = [[f"{name} loss" if name == "first" else f"{name} losses", words,
              *(f"{r['loss'][name]:.0f}" for r in each)] for name, words in given.items()]  # fmt: skip
@@ -219,7 +226,7 @@ TABLES: dict[str, Text] = {
     "regression": of("regression", regression),
     "closed_form": of("closed_form", closed_form),
     "worked_example": of("worked_example", worked_example),
-    "toy_regression": toy,
+    "toy_regression": of("toy_regression", toy, head=False),
     "gluon": of("gluon", of_gluon),
     "showdown": of("showdown", showdown),
     "ledger": of("kl_ledger", ledger),
