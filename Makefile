@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: help setup mnist test lint docs test-arviz bench clean
+.PHONY: help setup mnist test lint results docs test-arviz bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ lint: $(READY) ## format, style, types and the arrows between the rooms
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+results: $(READY) ## the documents' tables and figures from docs/records/; nothing is run
+	$(BIN)/python -m experiments.results
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -150,7 +150,16 @@ def _of_values(data: Any, test: Any) -> Figure:
 def report(folder: Path | str) -> str:
     """What the run found, in a few lines."""
     folder = Path(folder)
-    metrics, published = read_metrics(folder), read_config(folder / "config.yaml").get("published")
+    lines = words(read_metrics(folder), read_config(folder / "config.yaml").get("published"))
+    names = sorted(p.name for p in (folder / "figures").glob("*.png"))
+    files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
+    there = [name + what for name, what in files.items() if (folder / name).exists()]
+    there.append(f"figures/ ({', '.join(names)})")
+    return "\n".join([*lines, f"{folder}: {', '.join(there)}"])
+
+
+def words(metrics: dict[str, Any], published: str | None) -> list[str]:
+    """The scores, the bound and the published numbers, a line for each."""
     lines = []
     for part in ("test", "validation"):
         if part in metrics:
@@ -165,12 +174,7 @@ def report(folder: Path | str) -> str:
         lines.append(_code(metrics["code_length"]))
     if published:
         lines.append(f"published: {published}")
-    names = sorted(p.name for p in (folder / "figures").glob("*.png"))
-    files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
-    there = [name + what for name, what in files.items() if (folder / name).exists()]
-    there.append(f"figures/ ({', '.join(names)})")
-    lines.append(f"{folder}: {', '.join(there)}")
-    return "\n".join(lines)
+    return lines
 
 
 def _error(scores: Mapping[str, float]) -> ErrorMetric:

@@ -1,13 +1,14 @@
 """All runs beneath a folder, best first: `python -m experiments.summarise runs/mnist`.
 
-Writes `summary.csv` (a line for each run), `summary.png`, `summary.html` (a page that links to each run's)
-and, where posteriors of the same data can be compared, `compare.csv` into that folder. Only numbers and text
-are read: no code of the folder is run.
+Writes `summary.csv` (a line for each run), `record.json` (their metrics), `summary.png`, `summary.html` (a
+page that links to each run's) and, where posteriors of the same data can be compared, `compare.csv` into that
+folder. Only numbers and text are read: no code of the folder is run.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -19,9 +20,10 @@ from experiments import report as page
 from experiments._runner.build import free_to_change
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
+from experiments._runner.record import command_line, provenance
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
-from pyrobbb._support.files import replacing
+from pyrobbb._support.files import replacing, write_text
 from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare
@@ -67,6 +69,22 @@ def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
                     "problem": run.error,
                 }
             )
+
+
+def write_record(root: Path, runs: Sequence[RunFolder]) -> None:
+    """The metrics of the finished runs, each with what was varied and its seed."""
+    keys = varied([run.config for run in runs if run.metrics])
+    found = [
+        {
+            "setting": label(run.config, keys),
+            "seed": run.config["seed"],
+            "metrics": {key: value for key, value in run.metrics.items() if key != "kl_ledger"},
+        }
+        for run in runs
+        if run.metrics
+    ]
+    head = provenance(command_line("experiments.summarise", [str(root)]))
+    write_text(root / "record.json", json.dumps({**head, "runs": found}, indent=1) + "\n")
 
 
 def report(runs: Sequence[RunFolder], root: Path) -> str:
@@ -153,9 +171,10 @@ def summarise(root: Path) -> str:
         ValueError: If there is no such folder, or no run in it.
     """
     every = find(root)
-    files = ["summary.csv"]
+    files = ["summary.csv", "record.json"]
     write_csv(root / "summary.csv", every, root)
     runs = distinct(every)
+    write_record(root, runs)
     words = report(runs, root)
     if any(run.metrics for run in runs):
         files.append("summary.png")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,12 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 
 OWN = "command-line"  # what Hydra calls the place of a configuration file of the user's
+
+
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """`python -m MODULE key=value ...`, without the folder, which decides nothing."""
+    said = [word for word in arguments if not word.startswith("folder=")]
+    return " ".join([f"python -m {module}", *said])
 
 
 def provenance(command: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[skle
 
 With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
 the Gaussian process (above 3000 rows: length scales from 500 of them, conditioned on 3000) and published
-log-likelihoods of mean-field inference and deep ensembles (github.com/cambridge-mlg/DUN),
-MC dropout (yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
+log-likelihoods (`experiments.scoreboard.published` has their sources).
 
 tables=[diabetes,breast_cancer,wine,digits]     which; uci/concrete, uci/energy, ...
 splits=[0,1,2]                                  which random states, or which of the standard splits
@@ -34,8 +33,9 @@ import torch
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command, place
 from experiments._runner.command import settings as own_settings
-from experiments._runner.record import provenance
+from experiments._runner.record import command_line, provenance
 from experiments._runner.tables import mean_sd, of_seeds, table
+from experiments.scoreboard.published import STANDARD
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb.data import UCI, from_table
@@ -52,16 +52,7 @@ TABLES = {
     "wine": "load_wine",
     "digits": "load_digits",
 }
-PUBLISHED: dict[str, dict[str, float]] = {  # mean over the standard splits
-    "uci/concrete": {"MFVI": -3.19, "ensemble of 5": -2.89, "MC dropout": -2.94, "VI, one layer": -3.22},
-    "uci/energy": {"MFVI": -1.96, "ensemble of 5": -1.30, "MC dropout": -1.21, "VI, one layer": -0.93},
-    "uci/kin8nm": {"MFVI": 1.06, "MC dropout": 1.14, "VI, one layer": 1.03},
-    "uci/naval": {"MFVI": 3.39, "ensemble of 5": 5.08, "MC dropout": 4.45, "VI, one layer": 6.12},
-    "uci/power": {"MFVI": -2.88, "ensemble of 5": -2.66, "MC dropout": -2.81, "VI, one layer": -2.85},
-    "uci/protein": {"MFVI": -2.93, "ensemble of 5": -2.56, "MC dropout": -2.87, "VI, one layer": -2.93},
-    "uci/wine": {"MFVI": -1.01, "MC dropout": -0.93, "VI, one layer": -1.00},
-    "uci/yacht": {"MFVI": -2.24, "ensemble of 5": -2.44, "MC dropout": -1.25, "VI, one layer": -2.01},
-}
+PUBLISHED = {f"uci/{name}": found for name, found in STANDARD.items()}
 
 
 @dataclass(frozen=True)
@@ -237,21 +228,20 @@ def printed(name: str, found: dict[str, list[Score]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and keep `own_tables.json` with the machine and the time in the folder."""
+    """Measure, print, and keep `record.json` with the machine and the time in the folder."""
     chosen, rest = own_settings(Settings, arguments)
     folder, unknown = place(rest, "runs/own_tables")
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
-    said = [word for word in arguments if not word.startswith("folder=")]
-    command_line = " ".join(["python -m experiments.studies.own_tables", *said])
-    record: dict[str, Any] = {**provenance(command_line), **asdict(chosen)}
+    head = provenance(command_line("experiments.studies.own_tables", arguments))
+    record: dict[str, Any] = {**head, **asdict(chosen)}
     for name in chosen.tables:
         found = measure(name, folder, chosen)
         print(printed(name, found), flush=True)
         record[name] = {method: [asdict(score) for score in scores] for method, scores in found.items()}
     print(of_seeds(chosen.splits).replace("seed", "split"))
     make_folder(folder)
-    write_text(folder / "own_tables.json", json.dumps(record, indent=1) + "\n")
+    write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
 
     Args:
         folder: With `metrics.json`, and `history.csv`, `posterior.nc`, `check.json` and
-            `pruning/pruning.json` as far as the run has them.
+            `pruning/record.json` as far as the run has them.
         about: What these files do not say.
 
     Raises:
@@ -205,7 +205,7 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
 def _posterior(folder: Path, metrics: Mapping[str, Any], prior: weights.Density | None) -> list[Section]:
     """What `posterior.nc` shows; nothing for a point estimate, which has none."""
     sections: list[Section] = []
-    pruned = _json(folder / "pruning" / "pruning.json")
+    pruned = _json(folder / "pruning" / "record.json")
     path = folder / "posterior.nc"
     if path.exists():
         data = arviz_io.load(path)

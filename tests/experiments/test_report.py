@@ -85,7 +85,7 @@ def test_pruning_brings_its_curve_onto_the_page(finished, tmp_path):
     folder = shutil.copytree(finished[0], tmp_path / "run")
     pruning.analyse(folder, [0.0, 0.5], draws=0)
     assert "Pruning" in headings(page(folder))
-    rows = json.loads((folder / "pruning" / "pruning.json").read_text())["rows"]
+    rows = json.loads((folder / "pruning" / "record.json").read_text())["rows"]
     assert rows[1]["left"] == 13
     assert '<td class="number" data-sort="13.0">13</td>' in page(folder)
 
