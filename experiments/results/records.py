@@ -55,9 +55,14 @@ def estimate(values: Sequence[float], digits: int, sign: bool = False) -> str:
     """`1.83 (1.71 to 1.95)`: mean and 95 % interval over seeds; a single value stands alone."""
     kind = f"{'+' if sign else ''}.{digits}f"
     if len(values) == 1:
-        return f"{values[0]:{kind}} (one seed)"
+        return f"{values[0]:{kind}}"
     mean, low, high = (f"{value:{kind}}" for value in interval(values))
     return f"{mean} ({low} to {high})"
+
+
+def seeds(count: int) -> str:
+    """`one seed`, `3 seeds`."""
+    return "one seed" if count == 1 else f"{count} seeds"
 
 
 def verdict(differences: Sequence[float]) -> str:
