@@ -8,7 +8,7 @@ from benchmarks import generated
 from experiments import analyse
 from experiments._runner.tables import mean_sd
 from experiments.paper import pruning
-from experiments.paper.regression_report import HEAD, rows
+from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon
 from experiments.results import benchmarks, own_tables, table1_texts
@@ -103,14 +103,15 @@ def shape(record: Record) -> str:
 
 def regression(record: Record) -> str:
     """Fig. 5 in numbers."""
-    chosen, lines = record["bayesian"][record["chosen"]], []
-    for i, x in enumerate(record["at"]):
-        medians = ", ".join(f"{one['median'][i]:.2f}" for one in chosen)
-        within = f"{sum(one['truth within'][i] for one in chosen)} of {len(chosen)}"
-        sampled = [f"{record['nuts'][name][i]:.2f}" for name in ("median", "R-hat")]
-        lines.append([f"{x:g}", f"{record['truth'][i]:.2f}", medians, within, *sampled])
-    head = ["x", "truth", "medians, prior chosen", "truth in the 95 % band", "NUTS: median", "R-hat"]
-    return f"{markdown(HEAD, rows(record))}\n\n{markdown(head, lines)}"
+    at = [f"x = {x:g}" for x in record["at"]]
+    lines = []
+    for prior, each in record["bayesian"].items():
+        within = (sum(one["truth within"][i] for one in each) for i in range(len(at)))
+        lines.append([f"Bayes by Backprop, {NAMES[prior]}", *(f"{count} of {len(each)}" for count in within)])
+    lines.append(["NUTS, 1-50-1", *("yes" if found else "no" for found in record["nuts"]["truth within"])])
+    lines.append(["R-hat of NUTS' chains", *(f"{value:.2f}" for value in record["nuts"]["R-hat"])])
+    below = markdown(["the truth lies in the 95 % band", *at], lines)
+    return f"{markdown(HEAD, rows(record))}\n\n{below}"
 
 
 def closed_form(record: Record) -> str:
