@@ -51,7 +51,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
     noise = np.random.default_rng(0).standard_normal(loc.shape)
-    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, _prior_density(config["prior"]))
+    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior_density(config["prior"]))
     if (scale > 0).all():
         drawn["signal_to_noise"] = draw.signal_to_noise(loc, scale)
     if "kl" in variational:  # not of every guide, nor in the files of earlier versions
@@ -102,8 +102,8 @@ def _kl_by_layer(variational: Any) -> Figure:
     return draw.kl_by_layer(layers, *(variational[name].values for name in names), slab=slab)
 
 
-def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
-    """The density of one weight, where all weights have the same prior."""
+def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
+    """The density of one weight under a configuration's prior, where all weights have the same."""
     prior: Prior = component("prior", config)
     if isinstance(prior, Learned | Hierarchical):  # the density is found by the fit
         return None

@@ -1,8 +1,8 @@
 """All runs beneath a folder, best first: `python -m experiments.summarise runs/mnist`.
 
-Writes `summary.csv` (a line for each run), `record.json` (their metrics), `summary.png` and, where posteriors
-of the same data can be compared, `compare.csv` into that folder. Only numbers and text are read: no code of
-the folder is run.
+Writes `summary.csv` (a line for each run), `record.json` (their metrics), `summary.png`, `summary.html` (a
+page that links to each run's) and, where posteriors of the same data can be compared, `compare.csv` into that
+folder. Only numbers and text are read: no code of the folder is run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from statistics import mean, stdev
 from textwrap import shorten
 from typing import Any
 
+from experiments import report as page
 from experiments._runner.build import FREE_TO_CHANGE
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
@@ -178,6 +179,8 @@ def summarise(root: Path) -> str:
     if any(run.metrics for run in runs):
         files.append("summary.png")
         figure(runs, root / "summary.png")
+    problem = page.summary(runs, root)
+    files += [] if problem else ["summary.html"]
     tables = comparisons(runs, root)
     if tables:
         files.append("compare.csv")
@@ -193,7 +196,7 @@ def summarise(root: Path) -> str:
     if len(runs) < len(every):
         repeated = len(every) - len(runs)
         words += f"\nfolders that repeat the run of another and are not counted again: {repeated}"
-    return f"{words}\n{root}: {', '.join(files)}"
+    return f"{words}\n{root}: {', '.join(files)}" + (f"\n{problem}" if problem else "")
 
 
 def main() -> None:

@@ -161,7 +161,8 @@ def test_a_natural_gradient_s_normal_is_trained_by_its_rho() -> None:
 def test_a_run_folder_is_checked(tmp_path: Path) -> None:
     words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2"]
     execute(declared("run", [*words, f"folder={tmp_path}"]), quiet=True)
-    said = checked(tmp_path)
+    said = checked(tmp_path, sbc=2)
+    assert "on 2 data sets drawn from the model" in said
     kept = json.loads((tmp_path / "check.json").read_text())
     assert said.splitlines()[-1] == kept["verdict"]
     assert [finding["name"] for finding in kept["findings"]] == [

@@ -101,7 +101,8 @@ class Outputs:
     def path(self, name: str) -> Path:
         """Where to write a file of that name."""
         make_folder(self.folder)
-        self.names.append(name)
+        if name not in self.names:
+            self.names.append(name)
         return self.folder / name
 
     def json(self, name: str, content: Any, indent: int = 1) -> None:

@@ -2,7 +2,7 @@
 
 `python -m experiments.paper.pruning runs/mnist/default` reads a finished run folder of any network and guide
 that has a spread, and leaves `pruning/` there: `record.json`, `signal_to_noise.png`, `error.png`, and the
-pruned networks of mean weights, saved sparse, as `removed-95.npz`.
+pruned networks of mean weights, saved sparse, as `removed-95.npz`. A `report.html` there is made again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from experiments._runner.command import folder_command
 from experiments._runner.record import command_line, provenance
 from experiments._runner.reopen import reopen
 from experiments.paper.figures import error_by_removed
+from experiments.report import renew
 from experiments.reproductions.controls import with_rho_zero
 from pyrobbb import figures
 from pyrobbb._support.files import write_text
@@ -202,6 +203,7 @@ def analyse(
     curves["paper, 2x1200, 600 epochs"] = (list(PAPER), list(PAPER.values()))
     title = f"Test error after removing weights, by signal-to-noise and by magnitude: {network}"
     figures.save(error_by_removed(curves, title=title), target / "error.png")
+    renew(folder, trust=trust)
     return found
 
 

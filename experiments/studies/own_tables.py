@@ -8,8 +8,7 @@ standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[skle
 
 With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
 the Gaussian process (above 3000 rows: length scales from 500 of them, conditioned on 3000) and published
-log-likelihoods of mean-field inference and deep ensembles (github.com/cambridge-mlg/DUN),
-MC dropout (yaringal/DropoutUncertaintyExps) and one-layer VI (google/uncertainty-baselines).
+log-likelihoods (`experiments.scoreboard.published` has their sources).
 
 tables=[diabetes,breast_cancer,wine,digits]     which; uci/concrete, uci/energy, ...
 splits=[0,1,2]                                  which random states, or which of the standard splits
@@ -36,6 +35,7 @@ from experiments._runner.command import command, place
 from experiments._runner.command import settings as own_settings
 from experiments._runner.record import command_line, provenance
 from experiments._runner.tables import mean_sd, of_seeds, table
+from experiments.scoreboard.published import STANDARD
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb.data import UCI, from_table
@@ -52,16 +52,7 @@ TABLES = {
     "wine": "load_wine",
     "digits": "load_digits",
 }
-PUBLISHED: dict[str, dict[str, float]] = {  # mean over the standard splits
-    "uci/concrete": {"MFVI": -3.19, "ensemble of 5": -2.89, "MC dropout": -2.94, "VI, one layer": -3.22},
-    "uci/energy": {"MFVI": -1.96, "ensemble of 5": -1.30, "MC dropout": -1.21, "VI, one layer": -0.93},
-    "uci/kin8nm": {"MFVI": 1.06, "MC dropout": 1.14, "VI, one layer": 1.03},
-    "uci/naval": {"MFVI": 3.39, "ensemble of 5": 5.08, "MC dropout": 4.45, "VI, one layer": 6.12},
-    "uci/power": {"MFVI": -2.88, "ensemble of 5": -2.66, "MC dropout": -2.81, "VI, one layer": -2.85},
-    "uci/protein": {"MFVI": -2.93, "ensemble of 5": -2.56, "MC dropout": -2.87, "VI, one layer": -2.93},
-    "uci/wine": {"MFVI": -1.01, "MC dropout": -0.93, "VI, one layer": -1.00},
-    "uci/yacht": {"MFVI": -2.24, "ensemble of 5": -2.44, "MC dropout": -1.25, "VI, one layer": -2.01},
-}
+PUBLISHED = {f"uci/{name}": found for name, found in STANDARD.items()}
 
 
 @dataclass(frozen=True)

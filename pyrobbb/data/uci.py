@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import http.client
 import io
+import json
 import logging
 import os
 import urllib.request
@@ -104,7 +105,9 @@ class UCI:
 
     Split k tests a tenth of the rows, which is left of `numpy.random.RandomState(1)` after k earlier splits
     of `choice` without replacement (Hernández-Lobato and Adams 2015); the usual ones are 0 to 19, for
-    protein 0 to 4. The other fields are those of `Table`.
+    protein 0 to 4. A gap split (Foong et al. 2019, arXiv 1906.11537) tests the middle third of the rows by
+    one feature, so that its predictions interpolate; there is one for each feature. The other fields are
+    those of `Table`.
 
     Raises:
         ValueError: A field outside its domain, or `load` meets a given folder that does not exist.
@@ -114,6 +117,7 @@ class UCI:
 
     name: str
     split: int = 0
+    gap: bool = False
     validation: float = 0.0
     split_seed: int = 0
     root: str | os.PathLike[str] | None = None
@@ -127,6 +131,10 @@ class UCI:
     def __post_init__(self) -> None:
         checks.one_of("name", self.name, tuple(KNOWN))
         checks.count("split", self.split, minimum=0)
+        checks.check_kinds(gap=(self.gap, bool))
+        features = KNOWN[self.name].columns - 1
+        if self.gap and self.split >= features:
+            raise ValueError(f"split must be less than {features}, the number of features, got {self.split}")
 
     def load(self) -> TableData:
         """The table with its target last, the rows of the split for testing."""
@@ -134,10 +142,16 @@ class UCI:
         return Table(
             source=values,
             task="regression",
-            test=standard_test(len(values), self.split),
+            test=self._test(values),
             validation=self.validation,
             split_seed=self.split_seed,
         ).load()
+
+    def _test(self, values: Values) -> npt.NDArray[np.int64]:
+        if not self.gap:
+            return standard_test(len(values), self.split)
+        listed = listed_gaps(self.name, self.root)
+        return gap_test(values[:, self.split]) if listed is None else listed[self.split]
 
 
 def standard_test(N: int, split: int) -> npt.NDArray[np.int64]:
@@ -146,6 +160,32 @@ def standard_test(N: int, split: int) -> npt.NDArray[np.int64]:
     for _ in range(split + 1):
         order = rng.choice(range(N), N, replace=False)
     return order[round(0.9 * N) :].astype(np.int64)
+
+
+def gap_test(feature: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """The rows with the middle third of a feature's values; equal values in the order of the rows."""
+    N = len(feature)
+    return np.argsort(feature, kind="stable")[round(N / 3) : round(2 * N / 3)].astype(np.int64)
+
+
+def listed_gaps(name: str, root: str | os.PathLike[str] | None = None) -> list[npt.NDArray[np.int64]] | None:
+    """The gap splits that `NAME.splits.json.gz` lists in a given folder, by feature; None without the file.
+
+    Of rows with equal values at the ends of a gap, the published splits take some by an order that is not
+    known: the file alone can reproduce them.
+
+    Raises:
+        BadFileError: The file cannot be read.
+    """
+    for _, folder in given_folders(root):
+        for path in (folder / "uci" / f"{name}.splits.json.gz", folder / f"{name}.splits.json.gz"):
+            if path.is_file():
+                try:
+                    rows = json.loads(gzip.decompress(path.read_bytes()))["gap_test"]
+                    return [np.asarray(test, dtype=np.int64) for test in rows]
+                except (ValueError, KeyError, OSError, EOFError) as error:
+                    raise BadFileError(str(path), f"{error}", "lists of row numbers as gap_test") from error
+    return None
 
 
 def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | None = None) -> Values:

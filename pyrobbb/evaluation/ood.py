@@ -6,6 +6,8 @@ import numpy as np
 from scipy.stats import rankdata
 from torch import Tensor
 
+from pyrobbb._support import checks
+
 Array = np.ndarray | Tensor
 
 
@@ -37,6 +39,17 @@ def roc_curve(inside: Array, outside: Array, points: int = 200) -> tuple[np.ndar
     alarms = 1 - np.searchsorted(m, thresholds, side="right") / len(m)
     hits = 1 - np.searchsorted(n, thresholds, side="right") / len(n)
     return np.append(alarms, 1.0), np.append(hits, 1.0)
+
+
+def hits(inside: Array, outside: Array, alarms: float) -> float:
+    """The share of `outside` above the score that at most a share `alarms` of `inside` exceeds.
+
+    This is the true-positive rate at a false-positive rate of at most `alarms`.
+    """
+    m, n = np.sort(_scores("inside", inside)), _scores("outside", outside)
+    checks.between("alarms", alarms, 0, 1)
+    threshold = m[len(m) - 1 - int(alarms * len(m))] if alarms < 1 else -np.inf
+    return float((n > threshold).mean())
 
 
 def _scores(name: str, values: Array) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,16 @@ import pytest
 from data_fakes import Mirror, isolate, ok, serve
 from pyrobbb.data import BadFileError, DataUnavailableError
 from pyrobbb.data import uci as module
-from pyrobbb.data.uci import KNOWN, UCI, Known, digest, obtain, standard_test
+from pyrobbb.data.uci import (
+    KNOWN,
+    UCI,
+    Known,
+    digest,
+    gap_test,
+    listed_gaps,
+    obtain,
+    standard_test,
+)
 
 VALUES = np.random.default_rng(0).normal(size=(20, 3))
 PATH = "yacht/data/data.txt"
@@ -102,3 +112,34 @@ def test_the_real_tables_where_they_are_at_hand(name: str):
     except DataUnavailableError:
         pytest.skip(f"{name} is neither in PYROBBB_DATA nor in the cache")
     assert values.shape == (KNOWN[name].rows, KNOWN[name].columns)
+
+
+def test_a_gap_split_tests_the_middle_third_by_a_feature(cache: Path, mirror: Mirror, tmp_path: Path):
+    (tmp_path / "yacht.csv").write_bytes(TEXT)
+    data = UCI(name="yacht", root=tmp_path, gap=True, split=1).load()
+    order = np.argsort(VALUES[:, 1])
+    np.testing.assert_allclose(np.sort(data.test.y[:, 0]), np.sort(VALUES[order[7:13], 2]), rtol=1e-6)
+    (tmp_path / "yacht.splits.json.gz").write_bytes(
+        gzip.compress(json.dumps({"gap_test": [[3], [5, 6]]}).encode())
+    )
+    listed = UCI(name="yacht", root=tmp_path, gap=True, split=1).load()
+    np.testing.assert_allclose(listed.test.y[:, 0], VALUES[[5, 6], 2], rtol=1e-6)
+    (tmp_path / "yacht.splits.json.gz").write_bytes(b"[]")
+    with pytest.raises(BadFileError, match="gap_test"):
+        UCI(name="yacht", root=tmp_path, gap=True).load()
+    with pytest.raises(ValueError, match="split must be less than 2, the number of features, got 2"):
+        UCI(name="yacht", gap=True, split=2)
+
+
+@pytest.mark.parametrize("name", ["concrete", "energy", "kin8nm", "naval", "power", "protein", "yacht"])
+def test_the_published_gaps_hold_the_middle_third_where_they_are_at_hand(name: str):
+    try:
+        values, listed = obtain(name), listed_gaps(name)
+    except DataUnavailableError:
+        listed = None
+    if listed is None:
+        pytest.skip(f"the gap splits of {name} are not in PYROBBB_DATA")
+    assert len(listed) == KNOWN[name].columns - 1
+    for feature, test in enumerate(listed):
+        column = values[:, feature]
+        np.testing.assert_array_equal(np.sort(column[test]), np.sort(column[gap_test(column)]))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pyrobbb.evaluation.ood import auroc, roc_curve
+from pyrobbb.evaluation.ood import auroc, hits, roc_curve
 
 
 def test_auroc_by_hand():
@@ -23,3 +23,17 @@ def test_auroc_by_hand():
     for wrong in ([], [math.nan], [[1.0]]):
         with pytest.raises(ValueError, match="outside must be a vector of finite scores"):
             auroc([1.0], wrong)
+
+
+def test_hits_at_few_false_alarms():
+    inside, outside = np.arange(100.0), np.array([50.0, 97.5, 98.5, 99.5])
+    assert hits(inside, outside, 0.0) == 0.25  # above all insiders
+    assert hits(inside, outside, 0.01) == 0.5
+    assert hits(inside, outside, 0.02) == 0.75
+    assert hits(inside, outside, 1.0) == 1.0
+    assert hits(np.zeros(10), np.zeros(5), 0.05) == 0.0, "equal scores cannot be told apart"
+    rng = np.random.default_rng(0)
+    known, unknown = rng.normal(0, 1, 100_000), rng.normal(2, 1, 100_000)
+    assert hits(known, unknown, 0.05) == pytest.approx(0.6388, abs=0.01)  # 1 - Phi(1.645 - 2)
+    with pytest.raises(ValueError, match="alarms"):
+        hits(known, unknown, 1.5)

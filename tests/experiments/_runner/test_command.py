@@ -11,19 +11,20 @@ from experiments._runner.command import command, part_of, place
 from experiments.paper import bandit, closed_form, table1
 from experiments.paper import regression as paper_regression
 from experiments.reproductions import gluon, grid, training_choices
+from experiments.scoreboard import __main__ as scoreboard
 from experiments.studies import free_energy, posterior_checks
 from experiments.tutorial import mnist as tutorial_mnist
 from experiments.tutorial import toy_regression
 
 COMMANDS = (
-    bandit, closed_form, free_energy, gluon, grid, paper_regression, posterior_checks, table1, toy_regression,
-    training_choices, tutorial_mnist,
+    bandit, closed_form, free_energy, gluon, grid, paper_regression, posterior_checks, scoreboard, table1,
+    toy_regression, training_choices, tutorial_mnist,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__.split(".")[-1])
 def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys, tmp_path):
-    name = module.__name__
+    name = module.__name__.removesuffix(".__main__")
     assert f"`python -m {name} [" in inspect.getdoc(module), "its help says how it is called"
     monkeypatch.chdir(tmp_path)
     for words, message in (

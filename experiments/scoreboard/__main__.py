@@ -1,0 +1,80 @@
+"""Every method of inference on the same models and data, as they are chosen by name.
+
+`python -m experiments.scoreboard [key=value ...]` fits what is missing, writes `scoreboard_PART.json` and
+prints its tables. A finished point is read back, so the same command resumes.
+
+part=regressions     the default; UCI tables: log-likelihood, RMSE, coverage, CRPS, beside published numbers
+    tables=[yacht,energy,concrete]    also kin8nm, naval, power, protein and wine
+    splits=[0,1,2,3,4]                which of the standard splits
+    gaps=[0,1,2,3]                    by which features the gap splits are; [-1]: none
+    network=one_layer                 50 units, 100 for protein; chosen: depth and width by validation rows
+    trials=3                          settings that each method tries on validation rows
+part=detection       MNIST, and what is told apart from it: clothes, letters, noise; digits turned
+    networks=[2x400]                  also conv
+    seeds=[1,2,3]                     of the fits
+part=agreement       with NUTS: six points, the paper's curve, yacht
+    models=[six_points,curve,yacht]   which
+methods=[...]        which methods, for every part
+steps=1000           training steps of a fit
+quick=true           few and small fits on synthetic data, for a test
+record=FILE          print the tables of a record, and fit nothing; of a folder of records, which method when
+Other arguments are for every run, as in `experiments.run`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from experiments._runner.build import ConfigError
+from experiments._runner.command import command
+from experiments._runner.fit_points import Result
+from experiments._runner.record import provenance
+from experiments._runner.study import Outputs
+from experiments.scoreboard import agreement, choose, detection, regressions
+
+PARTS: dict[str, ModuleType] = {
+    "regressions": regressions,
+    "detection": detection,
+    "agreement": agreement,
+}
+
+
+def report(record: Result) -> str:
+    """The tables of a record, of whatever part."""
+    words: str = PARTS[record["part"]].report(record)
+    return words
+
+
+def main(arguments: Sequence[str]) -> Result:
+    """Fit what is missing of a part, keep the record and print its tables; or those of a record."""
+    own = dict(word.split("=", 1) for word in arguments if word.startswith(("part=", "record=")))
+    rest = [word for word in arguments if not word.startswith(("part=", "record="))]
+    if Path(own.get("record", "")).is_dir() and own.get("record"):
+        records = choose.read(Path(own["record"]))
+        print(choose.markdown(records))
+        return records
+    if "record" in own:
+        record: Result = json.loads(Path(own["record"]).read_text(encoding="utf-8"))
+        print(report(record))
+        return record
+    part = own.get("part", "regressions")
+    if part not in PARTS:
+        raise ConfigError(f"part: {part!r} is not one of {', '.join(PARTS)}")
+    said = [word for word in arguments if not word.startswith("folder=")]
+    head = {**provenance(" ".join(["python -m experiments.scoreboard", *said])), "part": part}
+    places: list[Outputs] = []
+
+    def keep(out: Outputs, found: Result) -> None:
+        places[:] = [out]
+        out.json(f"scoreboard_{part}.json", {**head, **found})
+
+    record = {**head, **PARTS[part].run(rest, keep)}
+    places[0].end(report(record))
+    return record
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

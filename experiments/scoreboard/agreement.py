@@ -1,0 +1,261 @@
+"""Part `agreement` of the scoreboard: how near each method's functions are to those that NUTS draws.
+
+The same model with a fixed noise: six points with a network of 32 sigmoid units, the paper's curve with one
+hidden layer of 50, the yacht table. Compared in function space, at inputs between the data and away from
+them. NUTS is the yardstick, and is measured as well: by R-hat between its chains, by how far its halves are
+from each other, and, for the six points, by the symmetry that the posterior has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from experiments._runner.build import ConfigError
+from experiments._runner.fit_points import Result, load
+from experiments._runner.study import Outputs, Study
+from experiments._runner.tables import table
+from experiments.scoreboard import methods
+from experiments.scoreboard.compare import FAILED, Row, notes
+from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard.points import Clock, fitted, kept, said
+from pyrobbb._support import checks
+from pyrobbb._support.files import replacing
+from pyrobbb.evaluation.diagnostics import function_draws, r_hat
+from pyrobbb.evaluation.distances import symmetric_difference, total_variation
+
+YARDSTICK = "NUTS"
+FACTOR = 2.0  # a spread within it of the yardstick's counts as near
+
+
+@dataclass(frozen=True)
+class Model:
+    """A small network and its data.
+
+    Args:
+        words: Overrides of `experiments.run`.
+        last: How the names of the last layer's parameters begin.
+        x: Where functions are compared; None: at the test rows.
+        at: The inputs among them that are printed.
+        even: Whether the posterior is symmetric in x.
+        words_of: Overrides of one method.
+    """
+
+    words: Sequence[str]
+    last: str
+    x: Tensor | None = None
+    at: Sequence[float] = ()
+    even: bool = False
+    words_of: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+MODELS = {
+    "six_points": Model(
+        [
+            "data=toy_points", "batch_size=6", "model.hidden=[32]", "model.activation=sigmoid",
+            "prior=normal", "prior.sigma=10", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.1",
+        ],
+        last="2",
+        x=torch.linspace(-5, 5, 41)[:, None],
+        at=(0.0, 1.5, 5.0),
+        even=True,
+        words_of={
+            YARDSTICK: [
+                "schedule=constant", "inference.warmup=300", "inference.draws=600",
+                "inference.max_tree_depth=8",
+            ],
+            "SGHMC": ["inference.lr=0.001"],
+        },
+    ),
+    "curve": Model(
+        [
+            "data=paper_curve", "batch_size=100", "model.hidden=[50]", "prior=normal", "prior.sigma=1",
+            "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.01",
+        ],
+        last="2",
+        x=torch.linspace(-0.5, 1.2, 35)[:, None],
+        at=(-0.3, 0.25, 0.8),
+    ),
+    "yacht": Model(
+        [
+            "data=uci", "data.name=yacht", "data.validation=0", "batch_size=277", "model.hidden=[50]",
+            "prior=fan_in_normal", "prior.gain=1.0", "likelihood=normal", "likelihood.scale=0.1",
+            "optim.lr=0.02",
+        ],
+        last="2",
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Settings:
+    """Which models and methods, and how much work each may do."""
+
+    models: list[str] = field(default_factory=lambda: list(MODELS))
+    methods: list[str] = field(default_factory=lambda: list(methods.METHODS))
+    steps: int = 2000
+    chains: int = 4
+    draws: int = 500
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.models:
+            checks.one_of("models", name, tuple(MODELS))
+        for name in ("steps", "chains", "draws"):
+            checks.count(name, getattr(self, name))
+
+
+STUDY = Study(
+    "experiments.scoreboard part=agreement",
+    "scoreboard/agreement",
+    Settings,
+    sets=("data", "model", "prior", "likelihood", "epochs", "chains", "draws"),
+    instead="say models=[...], methods=[...] or steps=N",
+    parts=("models", "methods"),
+    named=("steps", "chains", "draws"),
+    small=("inference.warmup=5", "inference.draws=10"),
+)
+
+
+def config_of(name: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]) -> DictConfig:
+    """The configuration of a method on one of the models."""
+    model = MODELS[name]
+    rows = {"six_points": 1, "curve": 10, "yacht": 1}[name]
+    epochs = max(1, chosen.steps // rows)
+    shared = [*model.words, f"epochs={epochs}", f"record_every={epochs}", "validation_draws=0"]
+    own = [*model.words_of.get(method, ()), *([f"chains={chosen.chains}"] if method == YARDSTICK else [])]
+    if method != YARDSTICK:
+        words = [word for word in words if not word.startswith("inference.")]
+    return methods.configured(
+        method,
+        [*shared, *own, f"draws={chosen.draws}", *words],
+        folder=out.fits / name / method,
+        last=model.last,
+    )
+
+
+def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]) -> Result:
+    """Fit a method once and keep its functions, `(chains, draws, G)`, in `functions.npz`."""
+    config = config_of(name, method, chosen, out, words)
+    path = out.fits / name / method / "functions.npz"
+
+    def made() -> Result:
+        clock, resumed = Clock(), any(path.parent.glob("chain-*.pt"))
+        run, data, posterior = fitted(config, keep=True)
+        seconds = None if resumed else clock.seconds  # the time before the interruption is not known
+        x = inputs(name, config).to(data.train.x.device)
+        draws = max(1, chosen.draws // len(posterior.chains)) if method != YARDSTICK else chosen.draws
+        f = function_draws(posterior, x, draws=draws, seed=run.seed)[..., 0]
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, f=f.astype(np.float32))
+        return {"seconds": seconds, "chains": len(f)}
+
+    result = kept(config, made)
+    if any(key in result for key in FAILED):
+        return result
+    with np.load(path) as found:
+        return {**result, "f": found["f"].astype(np.float64)}
+
+
+def inputs(name: str, config: DictConfig) -> Tensor:
+    """Where functions are compared."""
+    x = MODELS[name].x
+    if x is not None:
+        return x
+    test = load(config.data).test
+    assert test is not None
+    return test.x
+
+
+def compared(model: Model, own: np.ndarray, exact: np.ndarray) -> Result:
+    """Spread and distance of functions `(S, G)` from the yardstick's."""
+    spread, true = own.std(0), exact.std(0)
+    ratio = np.maximum(spread, 1e-12) / true
+    found: Result = {
+        "sd_ratio": float(np.exp(np.log(ratio).mean())),
+        "total_variation": float(total_variation(own, exact).mean()),
+    }
+    if model.x is not None:
+        where = [int((model.x[:, 0] - at).abs().argmin()) for at in model.at]
+        found["sd_at"] = {f"{at:g}": float(spread[i]) for at, i in zip(model.at, where, strict=True)}
+        found["near"] = all(1 / FACTOR <= ratio[i] <= FACTOR for i in where)
+    return found
+
+
+def yardstick(model: Model, f: np.ndarray) -> Result:
+    """What the chains `(chains, draws, G)` of the yardstick say of themselves."""
+    first, second = (pooled(half) for half in np.array_split(f, 2))
+    found = {**compared(model, pooled(f), pooled(f)), "r_hat": float(r_hat(f[..., None]).max())}
+    found["total_variation"] = float(total_variation(first, second).mean())
+    if model.even:
+        found["asymmetry"] = float(symmetric_difference(pooled(f)).mean())
+    return found
+
+
+def pooled(f: np.ndarray) -> np.ndarray:
+    """All chains' draws, `(chains * draws, G)`."""
+    return f.reshape(-1, f.shape[-1])
+
+
+def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Result:
+    """Fit what is missing; `keep` is given the record so far after each method."""
+    chosen, words, out = STUDY.begin(arguments)
+    if chosen.quick:
+        chosen.models, chosen.steps, chosen.chains, chosen.draws = ["six_points"], 300, 2, 10
+    methods.check(chosen.methods)
+    if YARDSTICK not in chosen.methods:
+        raise ConfigError(f"methods: {YARDSTICK} is the yardstick, and must be among them")
+    rows: list[Row] = []
+    record: Result = {"budget": {"steps of a fit": chosen.steps, "draws": chosen.draws}, "rows": rows}
+    for name in chosen.models:
+        exact = functions(name, YARDSTICK, chosen, out, words)
+        for method in sorted(chosen.methods, key=lambda method: method != YARDSTICK):
+            found = functions(name, method, chosen, out, words)
+            f = found.pop("f", None)
+            if method == YARDSTICK:
+                found |= yardstick(MODELS[name], f)
+            elif f is not None:
+                found |= compared(MODELS[name], pooled(f), pooled(exact["f"]))
+            rows.append({"model": name, "method": method, **found})
+            print(f"{name}, {method}: {said(rows[-1], 'sd_ratio')}", flush=True)
+            keep(out, record)
+    return record
+
+
+def report(record: Result) -> str:
+    """A table for each model, the yardstick first."""
+    parts = [", ".join(f"{key} {value}" for key, value in record["budget"].items())]
+    for name in dict.fromkeys(row["model"] for row in record["rows"]):
+        rows = rows_of(record["rows"], model=name)
+        at = list(next((row["sd_at"] for row in rows if "sd_at" in row), {}))
+        lines = []
+        for row in rows:
+            if any(key in row for key in FAILED):
+                lines.append([row["method"], *["-"] * (len(at) + 4)])
+                continue
+            near = "" if not at else "yes" if row["near"] else "no"
+            spreads = [f"{row['sd_at'][x]:.3g}" for x in at]
+            lines.append(
+                [row["method"], *spreads, near, f"{row['sd_ratio']:.2f}", f"{row['total_variation']:.2f}",
+                 f"{row['seconds']:.0f}"]
+            )  # fmt: skip
+        head = ["method", *(f"sd at {x}" for x in at), f"within {FACTOR:g}", "sd ratio", "total variation"]
+        parts += [name, table([*head, "seconds"], lines), *yardstick_words(rows)]
+        parts += notes(rows)
+    return "\n\n".join(parts)
+
+
+def yardstick_words(rows: Sequence[Row]) -> list[str]:
+    """How far the yardstick can be trusted."""
+    row = rows_of(rows, method=YARDSTICK)[0]
+    said = f"{YARDSTICK}: {row['chains']} chains, R-hat at most {row['r_hat']:.2f}"
+    said += ", below 1.05" if row["r_hat"] < 1.05 else ", not below 1.05: it has not mixed"
+    said += f"; total variation between its halves {row['total_variation']:.2f}"
+    if "asymmetry" in row:
+        said += f", between f(x) and f(-x) {row['asymmetry']:.2f}"
+    return [said]

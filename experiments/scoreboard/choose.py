@@ -1,0 +1,100 @@
+"""Which method when, and what it costs: one Markdown table from the records of all parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from experiments._runner.build import ConfigError
+from experiments._runner.fit_points import Result
+from experiments.scoreboard.compare import FAILED, Row, difference, values
+from experiments.scoreboard.compare import chosen as rows_of
+
+PLAIN = "plain network"
+WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
+    "plain network": ("`inference=map`", "a first answer, and what the others must beat"),
+    "ensemble of 5": ("`inference=ensemble`", "better predictions at five times the cost"),
+    "dropout": ("`inference=dropout`", "a baseline"),
+    "SWAG": ("`inference=swag`", "a baseline"),
+    "mean field": ("`inference=svi`", "large networks, any prior, a bound to watch, pruning"),
+    "5 mean fields": ("`inference=svi chains=5`", "the same, with several modes"),
+    "low rank": ("`guide=auto_low_rank_multivariate_normal`", "weights whose correlations matter"),
+    "full covariance": ("`guide=auto_multivariate_normal`", "a few hundred weights"),
+    "last layer": ("a prior on the last layer", "a trained network, or features that are good already"),
+    "natural gradient": ("`inference=natural_gradient`", "the mean field of a large network"),
+    "Laplace, last layer": ("`inference=laplace`, `layers=last`", "a trained network, at once"),
+    "Laplace, diagonal": ("`inference=laplace`, `structure=diagonal`", "many weights, little memory"),
+    "Laplace, Kronecker": ("`inference=laplace`", "after any fit with a normal prior"),
+    "Laplace, full": ("`inference=laplace`, `structure=full`", "up to some thousand weights"),
+    "SGHMC": ("`inference=sghmc`", "draws from large networks, with patience for its rate"),
+    "NUTS": ("`inference=nuts`", "the posterior itself, of up to hundreds of weights"),
+}
+
+
+def markdown(records: Mapping[str, Result]) -> str:
+    """A line for each method that a record has, from the records by part."""
+    regressions, agreement, detection = (
+        records[part]["rows"] if part in records else [] for part in ("regressions", "agreement", "detection")
+    )
+    found = [regressions, agreement, detection]
+    names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
+    head = ["method", "how", "take it for"]
+    head += (
+        ["log-likelihood above the plain network's", "in 95 % interval", "time of a fit"]
+        if regressions
+        else []
+    )
+    head += ["six points, sd at 0"] if agreement else []
+    head += ["Fashion-MNIST, AUROC"] if detection else []
+    lines = [head, ["---"] * len(head)]
+    for name in names:
+        line = [name, *WHEN[name]]
+        if regressions:
+            line += _of_tables(regressions, name)
+        if agreement:
+            line.append(_mean([row["sd_at"] for row in _six(agreement, name)], "0", "{:.2g}"))
+        if detection:
+            line.append(_mean(rows_of(detection, method=name), "auroc Fashion-MNIST", "{:.3f}"))
+        lines.append(line)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _of_tables(rows: Sequence[Row], name: str) -> list[str]:
+    """Difference to the plain network over all splits of all tables, coverage, and time as its multiple."""
+    numbered = [{**row, "place": (row["table"], row["kind"], row["split"])} for row in rows]
+    own, plain = rows_of(numbered, method=name), rows_of(numbered, method=PLAIN)
+    if not values(own, "log_likelihood"):
+        return ["-", "-", "-"]
+    apart = "" if name == PLAIN else difference(own, plain, "log_likelihood", "place")
+    both = {row["place"] for row in own if "seconds" in row}
+    time = fmean(values(own, "seconds")) / fmean(
+        [row["seconds"] for row in plain if row["place"] in both and "seconds" in row]
+    )
+    return [apart, f"{100 * fmean(values(own, 'coverage_95')):.0f} %", f"{time:.1f} x"]
+
+
+def _six(rows: Sequence[Row], name: str) -> list[Row]:
+    return [
+        row for row in rows_of(rows, model="six_points", method=name) if not any(k in row for k in FAILED)
+    ]
+
+
+def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
+    found = values(rows, measure)
+    return form.format(fmean(found)) if found else "-"
+
+
+def read(folder: Path) -> dict[str, Result]:
+    """The records of a folder by part.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    found = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("scoreboard_*.json"))
+    ]
+    if not found:
+        raise ConfigError(f"record: {folder} holds no scoreboard_*.json")
+    return {record["part"]: record for record in found}

@@ -1,0 +1,239 @@
+"""Part `detection` of the scoreboard: MNIST, and what is told apart from it by the predictive entropy.
+
+Each method beside a plain network of the same architecture: error, NLL, ECE and Brier score on the test set;
+the area under the ROC curve against clothes, letters and noise, and the share of them that is found at few
+false alarms; accuracy and NLL of test digits turned by 0 to 180 degrees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Tensor
+
+from experiments._runner.fit_points import Result
+from experiments._runner.study import Outputs, Study
+from experiments._runner.tables import table
+from experiments.scoreboard import methods, published
+from experiments.scoreboard.compare import Row, cell, difference, notes
+from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard.points import Clock, fitted, kept, said
+from experiments.tutorial.mnist_uncertainty import noise_images
+from pyrobbb._support import checks
+from pyrobbb.data import FashionMNIST
+from pyrobbb.data.dataset import Split
+from pyrobbb.data.images.notmnist import notmnist
+from pyrobbb.evaluation.metrics import classification_metrics
+from pyrobbb.evaluation.ood import auroc, hits
+from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ClassPrediction
+
+NETWORKS = {
+    "2x400": (["model=mlp", "model.hidden=[400,400]"], "4"),
+    "conv": (["model=convnet", "data.flatten=false"], "9"),
+}
+WORDS = [
+    "prior=normal", "prior.sigma=0.1", "likelihood=categorical", "batch_size=128", "optim.lr=0.001",
+    "validation_draws=0",
+]  # fmt: skip
+DIGITS = ["data=mnist", "data.validation=0"]
+BLOBS = ["data=blobs", "data.features=784", "data.N=200", "data.classes=10", "model.hidden=[8,8]"]
+METHODS = [
+    "plain network", "ensemble of 5", "dropout", "SWAG", "mean field", "last layer", "natural gradient",
+    "Laplace, last layer", "Laplace, Kronecker", "SGHMC",
+]  # fmt: skip
+LARGE = {  # of hundreds of thousands of weights
+    "NUTS": "NUTS is for hundreds of weights",
+    "full covariance": "a full covariance has D^2 numbers",
+    "low rank": "low rank is trained by Pyro's own program, too slow for this network",
+}
+ALARMS = (0.01, 0.05)
+ANGLES = tuple(range(0, 181, 30))
+OUTSIDE = ("Fashion-MNIST", "notMNIST", "noise")
+SCALE = 126.0  # as the training images are divided
+REFERENCE = "plain network"
+
+
+@dataclass
+class Settings:
+    """Which networks, methods and seeds, and how much work each may do."""
+
+    networks: list[str] = field(default_factory=lambda: ["2x400"])
+    methods: list[str] = field(default_factory=lambda: list(METHODS))
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    epochs: int = 10
+    draws: int = 20
+    images: int = 10_000
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.networks:
+            checks.one_of("networks", name, tuple(NETWORKS))
+        for name in ("epochs", "draws", "images"):
+            checks.count(name, getattr(self, name))
+
+
+STUDY = Study(
+    "experiments.scoreboard part=detection",
+    "scoreboard/detection",
+    Settings,
+    sets=("seed", "model", "prior", "likelihood", "chains"),
+    instead="say networks=[...], methods=[...] or seeds=[...]",
+    parts=("networks", "methods", "seeds"),
+    named=("epochs", "draws", "images"),
+    small=(),
+)
+
+
+def config_of(
+    network: str, method: str, seed: int, chosen: Settings, out: Outputs, words: Sequence[str]
+) -> DictConfig:
+    """The configuration of a method with a network and a seed."""
+    size, last = NETWORKS[network]
+    own = [
+        f"epochs={chosen.epochs}",
+        f"draws={chosen.draws}",
+        f"seed={seed}",
+        f"record_every={chosen.epochs}",
+    ]
+    data = BLOBS if chosen.quick else DIGITS
+    folder = out.fits / network / f"seed={seed}" / method
+    return methods.configured(method, [*size, *data, *WORDS, *own, *words], folder=folder, last=last)
+
+
+@cache
+def outsiders(names: Sequence[str]) -> dict[str, Tensor]:
+    """Images of other kinds, `(M, 784)`, scaled as the digits."""
+    found: dict[str, Tensor] = {}
+    if "Fashion-MNIST" in names:
+        clothes = FashionMNIST(scale=SCALE).load().test
+        assert clothes is not None
+        found["Fashion-MNIST"] = clothes.x
+    if "notMNIST" in names:
+        found["notMNIST"] = notmnist(scale=SCALE).x
+    found["noise"] = noise_images(1000, 784, seed=0, uniform=True) * (255 / SCALE)
+    return found
+
+
+def turned(x: Tensor, degrees: float) -> Tensor:
+    """Images of 28 x 28 pixels turned about their centre, with bilinear interpolation and black corners."""
+    images = x.reshape(len(x), 1, 28, 28)
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    turn = torch.tensor([[cos, -sin, 0.0], [sin, cos, 0.0]], dtype=x.dtype).expand(len(x), 2, 3)
+    grid = F.affine_grid(turn, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False).reshape(x.shape)
+
+
+def measured(
+    posterior: Posterior, test: Split, draws: int, seed: int, others: Mapping[str, Tensor]
+) -> Result:
+    """Every score of the averaged probabilities."""
+    x, y = test.x, test.y
+
+    def predicted(x: Tensor) -> ClassPrediction:
+        prediction = posterior.predict(x, draws=draws, seed=seed)
+        assert isinstance(prediction, ClassPrediction)
+        return prediction
+
+    inside = predicted(x)
+    found: Result = {**classification_metrics(inside.probs, y)}
+    for name, images in others.items():
+        entropies = predicted(images.reshape(len(images), *x.shape[1:])).predictive_entropy
+        found[f"auroc {name}"] = auroc(inside.predictive_entropy, entropies)
+        for alarms in ALARMS:
+            found[f"hits at {alarms:g} {name}"] = hits(inside.predictive_entropy, entropies, alarms)
+    found["turned"] = {}
+    for degrees in ANGLES:
+        scores = classification_metrics(predicted(turned(x, degrees)).probs, y)
+        found["turned"][str(degrees)] = {"accuracy": 100 - scores["error"], "nll": scores["nll"]}
+    return found
+
+
+def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Result:
+    """Fit what is missing; `keep` is given the record so far after each seed of a network."""
+    chosen, words, out = STUDY.begin(arguments)
+    if chosen.quick:
+        chosen.networks, chosen.seeds, chosen.epochs, chosen.draws = ["2x400"], [1, 2], 2, 3
+    methods.check(chosen.methods)
+    rows: list[Row] = []
+    spent = {"epochs": chosen.epochs, "draws of each chain": chosen.draws, "images of a set": chosen.images}
+    record: Result = {"budget": spent, "rows": rows}
+    for network in chosen.networks:
+        for seed in chosen.seeds:
+            for method in chosen.methods:
+                result = point(network, method, seed, chosen, out, words)
+                rows.append({"network": network, "seed": seed, "method": method, **result})
+                print(f"{network}, seed {seed}, {method}: {said(result, 'error')}", flush=True)
+            keep(out, record)
+    return record
+
+
+def point(
+    network: str, method: str, seed: int, chosen: Settings, out: Outputs, words: Sequence[str]
+) -> Result:
+    """Fit a method once, and measure it."""
+    if method in LARGE:
+        return {"refused": LARGE[method]}
+    config = config_of(network, method, seed, chosen, out, words)
+
+    def made() -> Result:
+        clock = Clock()
+        run, data, posterior = fitted(config, keep=True)
+        seconds = clock.seconds
+        assert data.test is not None
+        test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
+        others = outsiders(OUTSIDE if not chosen.quick else OUTSIDE[2:])
+        some = {name: x[: chosen.images] for name, x in others.items()}
+        return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds}
+
+    return kept(config, made)
+
+
+def report(record: Result) -> str:
+    """For each network: scores on digits, what is told apart, and turned digits."""
+    rows = record["rows"]
+    parts = ["Each method: " + ", ".join(f"{key} {value}" for key, value in record["budget"].items())]
+    for network in dict.fromkeys(row["network"] for row in rows):
+        mine = rows_of(rows, network=network)
+        order = list(dict.fromkeys(row["method"] for row in mine))
+        seeds = sorted({row["seed"] for row in mine})
+        parts.append(f"{network}, seeds {', '.join(map(str, seeds))}: mean ± standard error over them")
+        digits: dict[str, int] = {"error": 2, "nll": 4, "ece": 4, "brier": 4, "seconds": 0}
+        parts.append(table(["method", *digits], [_line(mine, m, digits) for m in order]))
+        outside = [name for name in OUTSIDE if any(f"auroc {name}" in row for row in mine)]
+        plain = rows_of(mine, method=REFERENCE)
+        for name in outside:
+            columns = {f"auroc {name}": 4, **{f"hits at {alarms:g} {name}": 3 for alarms in ALARMS}}
+            head = ["method", "AUROC", *(f"found at {alarms:.0%} false alarms" for alarms in ALARMS)]
+            lines = []
+            for method in order:
+                own = rows_of(mine, method=method)
+                apart = "" if method == REFERENCE else difference(own, plain, f"auroc {name}", "seed", 4)
+                lines.append([*_line(mine, method, columns), apart])
+            parts += [name, table([*head, f"AUROC above the {REFERENCE}'s"], lines)]
+            if network == "conv" and name == "Fashion-MNIST":
+                theirs = ", ".join(f"{m} {area:.3f}" for m, area in published.FASHION_FROM_MNIST.items())
+                parts.append(f"published, github.com/wiseodd/lula: {theirs}")
+        for measure, places in (("accuracy", 1), ("nll", 3)):
+            lines = [[m, *(cell(_turned(mine, m, a), measure, places) for a in ANGLES)] for m in order]
+            parts += [
+                f"digits turned by so many degrees, {measure}",
+                table(["method", *map(str, ANGLES)], lines),
+            ]
+    return "\n\n".join([*parts, *notes(rows)])
+
+
+def _line(rows: Sequence[Row], method: str, digits: dict[str, int]) -> list[str]:
+    own = rows_of(rows, method=method)
+    return [method, *(cell(own, name, places) for name, places in digits.items())]
+
+
+def _turned(rows: Sequence[Row], method: str, degrees: int) -> list[dict[str, Any]]:
+    return [row["turned"][str(degrees)] for row in rows_of(rows, method=method) if "turned" in row]

@@ -1,0 +1,120 @@
+"""The methods that are compared: each as changes of one configuration, and what it tries on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from experiments._runner.build import ConfigError
+from experiments._runner.compose import declared
+
+Changes = Mapping[str, Any]
+PRIOR = "pyrobbb.priors"
+NOISE_PRIOR = {"_target_": "pyro.distributions.LogNormal", "loc": -2.0, "scale": 2.0}
+GAINS: Sequence[Changes] = tuple({"prior.gain": gain} for gain in (1.0, 2.0, 4.0))
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the scoreboard.
+
+    Args:
+        words: Overrides of `experiments.run`.
+        trials: What is tried on validation rows, as many entries for each method; of a mixture of restarts,
+            by one of them.
+        last: Whether the last layer alone has a prior; the others are trained to a point.
+        samples_noise: Whether the scale of the noise is drawn as well, instead of trained to a point.
+    """
+
+    words: Sequence[str]
+    trials: Sequence[Changes] = GAINS
+    last: bool = False
+    samples_noise: bool = False
+
+
+def each(key: str, values: Sequence[float]) -> Sequence[Changes]:
+    """One trial for each value of a key."""
+    return tuple({key: value} for value in values)
+
+
+MEAN_FIELD = ["guide=mean_field", "guide.init_rho=-6", "estimator=local"]
+# what correlates weights has D entries for each: at the means' rate, noise would grow with sqrt(D)
+FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale_tril=0.05"]
+LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
+METHODS: Mapping[str, Method] = {
+    "plain network": Method(["inference=map"]),
+    "ensemble of 5": Method(["inference=ensemble"]),
+    "dropout": Method(["inference=dropout"], each("inference.p", (0.02, 0.005, 0.1))),
+    "SWAG": Method(["inference=swag", "schedule=constant"], each("optim.lr", (0.01, 0.003, 0.03))),
+    "mean field": Method(MEAN_FIELD),
+    "5 mean fields": Method([*MEAN_FIELD, "chains=5"]),
+    "low rank": Method(LOW_RANK),
+    "full covariance": Method(FULL),
+    "last layer": Method(FULL, last=True),
+    "natural gradient": Method(
+        ["inference=natural_gradient", "inference.beta2=0.99"],
+        tuple({"inference.h0": h0, "inference.lr": lr} for h0, lr in ((1.0, 0.1), (10.0, 0.3), (100.0, 0.3))),
+    ),
+    "Laplace, last layer": Method(["inference=laplace", "inference.structure=full", "inference.layers=last"]),
+    "Laplace, diagonal": Method(["inference=laplace", "inference.structure=diagonal"]),
+    "Laplace, Kronecker": Method(["inference=laplace", "inference.structure=kronecker"]),
+    "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),
+    "SGHMC": Method(
+        ["inference=sghmc", "inference.draws=20"],
+        each("inference.lr", (0.01, 0.003, 0.03)),
+        samples_noise=True,
+    ),
+    "NUTS": Method(
+        ["inference=nuts", "inference.warmup=100", "inference.draws=100", "inference.max_tree_depth=6"],
+        samples_noise=True,
+    ),
+}
+
+
+def check(names: Sequence[str]) -> None:
+    """ConfigError for a method that is not there."""
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise ConfigError(f"methods: {unknown[0]!r} is not one of {', '.join(METHODS)}")
+
+
+def configured(
+    name: str, words: Sequence[str], *, folder: Path, experiment: str | None = None, last: str = ""
+) -> DictConfig:
+    """The configuration of a method on the model and data that `words` choose.
+
+    Args:
+        name: Of `METHODS`.
+        words: Overrides that all methods share.
+        folder: Of its results.
+        experiment: The declaration that they change, if any.
+        last: How the names of the last layer's parameters begin.
+
+    Raises:
+        ConfigError: An unknown key or component.
+    """
+    method = METHODS[name]
+    start = ["name=scoreboard"] if experiment is None else [f"experiment={experiment}"]
+    config = declared("run", [*start, *method.words, *words])
+    if method.last:
+        config.prior = {
+            "_target_": f"{PRIOR}.PerParameter",
+            "default": {"_target_": f"{PRIOR}.Deterministic"},
+            "where": {f"{last}*": config.prior},
+        }
+    if method.samples_noise and config.likelihood.get("learn_scale"):
+        config.likelihood.learn_scale = False
+        config.likelihood.scale = NOISE_PRIOR
+    config.folder = str(folder)
+    return config
+
+
+def tried(name: str, trial: Changes, last: str = "") -> Changes:
+    """The keys of a trial where the method has them."""
+    if not METHODS[name].last:
+        return trial
+    return {key.replace("prior.", f"prior.where.{last}*."): value for key, value in trial.items()}

@@ -1,0 +1,114 @@
+"""One point: a method on one model and one data set, fitted, measured and kept in a folder of its own.
+
+A point that is finished is read back. What the library refuses is a result too, with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from math import inf, isfinite
+from pathlib import Path
+from time import perf_counter
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments._runner.build import build
+from experiments._runner.fit_points import Result, load
+from experiments._runner.folder import claimed, read_json
+from experiments.scoreboard.compare import FAILED
+from pyrobbb._support.device import best_device
+from pyrobbb._support.files import locked, write_text
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.experiment import Run
+from pyrobbb.posterior import Posterior
+from pyrobbb.training.progress import Silent
+from pyrobbb.training.trainer import NonFiniteLossError, train_all
+
+
+class RefusedError(ValueError):
+    """The library does not fit this model with this method; the message is its reason."""
+
+
+def fitted(config: DictConfig, *, keep: bool = False) -> tuple[Run, Dataset, Posterior]:
+    """The posterior of a configuration, all its chains.
+
+    Args:
+        config: Of a run.
+        keep: Leave checkpoints in its folder, from which an interrupted fit resumes.
+
+    Raises:
+        RefusedError: The method says before it begins that it cannot.
+        NonFiniteLossError: The fit diverged.
+    """
+    run = build(config)
+    data = load(config.data).to(best_device(run.device))
+    try:
+        run.training(data)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    folder = Path(config.folder) if keep else None
+    chains = train_all(
+        lambda chain, fast: run.training(data, chain, folder, Silent(), fast=fast),
+        run.chains, fast=run.fast, together=run.together,
+    )  # fmt: skip
+    return run, data, Posterior([(chain.model, chain.guide) for chain in chains])
+
+
+def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
+    """The result in the configuration's folder, which `measure` makes if it is not there."""
+    with claimed(config) as folder:
+        found = read_json(folder / "result.json")
+        if found:
+            return found
+        with locked(folder):
+            try:
+                result = measure()
+            except RefusedError as reason:
+                result = {"refused": str(reason)}
+            except NonFiniteLossError as error:
+                result = {"stopped": str(error)}
+            write_text(folder / "result.json", json.dumps(result, indent=1) + "\n")
+        return result
+
+
+def validated(config: DictConfig) -> float:
+    """The mean log-likelihood of the validation rows after a fit of one chain; -inf if it diverged.
+
+    A mixture of restarts and its member share the fit.
+    """
+    values = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(values, dict)
+    return _validated(json.dumps({**values, "folder": "", "chains": 1}))
+
+
+@lru_cache(maxsize=64)
+def _validated(config: str) -> float:
+    try:
+        run, data, posterior = fitted(OmegaConf.create(json.loads(config)))
+    except NonFiniteLossError:
+        return -inf
+    assert data.validation is not None
+    held = data.validation
+    scores = posterior.predict(held.x, held.y, draws=run.draws, seed=run.seed).log_predictive
+    score = float(scores.double().mean())
+    return score if isfinite(score) else -inf
+
+
+class Clock:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self.began = perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Until now."""
+        return perf_counter() - self.began
+
+
+def said(result: Result, measure: str) -> str:
+    """A result in one line: a measure, or why there is none."""
+    failed = [result[key] for key in FAILED if key in result]
+    return " ".join(failed[0].split()) if failed else f"{measure.replace('_', ' ')} {result[measure]:.3f}"

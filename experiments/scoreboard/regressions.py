@@ -1,0 +1,252 @@
+"""Part `regressions` of the scoreboard: UCI tables on their standard and gap splits.
+
+Inputs and targets are standardised by the training rows, scores are in the table's own units, the scale of
+the noise is learned. Each method tries as many settings on validation rows, which are taken from the
+training rows, and is then fitted to all training rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import ceil, inf
+from typing import Any
+
+from omegaconf import DictConfig
+
+from experiments._runner.build import ConfigError
+from experiments._runner.fit_points import Result, changed
+from experiments._runner.study import Outputs, Study
+from experiments._runner.tables import table
+from experiments.scoreboard import methods, published
+from experiments.scoreboard.compare import Row, cell, difference, notes
+from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard.points import Clock, fitted, kept, said, validated
+from pyrobbb._support import checks
+from pyrobbb.data.dataset import Split
+from pyrobbb.data.uci import KNOWN
+from pyrobbb.evaluation.crps import crps
+from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ValuePrediction
+
+BATCH = 256
+HELD = 0.1
+NETWORKS = {"one_layer": ([50],), "chosen": ([50], [50, 50], [100, 100])}
+WORDS = [
+    "likelihood=normal", "likelihood.scale=1.0", "likelihood.learn_scale=true", "prior=fan_in_normal",
+    "prior.gain=1.0", "optim.lr=0.02", f"batch_size={BATCH}", "validation_draws=0",
+]  # fmt: skip
+KINDS = {"standard": "splits", "gap": "gaps"}
+DIGITS = {"log_likelihood": 2, "rmse": 3, "coverage_50": 2, "coverage_95": 2, "crps": 3, "seconds": 0}
+REFERENCE = "plain network"
+SMALL = 300  # rows for NUTS, every gradient of which passes over all of them
+SINE = 60  # rows of the synthetic table
+
+
+@dataclass
+class Settings:
+    """Which tables, splits and methods, and how much work each may do."""
+
+    tables: list[str] = field(default_factory=lambda: ["yacht", "energy", "concrete"])
+    splits: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
+    gaps: list[int] = field(default_factory=lambda: [0, 1, 2, 3])
+    methods: list[str] = field(default_factory=lambda: list(methods.METHODS))
+    network: str = "one_layer"
+    steps: int = 1000
+    trials: int = 3
+    draws: int = 100
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        checks.one_of("network", self.network, tuple(NETWORKS))
+        for name in ("steps", "trials", "draws"):
+            checks.count(name, getattr(self, name))
+        for name in self.tables:
+            checks.one_of("tables", name, tuple(KNOWN))
+
+
+STUDY = Study(
+    "experiments.scoreboard part=regressions",
+    "scoreboard/regressions",
+    Settings,
+    sets=("data", "model", "prior", "likelihood", "inference", "epochs", "chains", "draws"),
+    instead="say tables=[...], methods=[...] or steps=N",
+    parts=("tables", "splits", "gaps", "methods"),
+    named=("network", "steps", "trials", "draws"),
+    small=(),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One split of one table."""
+
+    table: str
+    kind: str
+    split: int
+
+    @property
+    def rows(self) -> int:
+        """How many are for training."""
+        if self.table == "sine":
+            return SINE
+        return round((2 / 3 if self.kind == "gap" else 0.9) * KNOWN[self.table].rows)
+
+    @property
+    def words(self) -> list[str]:
+        """Overrides that choose the data."""
+        if self.table == "sine":
+            return ["data=noisy_sine", f"data.N={SINE}", "+data.validation=0", f"data.seed={self.split}"]
+        gap = str(self.kind == "gap").lower()
+        chosen = [f"data.name={self.table}", f"data.split={self.split}", f"data.gap={gap}"]
+        return ["data=uci", *chosen, "data.validation=0"]
+
+
+def places(chosen: Settings) -> Iterator[Place]:
+    """Every table's first split before any table's second."""
+    if chosen.quick:
+        yield from (Place("sine", "standard", split) for split in (0, 1))
+        return
+    for kind, key in KINDS.items():
+        for split in getattr(chosen, key):
+            for name in chosen.tables:
+                if 0 <= split < (KNOWN[name].columns - 1 if kind == "gap" else inf):
+                    yield Place(name, kind, split)
+
+
+def config_of(
+    place: Place, method: str, hidden: Sequence[int], chosen: Settings, out: Outputs, words: Sequence[str]
+) -> DictConfig:
+    """The configuration of a method on a split, to be fitted to all its training rows."""
+    epochs = ceil(chosen.steps / ceil(place.rows / BATCH))
+    size = [f"model.hidden={list(hidden)}", f"epochs={epochs}", f"record_every={epochs}"]
+    shared = [*place.words, *WORDS, *size, f"draws={chosen.draws}", *words]
+    folder = out.fits / f"{place.table},{place.kind}={place.split}" / method
+    return methods.configured(method, shared, folder=folder, last=last_layer(hidden))
+
+
+def last_layer(hidden: Sequence[int]) -> str:
+    """How the names of the last layer's parameters begin."""
+    return f"{2 * len(hidden)}"
+
+
+def measured(posterior: Posterior, test: Split, draws: int, seed: int) -> dict[str, float]:
+    """The scores of the posterior predictive of test rows."""
+    prediction = posterior.predict(test.x, test.y, draws=draws, seed=seed)
+    assert isinstance(prediction, ValuePrediction)
+    found = {"log_likelihood": float(prediction.log_predictive.double().mean())}
+    found["rmse"] = prediction.metrics(test.y)["rmse"]
+    for level in (50, 95):
+        low, high = prediction.interval(level / 100)
+        found[f"coverage_{level}"] = float(((low <= test.y) & (test.y <= high)).double().mean())
+    return found | {"crps": float(crps(prediction, test.y).mean())}
+
+
+def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequence[str]) -> Result:
+    """Choose on validation rows, fit to all training rows, measure on the test rows."""
+    if method == "NUTS" and place.rows > SMALL:
+        return {"refused": f"a gradient passes over all rows, {place.rows} of {place.table}"}
+    wide = 2 if place.table == "protein" else 1
+    layers = [[wide * units for units in hidden] for hidden in NETWORKS[chosen.network]]
+    configs = [config_of(place, method, hidden, chosen, out, words) for hidden in layers]
+
+    def made() -> Result:
+        clock = Clock()
+        tried: list[tuple[float, DictConfig, Mapping[str, Any]]] = []
+        for hidden, config in zip(layers, configs, strict=True):
+            for trial in methods.METHODS[method].trials[: chosen.trials]:
+                keys = methods.tried(method, trial, last_layer(hidden))
+                one = changed(config, out.fits, keys)
+                held = changed(one, out.fits, {"data.validation": 20 if place.table == "sine" else HELD})
+                tried.append((validated(held), one, {"hidden": hidden, **trial}))
+        choosing = clock.seconds
+        _, best, _ = max(tried, key=lambda one: one[0])
+        clock = Clock()
+        run, data, posterior = fitted(best)
+        seconds = clock.seconds
+        assert data.test is not None
+        scores = measured(posterior, data.test, run.draws, run.seed)
+        trials = [{**keys, "log_likelihood": score if score > -inf else None} for score, _, keys in tried]
+        return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": trials}
+
+    return kept(configs[0], made)
+
+
+def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Result:
+    """Fit what is missing; `keep` is given the record so far after each split of a table."""
+    chosen, words, out = STUDY.begin(arguments)
+    if chosen.quick:
+        chosen.steps, chosen.trials, chosen.draws = 40, 2, 5
+        chosen.methods = [name for name in chosen.methods if name != "NUTS"]
+    methods.check(chosen.methods)
+    rows: list[Row] = []
+    record: Result = {"budget": budget(chosen), "rows": rows}
+    for place in places(chosen):
+        for method in chosen.methods:
+            result = point(place, method, chosen, out, words)
+            rows.append({**asdict(place), "method": method, **result})
+            print(
+                f"{place.table}, {place.kind} {place.split}, {method}: {said(result, 'log_likelihood')}",
+                flush=True,
+            )
+        keep(out, record)
+    if not rows:
+        raise ConfigError("splits: there is no such split of these tables")
+    return record
+
+
+def budget(chosen: Settings) -> Result:
+    """What each method may spend."""
+    return {
+        "network": chosen.network,
+        "steps of a fit": chosen.steps,
+        "rows of a minibatch": BATCH,
+        "settings tried": chosen.trials,
+        "rows held out to choose": f"{HELD:.0%} of the table",
+        "draws": chosen.draws,
+        "settings": {name: list(methods.METHODS[name].trials[: chosen.trials]) for name in chosen.methods},
+    }
+
+
+def report(record: Result) -> str:
+    """The tables of a record: log-likelihoods beside published ones, every score, and differences."""
+    rows = record["rows"]
+    names = list(dict.fromkeys(row["table"] for row in rows))
+    order = list(dict.fromkeys(row["method"] for row in rows))
+    spent = {key: value for key, value in record["budget"].items() if key != "settings"}
+    parts = ["Each method: " + ", ".join(f"{key} {value}" for key, value in spent.items())]
+    for kind in KINDS:
+        mine = rows_of(rows, kind=kind)
+        if not mine:
+            continue
+        counts = {name: len({row["split"] for row in rows_of(mine, table=name)}) for name in names}
+        of = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+        parts.append(f"Test log-likelihood per row, {kind} splits ({of}), mean ± standard error over them")
+        lines = [
+            [m, *(cell(rows_of(mine, method=m, table=n), "log_likelihood", 2) for n in names)] for m in order
+        ]
+        others = published.OF_SPLITS[kind]
+        for other in published.SOURCES:
+            theirs = [others.get(name, {}).get(other) for name in names]
+            if any(theirs):
+                lines.append([f"{other} (published)", *("" if v is None else f"{v:.2f}" for v in theirs)])
+        parts.append(table(["method", *names], lines))
+        for name in names:
+            own = rows_of(mine, table=name)
+            if own:
+                parts += [f"{name}, {kind} splits", table(*scores(own, order))]
+    parts += ["No number:", *notes(rows)] if notes(rows) else []
+    parts += ["Published:", *(f"- {name}: {source}" for name, source in published.SOURCES.items())]
+    return "\n\n".join(parts)
+
+
+def scores(rows: Sequence[Row], order: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of one table: every score, and how far the likelihood is from the plain network's."""
+    head = ["method", *(name.replace("_", " ") for name in DIGITS), f"log-likelihood above the {REFERENCE}'s"]
+    plain = rows_of(rows, method=REFERENCE)
+    lines = []
+    for method in order:
+        own = rows_of(rows, method=method)
+        apart = "" if method == REFERENCE else difference(own, plain, "log_likelihood", "split")
+        lines.append([method, *(cell(own, name, digits) for name, digits in DIGITS.items()), apart])
+    return head, lines

@@ -1,0 +1,72 @@
+r"""The continuous ranked probability score of a posterior predictive.
+
+.. math::
+    CRPS(F, y) = \int (F(z) - [z \ge y])^2 dz
+
+in the units of y; smaller is better, and a point prediction has its absolute error.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from pyrobbb.distributions import Affine, univariate
+from pyrobbb.predictive import ValuePrediction
+
+
+def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> Tensor:
+    r"""The score of each target `(M, *K)` under the mixture of normals that a posterior predicts.
+
+    With :math:`A(\mu, \sigma^2) = E|N(\mu, \sigma^2)|` and S draws (Grimit et al. 2006, eq. 4):
+
+    .. math::
+        \frac1S \sum_s A(y - \mu_s, \sigma_s^2)
+            - \frac1{2S^2} \sum_{s,t} A(\mu_s - \mu_t, \sigma_s^2 + \sigma_t^2)
+
+    Args:
+        prediction: Of a likelihood with normal noise.
+        y: Targets, of the shape of the prediction's mean.
+        megabytes: Memory for the pairs of draws taken at a time.
+
+    Raises:
+        ValueError: Targets of another shape, or noise that is not normal.
+    """
+    if any(not isinstance(_base(part), Normal) for part in prediction.components):
+        raise ValueError("crps knows normal noise alone; draw samples for another likelihood")
+    means = torch.cat([part.mean for part in prediction.components]).double()
+    variances = torch.cat([part.variance for part in prediction.components]).double()
+    if y.shape != means.shape[1:]:
+        raise ValueError(
+            f"y must have the shape of the prediction, {tuple(means.shape[1:])}, got {tuple(y.shape)}"
+        )
+    means, variances, flat = means.flatten(1).T, variances.flatten(1).T, y.double().flatten()
+    rows = max(1, int(megabytes * 2**20 / (8 * means.shape[1] ** 2)))
+    found = [
+        _scores(m, v, at)
+        for m, v, at in zip(means.split(rows), variances.split(rows), flat.split(rows), strict=True)
+    ]
+    return torch.cat(found).reshape(y.shape)
+
+
+def _scores(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
+    """Of targets `(M,)` and components `(M, S)`."""
+    apart = _absolute(y[:, None] - means, variances).mean(1)
+    pairs = _absolute(means[:, :, None] - means[:, None], variances[:, :, None] + variances[:, None])
+    return apart - 0.5 * pairs.mean((1, 2))
+
+
+def _absolute(mean: Tensor, variance: Tensor) -> Tensor:
+    r"""E|X| of a normal: :math:`2 \sigma \phi(\mu / \sigma) + \mu (2 \Phi(\mu / \sigma) - 1)`."""
+    sigma = variance.sqrt()
+    z = mean / sigma
+    return sigma * (math.sqrt(2 / math.pi) * (-0.5 * z * z).exp()) + mean * torch.erf(z / math.sqrt(2))
+
+
+def _base(part: Any) -> Any:
+    """What lies under a distribution in other units."""
+    return univariate(part.base_dist) if isinstance(part, Affine) else part

@@ -1,0 +1,58 @@
+"""CRPS of mixtures of normals, against quadrature and known values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from pyrobbb.distributions import Affine
+from pyrobbb.evaluation.crps import crps
+from pyrobbb.predictive import ValuePrediction
+
+
+def prediction(*parts) -> ValuePrediction:
+    return ValuePrediction(None, None, tuple(parts))
+
+
+def test_it_is_the_integral_of_the_squared_distance_of_distribution_functions():
+    means, sds, y = np.array([0.0, 1.0, 4.0]), np.array([0.5, 2.0, 0.1]), 1.3
+
+    def squared(z: float) -> float:
+        return float((norm.cdf((z - means) / sds).mean() - (z >= y)) ** 2)
+
+    expected = quad(squared, -20, y, limit=200)[0] + quad(squared, y, 25, limit=200, points=[4.0])[0]
+    part = dist.Normal(torch.tensor(means)[:, None, None], torch.tensor(sds)[:, None, None])
+    found = crps(prediction(part), torch.tensor([[y]]))
+    assert found.shape == (1, 1)
+    assert float(found) == pytest.approx(expected, rel=1e-6)
+
+
+def test_one_normal_has_the_known_score_and_a_narrow_one_the_absolute_error():
+    one = dist.Normal(torch.zeros(1, 1, 1), torch.ones(1, 1, 1))
+    known = 2 / math.sqrt(2 * math.pi) - 1 / math.sqrt(math.pi)
+    assert float(crps(prediction(one), torch.zeros(1, 1))) == pytest.approx(known)
+    narrow = dist.Normal(torch.zeros(1, 1, 1), torch.full((1, 1, 1), 1e-9))
+    assert float(crps(prediction(narrow), torch.full((1, 1), 3.0))) == pytest.approx(3.0)
+
+
+def test_units_and_blocks_of_rows_change_nothing_but_the_units():
+    torch.manual_seed(0)
+    base, y = dist.Normal(torch.randn(7, 50, 1), torch.rand(7, 50, 1) + 0.1), torch.randn(50, 1)
+    whole = crps(prediction(base), y)
+    in_units = Affine(base, torch.tensor([3.0]), torch.tensor([10.0]))
+    torch.testing.assert_close(crps(prediction(in_units), 3 + 10 * y), 10 * whole, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(crps(prediction(base), y, megabytes=0.001), whole)
+
+
+def test_what_it_cannot_score_is_refused():
+    normal = dist.Normal(torch.zeros(2, 3, 1), torch.ones(2, 3, 1))
+    with pytest.raises(ValueError, match=r"y must have the shape of the prediction, \(3, 1\), got \(3,\)"):
+        crps(prediction(normal), torch.zeros(3))
+    with pytest.raises(ValueError, match="normal noise alone"):
+        crps(prediction(dist.Poisson(torch.ones(2, 3, 1))), torch.zeros(3, 1))

@@ -1,0 +1,130 @@
+"""The scoreboard: every method through one seam, refusals with their reason, tables from a record."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from experiments._runner.build import ConfigError
+from experiments.scoreboard.__main__ import main, report
+from experiments.scoreboard.compare import cell, difference, paired
+from experiments.scoreboard.detection import turned
+from experiments.scoreboard.methods import METHODS
+from experiments.scoreboard.published import GAP, OF_SPLITS, SOURCES, STANDARD
+
+
+def test_regressions_choose_on_validation_rows_and_keep_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["plain network", "ensemble of 5", "last layer", "SWAG"]
+    words = ["part=regressions", "quick=true", f"methods={names}".replace("'", ""), f"folder={tmp_path}"]
+    record = main(words)
+    rows = {(row["method"], row["split"]): row for row in record["rows"]}
+    assert len(rows) == 2 * len(names)
+    plain, ensemble, swag = (rows[name, 0] for name in ("plain network", "ensemble of 5", "SWAG"))
+    assert [trial["prior.gain"] for trial in plain["trials"]] == [1.0, 2.0]
+    assert ensemble["trials"] == plain["trials"], "an ensemble's members are fitted as its member is"
+    assert ensemble["log_likelihood"] != plain["log_likelihood"]
+    assert 0 <= plain["coverage_50"] <= plain["coverage_95"] <= 1
+    assert 0 < plain["crps"] < plain["rmse"]
+    assert "fewer than 30 for the snapshots" in swag["refused"]
+    (path,) = tmp_path.rglob("scoreboard_regressions.json")
+    assert json.loads(path.read_text()) == record
+    assert record["command"].startswith("python -m experiments.scoreboard part=regressions quick=true")
+    said = capsys.readouterr().out
+    assert "SWAG: 40 steps leave fewer than 30" in said
+    main([f"record={path}"])
+    printed = capsys.readouterr().out
+    assert printed == report(record) + "\n"
+    assert printed in said
+    assert main(words)["rows"] == record["rows"]  # finished points are read back
+
+
+def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
+    record = main(
+        ["part=detection", "quick=true", "methods=[plain network,mean field,NUTS]", f"folder={tmp_path}"]
+    )
+    first = record["rows"][0]
+    assert {"error", "nll", "ece", "brier", "auroc noise", "hits at 0.01 noise"} <= set(first)
+    assert first["turned"]["0"]["accuracy"] == pytest.approx(100 - first["error"])
+    assert record["rows"][2]["refused"] == "NUTS is for hundreds of weights"
+    assert "AUROC above the plain network's" in report(record)
+
+
+def test_agreement_measures_the_yardstick_too(tmp_path: Path) -> None:
+    methods = "methods=[plain network,NUTS]"
+    record = main(
+        ["part=agreement", "quick=true", "inference.max_tree_depth=3", methods, f"folder={tmp_path}"]
+    )
+    nuts, plain = record["rows"]
+    assert nuts["method"] == "NUTS"
+    assert nuts["sd_ratio"] == pytest.approx(1)
+    assert nuts["r_hat"] > 0.9
+    assert 0 <= nuts["asymmetry"] <= 1
+    assert plain["near"] is False
+    assert plain["sd_at"]["0"] == 0.0
+    assert "not below 1.05" in report(record)
+    with pytest.raises(ConfigError, match="NUTS is the yardstick"):
+        main(["part=agreement", "quick=true", "methods=[SWAG]", f"folder={tmp_path}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["part=weather"], "part: 'weather' is not one of regressions, detection, agreement"),
+        (["part=regressions", "methods=[magic]"], "methods: 'magic' is not one of plain network"),
+        (["part=regressions", "tables=[boston]"], "tables must be one of"),
+        (["part=regressions", "model.hidden=[3]"], "this experiment sets it itself"),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused(words: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message.replace("[", r"\[")):
+        main([*words, f"folder={tmp_path}"])
+
+
+def test_every_method_tries_as_many_settings() -> None:
+    assert {len(method.trials) for method in METHODS.values()} == {3}
+
+
+def test_a_paired_interval_is_students() -> None:
+    mean, low, high = paired([2.0, 3.0, 4.0, 5.0], [1.0, 1.0, 1.0, 1.0])
+    assert mean == 2.5
+    half = 3.182446 * math.sqrt(5 / 3) / 2
+    assert (low, high) == pytest.approx((2.5 - half, 2.5 + half))
+    assert paired([1.0], [0.0]) is None
+    own = [{"split": k, "score": float(k)} for k in range(4)]
+    other = [{"split": k, "score": 0.5 * k} for k in range(3)]
+    assert difference(own, other, "score", "split") == "+0.50 [-0.74, +1.74], no difference seen"
+    higher = [{**row, "score": 10.0 + row["score"]} for row in own]
+    assert difference(higher, own, "score", "split") == "+10.00 [+10.00, +10.00]"
+
+
+def test_a_cell_says_how_many_failed() -> None:
+    assert cell([{"a": 1.0}, {"a": 3.0}], "a", 1) == "2.0 ± 1.0"
+    assert cell([{"a": 1.0}, {"stopped": "not finite"}], "a", 1) == "1.0 (1 failed)"
+    assert cell([{"refused": "why"}], "a", 1) == "-"
+
+
+def test_published_numbers_have_sources() -> None:
+    assert set(STANDARD) == set(GAP)
+    assert len(STANDARD) == 8
+    for of_tables in OF_SPLITS.values():
+        assert {name for found in of_tables.values() for name in found} <= set(SOURCES)
+
+
+def test_an_image_turns_about_its_centre() -> None:
+    image = torch.rand(2, 784)
+    torch.testing.assert_close(turned(image, 0.0), image, atol=1e-5, rtol=0)
+    half = image.reshape(2, 28, 28).flip(1, 2).flatten(1)
+    torch.testing.assert_close(turned(image, 180.0), half, atol=1e-4, rtol=0)
+    quarter = torch.tensor(np.rot90(image.reshape(2, 28, 28).numpy(), axes=(1, 2)).copy()).flatten(1)
+    turned_back = turned(turned(image, 90.0), 270.0)
+    torch.testing.assert_close(turned_back, image, atol=1e-3, rtol=0)
+    found = turned(image, 90.0)
+    other = quarter.reshape(2, 28, 28).flip(1, 2).flatten(1)
+    assert min(float((found - quarter).abs().max()), float((found - other).abs().max())) < 1e-3
