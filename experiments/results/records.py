@@ -41,7 +41,8 @@ class Records:
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """A table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+    cells = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -80,7 +81,8 @@ def made_by(record: Record) -> str:
         machine = (
             f"{machine['processor']}, {machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
         )
-    return f"`{record['command']}`; {machine}, torch {torch_of(record)}, {record['date']}."
+    others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
+    return f"`{record['command']}`{others}; {machine}, torch {torch_of(record)}, {record['date']}."
 
 
 def torch_of(record: Record) -> str:

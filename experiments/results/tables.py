@@ -157,7 +157,7 @@ def toy(record: Record) -> str:
     below = markdown(
         ["plain network, squared error", "tutorial", *(f"ours, weights of seed {s}" for s in range(3))], plain
     )
-    return f"{made_by(each[0])} The same with `seed=2` and `seed=3`.\n\n{markdown(head, rows)}\n\n{below}"
+    return f"{markdown(head, rows)}\n\n{below}"
 
 
 def of_gluon(record: Record) -> str:
@@ -227,7 +227,7 @@ TABLES: dict[str, Text] = {
     "regression": of("regression", regression),
     "closed_form": of("closed_form", closed_form),
     "worked_example": of("worked_example", worked_example),
-    "toy_regression": of("toy_regression", toy, head=False),
+    "toy_regression": of("toy_regression", toy),
     "gluon": of("gluon", of_gluon),
     "showdown": of("showdown", showdown),
     "ledger": of("kl_ledger", ledger),

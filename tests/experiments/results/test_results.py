@@ -14,7 +14,7 @@ from experiments._runner.tables import mean_sd
 from experiments.reproductions.training_choices import CENTRE
 from experiments.results.__main__ import MARKED, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
-from experiments.results.records import Records, estimate, interval, seeds, verdict
+from experiments.results.records import Records, estimate, interval, markdown, seeds, verdict
 from experiments.results.texts import TEXTS
 from paths import ROOT
 
@@ -71,6 +71,10 @@ def test_every_claim_names_a_function_that_reads_it():
     assert {claim["found"] for claim in DECLARED["claims"] if "found" in claim} == set(FOUND)
     text = (ROOT / "experiments" / "results" / "claims.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(text) == DECLARED
+
+
+def test_a_bar_within_a_cell_is_no_border():
+    assert markdown(["a"], [["P(D|w)"]]) == "| a |\n| --- |\n| P(D\\|w) |"
 
 
 def test_intervals_are_students():
