@@ -78,12 +78,12 @@ def widening(record: Record) -> Found:
     met = {prior: sum(map(regression_report.wide, each)) for prior, each in record["bayesian"].items()}
     count_of = len(record["seeds"])
     words = "; ".join(
-        f"{regression_report.NAMES[prior]}{' (chosen)' * (prior == record['chosen'])} {count}"
+        f"{regression_report.NAMES[prior]}{' (chosen)' * (prior == record['chosen'])}: {count}"
         for prior, count in met.items()
     )
     every, none = (all(count == least for count in met.values()) for least in (count_of, 0))
     return (
-        f"at least threefold on both sides, of {seeds(count_of)}: {words}",
+        f"at least threefold on both sides, of {seeds(count_of)}, under {words}",
         "holds" if every else "does not" if none else "depends on the prior",
     )
 
