@@ -110,7 +110,7 @@ def regret(record: Record) -> Found:
     """Showdown: Bayes by Backprop's regret in percent of choosing at random."""
     each = record["agents"]["Bayes by Backprop"]["percent of uniform, realised"]
     lower = verdict([26.9 - value for value in each]) == "holds"
-    return f"{estimate(each, 1)} %, {seeds(len(each))}", "ours is lower" if lower else "undecided"
+    return f"{estimate(each, 1)} %, {seeds(len(each))}", "lower than that run" if lower else "undecided"
 
 
 def nine_numbers(record: Record) -> Found:
