@@ -64,7 +64,7 @@ METHODS: Mapping[str, Method] = {
     "Laplace, Kronecker": Method(["inference=laplace", "inference.structure=kronecker"]),
     "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),
     "SGHMC": Method(
-        ["inference=sghmc", "inference.draws=20"],
+        ["inference=sghmc", "inference.cycles=1", "inference.draws=50"],
         each("inference.lr", (0.01, 0.003, 0.03)),
         samples_noise=True,
     ),
