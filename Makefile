@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: help setup mnist test lint docs test-arviz bench clean
+.PHONY: help setup mnist test lint results docs test-arviz bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ lint: $(READY) ## format, style, types and the arrows between the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+results: $(READY) ## the documents' tables and figures from docs/records/; nothing is run
+	$(BIN)/python -m experiments.results
+
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $@
@@ -51,7 +54,7 @@ test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there
 	    && .venv-arviz1/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	         arviz h5netcdf h5py matplotlib pytest filelock && touch .venv-arviz1/.ready; } \
 	  && .venv-arviz1/bin/python -m pytest --noconftest tests/evaluation/test_arviz_io.py \
-       tests/evaluation/test_arviz_functions.py; \
+       tests/evaluation/test_arviz_functions.py tests/evaluation/test_arviz_plots.py; \
 	else echo "no Python 3.12 here: the tests with ArviZ 1.x are left out"; fi
 
 # The libraries compared with bring more than they need here (tensorboard, scikit-learn), so they come alone.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+from datetime import date
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -64,7 +65,8 @@ def main() -> None:
     options = parser.parse_args()
     sections["growth"] = partial(report.growing, path=options.plot)
     log = partial(print, flush=True)
-    found: dict[str, Any] = {"machine": machine()}
+    command = " ".join(["python -m benchmarks.run --only", *options.only])
+    found: dict[str, Any] = {"command": command, "date": date.today().isoformat(), "machine": machine()}
     log(", ".join(f"{key} {value}" for key, value in found["machine"].items()))
     began = perf_counter()
     if options.json:

@@ -51,7 +51,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
     noise = np.random.default_rng(0).standard_normal(loc.shape)
-    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, _prior_density(config["prior"]))
+    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior_density(config["prior"]))
     if (scale > 0).all():
         drawn["signal_to_noise"] = draw.signal_to_noise(loc, scale)
     if "kl" in variational:  # not of every guide, nor in the files of earlier versions
@@ -102,8 +102,8 @@ def _kl_by_layer(variational: Any) -> Figure:
     return draw.kl_by_layer(layers, *(variational[name].values for name in names), slab=slab)
 
 
-def _prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
-    """The density of one weight, where all weights have the same prior."""
+def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
+    """The density of one weight under a configuration's prior, where all weights have the same."""
     prior: Prior = component("prior", config)
     if isinstance(prior, Learned | Hierarchical):  # the density is found by the fit
         return None
@@ -150,7 +150,16 @@ def _of_values(data: Any, test: Any) -> Figure:
 def report(folder: Path | str) -> str:
     """What the run found, in a few lines."""
     folder = Path(folder)
-    metrics, published = read_metrics(folder), read_config(folder / "config.yaml").get("published")
+    lines = words(read_metrics(folder), read_config(folder / "config.yaml").get("published"))
+    names = sorted(p.name for p in (folder / "figures").glob("*.png"))
+    files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
+    there = [name + what for name, what in files.items() if (folder / name).exists()]
+    there.append(f"figures/ ({', '.join(names)})")
+    return "\n".join([*lines, f"{folder}: {', '.join(there)}"])
+
+
+def words(metrics: dict[str, Any], published: str | None) -> list[str]:
+    """The scores, the bound and the published numbers, a line for each."""
     lines = []
     for part in ("test", "validation"):
         if part in metrics:
@@ -165,12 +174,7 @@ def report(folder: Path | str) -> str:
         lines.append(_code(metrics["code_length"]))
     if published:
         lines.append(f"published: {published}")
-    names = sorted(p.name for p in (folder / "figures").glob("*.png"))
-    files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
-    there = [name + what for name, what in files.items() if (folder / name).exists()]
-    there.append(f"figures/ ({', '.join(names)})")
-    lines.append(f"{folder}: {', '.join(there)}")
-    return "\n".join(lines)
+    return lines
 
 
 def _error(scores: Mapping[str, float]) -> ErrorMetric:

@@ -12,7 +12,7 @@ complete -o nospace -o default -F _experiments_run python python3 .venv/bin/pyth
 _pyrobbb() {
     local word=${COMP_WORDS[COMP_CWORD]} choices
     if [[ $COMP_CWORD == 1 ]]; then
-        choices="run analyse check summarise completion"
+        choices="run analyse check report summarise completion"
     elif [[ ${COMP_WORDS[1]} == completion ]]; then
         choices="bash zsh fish"
     elif [[ ${COMP_WORDS[1]} == run ]]; then

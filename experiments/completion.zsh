@@ -1,7 +1,7 @@
 # TAB completes the keys and names of `pyrobbb run`, in zsh:  source <(pyrobbb completion zsh)
 _pyrobbb() {
     if (( CURRENT == 2 )); then
-        compadd run analyse check summarise completion
+        compadd run analyse check report summarise completion
     elif [[ $words[2] == completion ]]; then
         compadd bash zsh fish
     elif [[ $words[2] == run ]]; then

@@ -19,11 +19,14 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from experiments import analyse
+from experiments import report as page
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, innermost, register_resolvers
 from experiments._runner.folder import claimed, read_metrics
+from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
 from pyrobbb._support.device import best_device
+from pyrobbb._support.files import write_text
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
@@ -44,20 +47,22 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
             error = run.likelihood.prediction.error
             shown = Printed(error=f", validation {error.name} {error.format}")
             run.execute(folder, Silent() if quiet else shown, ranks)
+            if ranks.is_main:
+                write_text(folder / "provenance.json", json.dumps(provenance(run_command()), indent=1) + "\n")
     if not ranks.is_main:
         return {}
     metrics = read_metrics(folder)
     if finished and not quiet:
         print(f"{folder} is finished; remove it to run it again")
     (folder / ERROR).unlink(missing_ok=True)
-    if point:  # a point estimate has no posterior to analyse
-        if not quiet:
-            print(json.dumps(metrics, indent=2))
-        return metrics
-    if not analyse.has_figures(folder):
+    if not point and not analyse.has_figures(folder):  # a point estimate has no posterior to analyse
         analyse.figures(folder, trust=True)  # of this very configuration
+    left = ""
+    if config.get("report", True) and not (finished and (folder / page.NAME).exists()):
+        left = page.leave(folder, trust=True)
     if not quiet:
-        print(analyse.report(folder))
+        print(json.dumps(metrics, indent=2) if point else analyse.report(folder))
+        print(left, end="\n" if left else "")
     return metrics
 
 

@@ -1,12 +1,14 @@
 """All runs beneath a folder, best first: `python -m experiments.summarise runs/mnist`.
 
-Writes `summary.csv` (a line for each run), `summary.png` and, where posteriors of the same data can be
-compared, `compare.csv` into that folder. Only numbers and text are read: no code of the folder is run.
+Writes `summary.csv` (a line for each run), `record.json` (their metrics), `summary.png`, `summary.html` (a
+page that links to each run's) and, where posteriors of the same data can be compared, `compare.csv` into that
+folder. Only numbers and text are read: no code of the folder is run.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -14,12 +16,14 @@ from statistics import mean, stdev
 from textwrap import shorten
 from typing import Any
 
+from experiments import report as page
 from experiments._runner.build import FREE_TO_CHANGE
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
+from experiments._runner.record import command_line, provenance
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
-from pyrobbb._support.files import replacing
+from pyrobbb._support.files import replacing, write_text
 from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare
@@ -65,6 +69,22 @@ def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
                     "problem": run.error,
                 }
             )
+
+
+def write_record(root: Path, runs: Sequence[RunFolder]) -> None:
+    """The metrics of the finished runs, each with what was varied and its seed."""
+    keys = varied([run.config for run in runs if run.metrics])
+    found = [
+        {
+            "setting": label(run.config, keys),
+            "seed": run.config["seed"],
+            "metrics": {key: value for key, value in run.metrics.items() if key != "kl_ledger"},
+        }
+        for run in runs
+        if run.metrics
+    ]
+    head = provenance(command_line("experiments.summarise", [str(root)]))
+    write_text(root / "record.json", json.dumps({**head, "runs": found}, indent=1) + "\n")
 
 
 def report(runs: Sequence[RunFolder], root: Path) -> str:
@@ -151,13 +171,16 @@ def summarise(root: Path) -> str:
         ValueError: If there is no such folder, or no run in it.
     """
     every = find(root)
-    files = ["summary.csv"]
+    files = ["summary.csv", "record.json"]
     write_csv(root / "summary.csv", every, root)
     runs = distinct(every)
+    write_record(root, runs)
     words = report(runs, root)
     if any(run.metrics for run in runs):
         files.append("summary.png")
         figure(runs, root / "summary.png")
+    problem = page.summary(runs, root)
+    files += [] if problem else ["summary.html"]
     tables = comparisons(runs, root)
     if tables:
         files.append("compare.csv")
@@ -173,7 +196,7 @@ def summarise(root: Path) -> str:
     if len(runs) < len(every):
         repeated = len(every) - len(runs)
         words += f"\nfolders that repeat the run of another and are not counted again: {repeated}"
-    return f"{words}\n{root}: {', '.join(files)}"
+    return f"{words}\n{root}: {', '.join(files)}" + (f"\n{problem}" if problem else "")
 
 
 def main() -> None:

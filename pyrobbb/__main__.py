@@ -9,13 +9,14 @@ from typing import Any
 
 from pyrobbb import __version__
 
-COMMANDS = ("run", "analyse", "check", "summarise")
+COMMANDS = ("run", "analyse", "check", "report", "summarise")
 SHELLS = ("bash", "zsh", "fish")
 HELP = """usage: pyrobbb COMMAND ...
 
   run KEY=VALUE ...     fit one run, or many with -m; the same command resumes
   analyse FOLDER ...    figures and report of a run folder
   check FOLDER ...      whether a fit can be trusted
+  report FOLDER ...     one page for a run, report.html
   summarise FOLDER ...  rank all runs beneath a folder
   completion SHELL      print what bash, zsh or fish needs for TAB
 

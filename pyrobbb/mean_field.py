@@ -14,6 +14,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import unique_name
 from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Constant, Initial, network
@@ -79,20 +80,20 @@ class MeanFieldNormal(PyroModule):
         self.loc = nn.Parameter(torch.cat([loc.flatten() for loc in locs]))
         self.rho = nn.Parameter(torch.cat([rho.flatten() for rho in rhos]))
 
+    @property
+    def sigma(self) -> Tensor:
+        r""":math:`\sigma` of all D weights."""
+        return F.softplus(self.rho)
+
     def split(self, flat: Tensor) -> dict[str, Tensor]:
         """A vector over all D weights as one tensor per site."""
-        parts = flat.split([shape.numel() for shape in self.shapes.values()], dim=-1)
-        return {
-            name: part.reshape(part.shape[:-1] + shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
+        return split(flat, self.shapes)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Sample every weight site; arguments as the model's, used at the first call only."""
         if not self.shapes:
             self._set_up(*args, **kwargs)
-        locs = self.split(self.loc)
-        scales = self.split(F.softplus(self.rho))
+        locs, scales = self.split(self.loc), self.split(self.sigma)
         return {
             name: pyro.sample(name, dist.Normal(locs[name], scales[name]).to_event(len(shape)))
             for name, shape in self.shapes.items()
@@ -102,7 +103,12 @@ class MeanFieldNormal(PyroModule):
         r""":math:`\mu` and :math:`\sigma` of each site, without gradients."""
         if not self.shapes:
             raise ValueError("the guide has no parameters yet: fit it, or call it once")
-        return self.split(self.loc.detach()), self.split(F.softplus(self.rho.detach()))
+        return self.split(self.loc.detach()), self.split(self.sigma.detach())
+
+
+def rho_of(sigma: Tensor) -> Tensor:
+    r"""The :math:`\rho` of which :math:`\sigma` is the softplus."""
+    return sigma + (-torch.expm1(-sigma)).log()
 
 
 def _check_real(site: dict[str, Any]) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
-import torch.nn.functional as F
 from pyro import poutine
 from torch import Tensor
 
 from pyrobbb.distributions import univariate
-from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.mean_field import MeanFieldNormal, rho_of
 
 
 class NonCentredNormal(MeanFieldNormal):
@@ -52,19 +51,19 @@ class NonCentredNormal(MeanFieldNormal):
             units = self._units(
                 {name: loc for name, loc in self.split(self.loc).items() if name in self.hyper}
             )
-            scales = self.split(F.softplus(self.rho))
+            scales = self.split(self.sigma)
             for name, loc in self.split(self.loc).items():
                 if name in units:
                     loc /= units[name]
                     scales[name] /= units[name]
             flat = torch.cat([scales[name].flatten() for name in self.shapes])
-            self.rho.copy_(flat + (-torch.expm1(-flat)).log())  # softplus's inverse
+            self.rho.copy_(rho_of(flat))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Sample the latents of the prior, then every weight; arguments are used at the first call only."""
         if not self.shapes:
             self._set_up(*args, **kwargs)
-        locs, scales = self.split(self.loc), self.split(F.softplus(self.rho))
+        locs, scales = self.split(self.loc), self.split(self.sigma)
         sampled: dict[str, Tensor] = {}
         for name in self.hyper:
             sampled[name] = self._sample(name, locs[name], scales[name])

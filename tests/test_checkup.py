@@ -20,6 +20,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import Finding, check, verdict
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.inference import NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
 
 N, D, NOISE = 64, 4, 0.5
@@ -137,14 +138,31 @@ def test_a_point_estimate_has_no_bound_to_check() -> None:
     guide = AutoDelta(model)
     guide()
     findings = found(Posterior([(model, guide)]), data)
+    assert findings["optimum"].value is None
+    assert "no free energy" in findings["trivial bound"].words
     assert findings["calibration"].passed is not None
     assert "not checked" in verdict([f for f in findings.values() if f.passed is None])
+
+
+def test_a_natural_gradient_s_normal_is_trained_by_its_rho() -> None:
+    data = orthogonal()
+    model, guide = exact(data, wider=30.0)
+    mine = NaturalGradient().guide(model, lambda model: guide)
+    mine()
+    with torch.no_grad():
+        mine.loc.copy_(guide.loc)
+        mine.scale.copy_(guide.sigma)
+    torch.testing.assert_close(mine.by_rho().rho, guide.rho)
+    by_scale, by_rho = (found(Posterior([(model, g)]), data)["optimum"] for g in (mine, guide))
+    assert by_scale.passed is False
+    assert by_scale.value == pytest.approx(by_rho.value, rel=1e-3)
 
 
 def test_a_run_folder_is_checked(tmp_path: Path) -> None:
     words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2"]
     execute(declared("run", [*words, f"folder={tmp_path}"]), quiet=True)
-    said = checked(tmp_path)
+    said = checked(tmp_path, sbc=2)
+    assert "on 2 data sets drawn from the model" in said
     kept = json.loads((tmp_path / "check.json").read_text())
     assert said.splitlines()[-1] == kept["verdict"]
     assert [finding["name"] for finding in kept["findings"]] == [

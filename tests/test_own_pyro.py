@@ -33,6 +33,7 @@ from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor, nn
 
 from engine_fakes import network, normal, values
+from own_priors import Hierarchical
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -87,17 +88,6 @@ def in_two_parts(model: BayesianNetwork) -> nn.Module:
     guide.append(autoguide.AutoNormal(poutine.block(model, expose=["0.weight", "0.bias"])))
     guide.append(autoguide.AutoDelta(poutine.block(model, hide=["0.weight", "0.bias"])))
     return guide
-
-
-class Hierarchical(PyroModule, priors.Prior):
-    """One scale for all weights, with a prior of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = PyroSample(dist.HalfCauchy(1.0))
-
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
 
 
 class Horseshoe(priors.Prior):

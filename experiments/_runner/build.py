@@ -18,11 +18,12 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from pyrobbb.experiment import Run
 
-NOT_OF_THE_RUN = ("experiment", "name", "published", "folder")
+NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "report")
 # where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
 FREE_TO_CHANGE = (
     "folder",
     "published",
+    "report",
     "device",
     "checkpoint_seconds",
     "record_every",

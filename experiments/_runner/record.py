@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
+from collections.abc import Sequence
 from datetime import date
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
+
+OWN = "command-line"  # what Hydra calls the place of a configuration file of the user's
+
+
+def command_line(module: str, arguments: Sequence[str]) -> str:
+    """`python -m MODULE key=value ...`, without the folder, which decides nothing."""
+    said = [word for word in arguments if not word.startswith("folder=")]
+    return " ".join([f"python -m {module}", *said])
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """The head of a record under `docs/records/`."""
+    """The head of a record under `docs/records/`, and `provenance.json` of a run."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     return {
         "command": command,
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} CPU cores ({device}), {torch.get_num_threads()} used",
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
+        "versions": {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("pyrobbb", "pyro-ppl", "arviz", "numpy")},
+        },
     }
+
+
+def run_command() -> str:
+    """The command that repeats the run which Hydra has started; empty if it has started none."""
+    if not HydraConfig.initialized():
+        return ""
+    hydra = HydraConfig.get()
+    own = [source.path for source in hydra.runtime.config_sources if source.provider == OWN]
+    files = [str(Path(own[0]) / f"{hydra.job.config_name}.yaml")] if own else []
+    return shlex.join(["python", "-m", "experiments.run", *files, *hydra.overrides.task])

@@ -1,11 +1,11 @@
 """The shape that all studies share: settings and overrides in, fits in one folder, tables and figures out.
 
-STUDY = Study("closed_form", Settings, sets=("seed",), instead="say seeds=[...]", parts=("seeds",))
+STUDY = Study("experiments.paper.closed_form", "closed_form", Settings, sets=("seed",), parts=("seeds",))
 
 def main(arguments):
     chosen, overrides, out = STUDY.begin(arguments)
     ...                                   # the fits, in folders of their own in out.fits
-    out.json("closed_form.json", found)
+    out.record({"seeds": chosen.seeds, "found": found})
     out.end(report(found))
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from matplotlib.figure import Figure
 
 from experiments._runner.command import part_of, place, refuse, settings
+from experiments._runner.record import command_line, provenance
 from pyrobbb._support.files import make_folder, replacing, write_text
 from pyrobbb.figures.style import save
 
@@ -38,6 +39,7 @@ class Study(Generic[S]):
     """A study's settings and where it writes.
 
     Args:
+        module: As it is started, `python -m MODULE`.
         name: Of its folder in `runs/`; `{preset}` stands for the setting of that name.
         settings: The dataclass of its own settings; one named `quick` shrinks the runs to `small`.
         sets: Keys of a run that the study sets itself, and refuses.
@@ -47,6 +49,7 @@ class Study(Generic[S]):
         small: The overrides of `quick=true`.
     """
 
+    module: str
     name: str
     settings: type[S]
     sets: Sequence[str] = ()
@@ -71,7 +74,11 @@ class Study(Generic[S]):
         overrides = [word for word in rest if not word.startswith("folder=")]
         refuse(overrides, self.sets, self.instead)
         part = part_of(chosen, self.settings(), self.parts)
-        return chosen, [*(self.small if quick else ()), *overrides], Outputs(folder, part)
+        return (
+            chosen,
+            [*(self.small if quick else ()), *overrides],
+            Outputs(folder, part, command_line(self.module, arguments)),
+        )
 
 
 def _differs(chosen: object, kind: type, key: str) -> bool:
@@ -84,10 +91,11 @@ class Outputs:
     Args:
         fits: The study's folder, with the folders of its fits.
         part: The folder within it for what is written here; empty for the whole study.
+        command: What makes them, for the record.
     """
 
-    def __init__(self, fits: Path, part: str = "") -> None:
-        self.fits, self.folder = fits, fits / part
+    def __init__(self, fits: Path, part: str = "", command: str = "") -> None:
+        self.fits, self.folder, self.command = fits, fits / part, command
         self.names: list[str] = []
 
     def path(self, name: str) -> Path:
@@ -100,6 +108,10 @@ class Outputs:
     def json(self, name: str, content: Any, indent: int = 1) -> None:
         """Numbers and words by name."""
         write_text(self.path(name), json.dumps(content, indent=indent) + "\n")
+
+    def record(self, content: Mapping[str, Any]) -> None:
+        """`record.json`: what was found, and how; a copy under `docs/records/` makes tables and figures."""
+        self.json("record.json", {**provenance(self.command), **content})
 
     def text(self, name: str, words: str) -> None:
         """Words."""

@@ -1,7 +1,7 @@
 """The mushroom bandit: Thompson sampling against epsilon-greedy, many seeds in one batch.
 
 `python -m experiments.paper.bandit [setting=paper|showdown] [key=value ...]` plays every arm, or resumes
-from its checkpoint, and writes `metrics.json`, the regret of each run (`regret.csv`) and `regret.png`.
+from its checkpoint, and writes `record.json`, the regret of each run (`regret.csv`) and `regret.png`.
 `report=true` plays nothing: it reads the checkpoints as they are and reports on the steps done so far.
 The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml` next to this file.
 """
@@ -22,6 +22,7 @@ from experiments._runner.build import ConfigError, component, key_of
 from experiments._runner.command import command, place, some
 from experiments._runner.compose import declared
 from experiments._runner.folder import claim, claimed
+from experiments._runner.record import command_line
 from experiments.paper.regret import ARMS, environment, write
 from models.mlp import perceptron
 from pyrobbb._support import checks
@@ -159,8 +160,8 @@ def main(arguments: Sequence[str]) -> None:
                     play(arm, config, folder)
         finally:
             torch.set_num_threads(before)
-    print(write(folder, config))
-    print(f"{folder}: metrics.json, regret.csv, regret.png")
+    print(write(folder, config, command_line("experiments.paper.bandit", arguments)))
+    print(f"{folder}: record.json, regret.csv, regret.png")
 
 
 if __name__ == "__main__":

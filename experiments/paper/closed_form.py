@@ -3,7 +3,7 @@
 `python -m experiments.paper.closed_form [seeds=[1,2,3]] [key=value ...]` trains the same network both ways,
 by Pyro's `Trace_ELBO` and `TraceMeanField_ELBO`, from the same starting values. The paper (section 3)
 says that a closed form does neither better nor worse: the gradients have the same mean, their noise differs.
-Writes `closed_form.json`. What is finished is not run again.
+Writes `record.json`. What is finished is not run again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.paper.closed_form",
     "closed_form",
     Settings,
     sets=("seed", "fast", "samples", "elbo"),
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
             if "stopped" in result:
                 raise ValueError(f"{config.folder}: {result['stopped']}")
             found[way].append(result)
-    out.json("closed_form.json", found)
+    out.record({"seeds": chosen.seeds, "found": found})
     out.end(report(found, chosen.seeds))
     return found
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter, NullLocator
-from numpy.typing import ArrayLike
 
 from pyrobbb.figures.style import CHAINS, GREY, RED, caption, label, new_figure, styled
 
@@ -34,24 +34,27 @@ def error_by_epoch(curves: Mapping[str, Sequence[Curve]], *, title: str) -> Figu
 
 
 @styled
-def weights_by_method(weights: Mapping[str, ArrayLike], *, reach: float = 0.2, title: str) -> Figure:
-    """Density of the weights in [-reach, reach] by method, linear and logarithmic (paper Fig. 3)."""
+def weights_by_method(weights: Mapping[str, Mapping[str, Any]], *, title: str) -> Figure:
+    """Density of the weights in [-reach, reach] by method, linear and logarithmic (paper Fig. 3).
+
+    Args:
+        weights: By method, their `sd`, and their `density` in bins of one width from -`reach` to `reach`.
+        title: The caption.
+    """
     figure = new_figure(9.0, 3.9)
-    linear, logarithmic = figure.subplots(1, 2)
-    edges = np.linspace(-reach, reach, 102)
-    for colour, (name, values) in zip(CHAINS, weights.items(), strict=False):
-        flat = np.ravel(np.asarray(values, dtype=float))
-        heights = np.histogram(flat, edges)[0] / (len(flat) * np.diff(edges))
-        for axes in (linear, logarithmic):
-            axes.stairs(heights, edges, color=colour, lw=1.5, label=f"{name} (sd {flat.std():.3f})")
-    logarithmic.set_yscale("log")
-    # a spike at 0 shows in the logarithmic panel; the linear one shows what the paper's axis shows
-    top = np.sort([s.get_data().values.max() for s in linear.patches])[0]
-    linear.set_ylim(0, max(18, 1.1 * top))
-    for axes, scale in ((linear, ""), (logarithmic, " (log scale)")):
-        axes.set_xlim(-reach, reach)
+    panels = figure.subplots(1, 2)
+    for colour, (name, found) in zip(CHAINS, weights.items(), strict=False):
+        edges = np.linspace(-found["reach"], found["reach"], len(found["density"]) + 1)
+        middle, density = (edges[1:] + edges[:-1]) / 2, np.asarray(found["density"], dtype=float)
+        for axes in panels:
+            axes.plot(middle, np.where(density > 0, density, np.nan), color=colour, lw=1.5,
+                      label=f"{name} (sd {found['sd']:.3f})")  # fmt: skip
+            axes.set_xlim(middle[0], middle[-1])
+    panels[0].set_ylim(bottom=0)
+    panels[1].set_yscale("log")
+    for axes, scale in zip(panels, ("", " (log scale)"), strict=True):
         label(axes, "weight", f"density{scale}")
-    figure.legend(*linear.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     caption(figure, title)
     return figure
 
@@ -130,3 +133,25 @@ def loss_and_accuracy(
 def _normal(w: np.ndarray, mu: float, sigma: float) -> np.ndarray:
     density: np.ndarray = np.exp(-0.5 * ((w - mu) / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
     return density
+
+
+@styled
+def signal_to_noise_density(
+    decibel: Sequence[float], density: Sequence[float], *, cut: float, valley: float | None, title: str
+) -> Figure:
+    """Density of 10 log10(|mu| / sigma), the line below which 75 % of the weights lie, and the valley."""
+    figure = new_figure(7.0, 3.6)
+    axes = figure.subplots()
+    axes.fill_between(decibel, density, color=CHAINS[0], alpha=0.35, lw=0)
+    axes.plot(decibel, density, color=CHAINS[0])
+    axes.axvline(cut, color=RED, ls="--", lw=1.3, label=f"75 % below {cut:.1f} dB".replace("-", "\u2212"))
+    if valley is not None:
+        axes.axvline(
+            valley, color=GREY, ls=":", lw=1.5, label=f"valley, {valley:.1f} dB".replace("-", "\u2212")
+        )
+    axes.set_xlim(decibel[0], decibel[-1])
+    axes.set_ylim(bottom=0)
+    label(axes, r"signal-to-noise ratio, $10\,\log_{10}(|\mu|/\sigma)$ (dB)", "density (1/dB)")
+    axes.legend(loc="upper left")
+    caption(figure, title)
+    return figure

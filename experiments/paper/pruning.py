@@ -1,8 +1,8 @@
 """Table 2 and Fig. 4: what remains of a network when its noisiest weights are removed.
 
 `python -m experiments.paper.pruning runs/mnist/default` reads a finished run folder of any network and guide
-that has a spread, and leaves `pruning/` there: `pruning.json`, `signal_to_noise.png`, `error.png`, and the
-pruned networks of mean weights, saved sparse, as `removed-95.npz`.
+that has a spread, and leaves `pruning/` there: `record.json`, `signal_to_noise.png`, `error.png`, and the
+pruned networks of mean weights, saved sparse, as `removed-95.npz`. A `report.html` there is made again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from scipy.signal import find_peaks
 from torch import Tensor, nn
 
 from experiments._runner.command import folder_command
+from experiments._runner.record import command_line, provenance
 from experiments._runner.reopen import reopen
 from experiments.paper.figures import error_by_removed
+from experiments.report import renew
 from experiments.reproductions.controls import with_rho_zero
 from pyrobbb import figures
 from pyrobbb._support.files import write_text
@@ -42,6 +44,7 @@ OTHERS = {  # test error in percent by share removed, mean weights
     "saxena-mayur 1200": {0.5: 3.84, 0.75: 19.3, 0.95: 82.4},
     "JINKEHE 1200": {0.0: 1.32, 0.5: 2.19, 0.75: 5.45, 0.95: 13.0, 0.98: 18.9},
 }
+STEP = 0.1  # dB, of the density
 ORDERS: tuple[pruning.By, ...] = ("snr", "magnitude")
 
 
@@ -116,19 +119,33 @@ def flat_moments(posterior: Posterior, chain: int = 0) -> tuple[Tensor, Tensor]:
     return tuple(torch.cat([v.flatten().cpu() for v in part.values()]) for part in (loc, scale))  # type: ignore[return-value]
 
 
-def modes(decibel: Tensor | np.ndarray) -> list[tuple[float, float]]:
-    """Modes of the signal-to-noise density: (dB, density), in order, of the histogram smoothed by 0.5 dB.
-
-    A mode stands at least a tenth of the highest one above the valley beside it.
-    """
+def density_of(decibel: Tensor | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The signal-to-noise density at evenly spaced dB: the histogram smoothed by 0.5 dB."""
     values = np.asarray(decibel, dtype=float)
     values = values[np.isfinite(values)]
     low, high = np.quantile(values, 0.001) - 3, values.max() + 3
-    step = 0.1
-    counts, edges = np.histogram(values, np.arange(low, high + step, step))
-    density = gaussian_filter1d(counts / (len(values) * step), 0.5 / step)
+    counts, edges = np.histogram(values, np.arange(low, high + STEP, STEP))
+    return edges[:-1] + STEP / 2, gaussian_filter1d(counts / (len(values) * STEP), 0.5 / STEP)
+
+
+def modes(decibel: Tensor | np.ndarray) -> list[tuple[float, float]]:
+    """Modes of the signal-to-noise density: (dB, density), in order.
+
+    A mode stands at least a tenth of the highest one above the valley beside it.
+    """
+    at, density = density_of(decibel)
     places, _ = find_peaks(density, prominence=0.1 * density.max())
-    return [(float(edges[i] + step / 2), float(density[i])) for i in places]
+    return [(float(at[i]), float(density[i])) for i in places]
+
+
+def valley(decibel: Tensor | np.ndarray) -> float | None:
+    """The lowest point, in dB, between the first two modes; None with a single mode."""
+    found = [at for at, _ in modes(decibel)]
+    if len(found) < 2:
+        return None
+    at, density = density_of(decibel)
+    between = (at > found[0]) & (at < found[1])
+    return float(at[between][density[between].argmin()])
 
 
 def analyse(
@@ -139,7 +156,7 @@ def analyse(
     biases: bool = True,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Measure, draw and save everything for one run folder; returns what `pruning.json` holds."""
+    """Measure, draw and save everything for one run folder; returns what `record.json` holds."""
     run = reopen(folder, trust=trust)
     part = run.data.test
     if part is None:
@@ -148,22 +165,28 @@ def analyse(
     target.mkdir(exist_ok=True)
     mu, sigma = flat_moments(run.posterior)
     decibel = pruning.decibel(mu.abs() / sigma)
+    temperature = getattr(run.run.kl, "temperature", 1.0)
     rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
     for row in rows:
         file = target / f"removed-{100 * row['removed']:g}.npz"
         row |= sizes(run.posterior, part.x, row["removed"], file, biases=biases)
+    places, density = density_of(decibel)
     found = {
+        "seed": run.run.seed,
+        "temperature": temperature,
         "folder": str(folder),
         "epochs": run.epoch,
         "biases_count": biases,
         "draws": draws,
         "weights": len(mu),
         "modes": modes(decibel),
+        "valley": valley(decibel),
+        "density": {"dB": places[::2].round(2).tolist(), "per dB": density[::2].round(5).tolist()},
         "cut_75": float(decibel.sort().values[round(0.75 * len(mu)) - 1]),
         "rows": rows,
     }
-    write_text(target / "pruning.json", json.dumps(found, indent=1) + "\n")
-    temperature = getattr(run.run.kl, "temperature", 1.0)
+    command = command_line("experiments.paper.pruning", [str(folder)])
+    write_text(target / "record.json", json.dumps({**provenance(command), **found}, indent=1) + "\n")
     cold = "" if temperature == 1 else f" at temperature {temperature:g}"
     network = f"{len(mu):,} weights after {run.epoch} epochs{cold}"
     title = f"Signal-to-noise ratio of {network}, and the cut that removes 75 %"
@@ -180,6 +203,7 @@ def analyse(
     curves["paper, 2x1200, 600 epochs"] = (list(PAPER), list(PAPER.values()))
     title = f"Test error after removing weights, by signal-to-noise and by magnitude: {network}"
     figures.save(error_by_removed(curves, title=title), target / "error.png")
+    renew(folder, trust=trust)
     return found
 
 

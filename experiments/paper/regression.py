@@ -1,47 +1,136 @@
-"""The paper's regression, Fig. 5: median and interquartile range, a Bayesian network against a plain one.
+"""The paper's regression, Fig. 5: five Bayesian networks, five plain ones, and NUTS on a smaller network.
 
-`python -m experiments.paper.regression [key=value ...]` fits the declared Bayesian network (the keys are
-those of `experiments.run`) and a plain network of the same size, and leaves `metrics.json` and `figure.png`.
-The plain network minimises a conditional Gaussian loss, as the paper's does: it gives a mean and a noise for
-each x, but no uncertainty of its own.
+`python -m experiments.paper.regression [priors=[...]] [key=value ...]` fits networks that all say a mean and
+a noise for each x, from five seeds: Bayesian ones under each prior, and plain ones that minimise the same
+conditional Gaussian loss, as the paper's does. The prior is chosen by held-out log score: of networks that
+see x <= 0.4, on rows with x > 0.4. Under that prior NUTS draws from the posterior of one hidden layer of 50.
+Inputs are taken as they are. Writes `record.json` and `figure.png`; what is finished is not run again.
+
+priors=[mixture,wide_mixture,gaussian,fan_in]    which priors
+nuts_chains=2 nuts_warmup=100 nuts_draws=100 nuts_depth=6    how much work NUTS does
+Other arguments are for every network, as in `experiments.run`: data.noise=0.1414 epochs=100.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments._runner.build import ConfigError, build
 from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
-from experiments._runner.study import NoSettings, Study
+from experiments._runner.study import Study
+from experiments.paper.regression_report import figure, report
 from pyrobbb import priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import PaperCurve
+from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.experiment import Result
-from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.likelihoods import HeteroscedasticNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training.trainer import fit
 
-STUDY = Study("paper_regression", NoSettings)
+PRIORS = {
+    "mixture": ["prior=scale_mixture"],  # the paper's, (1/2, 1, e^-6)
+    "wide_mixture": ["prior=scale_mixture", "prior.sigma2=${exp:-3}"],
+    "gaussian": ["prior=normal"],  # sd 1
+    "fan_in": ["prior=fan_in_normal"],
+}
+NETWORKS = 5  # seeds of each kind
+SEEN = 0.4  # held-out rows lie beyond
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
-GRID = torch.linspace(-0.4, 1.2, 321)[:, None]
-NORMAL_IQR = 1.349  # interquartile range of N(0, 1)
+GRID = torch.linspace(-0.4, 1.2, 81)[:, None]
 INSIDE = torch.linspace(0.0, 0.5, 101)[:, None]
+NORMAL_IQR = 1.349  # interquartile range of N(0, 1)
+LEVELS = [0.025, 0.25, 0.5, 0.75, 0.975]
+Numbers = dict[str, Any]
+
+
+@dataclass
+class Settings:
+    """Which priors are compared, and how much work NUTS does."""
+
+    priors: list[str] = field(default_factory=lambda: list(PRIORS))
+    nuts_chains: int = 2
+    nuts_warmup: int = 100
+    nuts_draws: int = 100
+    nuts_depth: int = 6
+
+
+STUDY = Study(
+    "experiments.paper.regression",
+    "paper_regression",
+    Settings,
+    sets=("prior", "likelihood", "chains", "together", "seed", "inference"),
+    instead="say priors=[...] or nuts_...; the seeds are 1 to 5, and all networks say a mean and a noise",
+    parts=("priors",),
+)
+
+
+def bayesian(prior: str, overrides: Sequence[str], folder: Path) -> Result:
+    """Five networks of one prior, trained side by side."""
+    batch = [f"chains={NETWORKS}", "together=true", "likelihood=heteroscedastic_normal"]
+    config = compose("paper_regression", [*batch, *PRIORS[prior], *overrides], folder=folder)
+    return fitted(config)
+
+
+def curve_of(result: Result) -> PaperCurve:
+    """The curve whose truth the numbers are measured against."""
+    assert isinstance(result.run.data, PaperCurve)
+    return result.run.data
+
+
+def held_out(prior: str, overrides: Sequence[str], folder: Path, curve: PaperCurve) -> list[float]:
+    """Mean log-density of rows with x > 0.4, in nats, by each network that has seen x <= 0.4 alone."""
+    rows = round(curve.N * (SEEN - curve.low) / (curve.high - curve.low))
+    result = bayesian(prior, [*overrides, f"data.high={SEEN}", f"data.N={rows}"], folder)
+    beyond = replace(curve, low=SEEN, N=200, seed=curve.seed + 1).load().train
+    predict = partial(result.posterior.predict, beyond.x, beyond.y, draws=1000, seed=1)
+    return [float(predict(chains=[c]).log_predictive.mean()) for c in range(NETWORKS)]
+
+
+def quantiles(posterior: Posterior, x: Tensor, chains: Sequence[int] | None = None) -> Tensor:
+    """2.5, 25, 50, 75 and 97.5 % of E[y | x, w] over 1000 draws of w at `x` `(G, 1)`, `(5, G)`.
+
+    The noise of an observation is not in them.
+    """
+    prediction = posterior.predict(x, draws=1000, chains=chains, seed=1)
+    assert isinstance(prediction, ValuePrediction)
+    return prediction.function_quantiles(LEVELS)[..., 0].cpu()
+
+
+def numbers(inside: Tensor, outside: Tensor, curve: PaperCurve) -> Numbers:
+    """Error of the median on the data's range, and interquartile ranges there and at `AT`; of `quantiles`."""
+    truth = curve.truth(torch.tensor(AT)).tolist()
+    iqr, at = float((inside[3] - inside[1]).mean()), outside.T.tolist()
+    return {
+        "rmse inside": float((inside[2] - curve.truth(INSIDE)[:, 0]).square().mean().sqrt()),
+        "IQR inside": iqr,
+        "IQR": [q[3] - q[1] for q in at],
+        "ratio": [(q[3] - q[1]) / iqr for q in at],
+        "median": [q[2] for q in at],
+        "95 % band": [[q[0], q[4]] for q in at],
+        "truth within": [q[0] <= value <= q[4] for q, value in zip(at, truth, strict=True)],
+    }
+
+
+def of_posterior(posterior: Posterior, curve: PaperCurve, chains: Sequence[int] | None = None) -> Numbers:
+    """`numbers` of a posterior, or of one of its restarts."""
+    return numbers(
+        quantiles(posterior, INSIDE, chains), quantiles(posterior, torch.tensor(AT)[:, None], chains), curve
+    )
 
 
 def plain(result: Result, seed: int = 0, folder: Path | None = None) -> Posterior:
-    """A plain network with the Bayesian one's layers, minibatches, optimiser, schedule and epochs.
-
-    It has a second output, the noise.
-    """
+    """A plain network with the Bayesian one's layers, minibatches, optimiser, schedule and epochs."""
     run, data = result.run, result.data.to("cpu")
     with isolated(seed):
         model = run.model(data.spec, priors.Deterministic(), HeteroscedasticNormal())
@@ -51,119 +140,70 @@ def plain(result: Result, seed: int = 0, folder: Path | None = None) -> Posterio
     )  # fmt: skip
 
 
-def mean_and_noise(fit: Posterior, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of y that a plain network predicts at `x` `(G, 1)`, both `(G,)`."""
+def said(fit: Posterior, x: Tensor) -> Tensor:
+    """The same quantiles of the Gaussian that a plain network says at `x`: noise and nothing else."""
     prediction = fit.predict(x)
     assert isinstance(prediction, ValuePrediction)
-    return prediction.mean[:, 0], prediction.noise[:, 0].sqrt()
+    z = torch.special.ndtri(torch.tensor(LEVELS))[:, None]
+    return prediction.mean[:, 0] + z * prediction.noise[:, 0].sqrt()
 
 
-def curve_of(result: Result) -> PaperCurve:
-    """The curve whose truth the numbers are measured against."""
-    assert isinstance(result.run.data, PaperCurve)
-    return result.run.data
+def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -> Result:
+    """NUTS on 1-50-1 under that prior, a few chains."""
+    words = ["model.hidden=[50]", "inference=nuts", f"chains={chosen.nuts_chains}"]
+    words += [f"inference.warmup={chosen.nuts_warmup}", f"inference.draws={chosen.nuts_draws}"]
+    words += [f"inference.max_tree_depth={chosen.nuts_depth}", "likelihood=heteroscedastic_normal"]
+    return fitted(compose("paper_regression", [*words, *PRIORS[prior], *overrides], folder=folder))
 
 
-def quartiles(posterior: Posterior, x: Tensor, draws: int = 1000, seed: int = 1) -> tuple[Tensor, Tensor]:
-    """Median and interquartile range of the function draws at `x` `(G, 1)`, both `(G,)`.
-
-    They are of E[y | x, w] over draws of w: the noise of an observation is not in them.
-    """
-    prediction = posterior.predict(x, draws=draws, seed=seed)
-    assert isinstance(prediction, ValuePrediction)
-    first, median, third = prediction.function_quantiles([0.25, 0.5, 0.75])[..., 0]
-    return median, third - first
-
-
-def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
-    """Error of the median against E[y | x] on the data's range, and how the interquartile range widens."""
-    device = result.data.train.x.device
-    truth = curve_of(result).truth(INSIDE)
-    median, width = quartiles(result.posterior, INSIDE.to(device), draws)
-    outside = torch.tensor(AT)[:, None]
-    centre, off = quartiles(result.posterior, outside.to(device), draws)
-    inside = float(width.mean())
-    return {
-        "rmse inside": float((median.cpu() - truth[:, 0]).square().mean().sqrt()),
-        "IQR inside": inside,
-        "IQR": dict(zip(map(str, AT), off.tolist(), strict=True)),
-        "median": dict(zip(map(str, AT), centre.tolist(), strict=True)),
-        "truth": dict(zip(map(str, AT), curve_of(result).truth(outside)[:, 0].tolist(), strict=True)),
-        "IQR(1.2) / IQR inside": float(off[-1]) / inside,
-        "test": result.metrics["test"],
-        "seconds": result.metrics["train_seconds"],
-    }
-
-
-def figure(result: Result, fit: Posterior, draws: int = 1000) -> Figure:
-    """The paper's Fig. 5: both networks on [-0.4, 1.2]."""
-    prediction = result.posterior.predict(GRID.to(result.data.train.x.device), draws=draws, seed=1)
-    assert isinstance(prediction, ValuePrediction)
-    x, train = GRID[:, 0].numpy(), result.data.train.to("cpu")
-    loc, scale = mean_and_noise(fit, GRID)
-    normal = torch.special.ndtri(torch.linspace(0, 1, 202)[1:-1])[:, None]  # standing for draws of y
-    return band_grid(
-        {
-            "Bayes by Backprop": [Curves(x, prediction.means[..., 0].cpu().numpy(), "the function's draws")],
-            "plain network, same layers": [Curves(x, (loc + scale * normal).numpy(), "its Gaussian")],
-        },
-        train.x[:, 0].numpy(),
-        train.y[:, 0].numpy(),
-        centre="median",
-        truth=[curve_of(result).truth(GRID[:, 0]).numpy()],
-        y_limits=[(-0.9, 1.6)],
-        title="Fig. 5: a Bayesian network, and a plain one that minimises a conditional Gaussian loss",
-    )
-
-
-def plain_lines(found: dict[str, Any]) -> list[str]:
-    """The plain networks' predictions on the data and off them."""
-    lines = [
-        "plain networks, weights of three seeds; IQR is that of the Gaussian they say, noise and nothing else"
-    ]
-    for name in ("rmse inside", "IQR inside"):
-        lines.append(f"  {name:15} " + ", ".join(f"{value:.3f}" for value in found[name]))
-    for x in map(str, AT):
-        said = zip(found["value"], found["IQR"], strict=True)
-        lines.append(f"  at x = {x:8} " + ", ".join(f"{v[x]:.2f} (IQR {w[x]:.3f})" for v, w in said))
-    return lines
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Fit both, print the numbers next to the calibration's, draw the figure."""
-    _, overrides, out = STUDY.begin(arguments)
-    folder = out.fits
-    config = compose("paper_regression", overrides, folder=folder / "bayesian")
-    if not isinstance(build(config).data, PaperCurve):
+def main(arguments: Sequence[str]) -> Numbers:
+    """Fit what is missing, choose the prior, print, draw."""
+    chosen, overrides, out = STUDY.begin(arguments)
+    unknown = [name for name in chosen.priors if name not in PRIORS]
+    if unknown:
+        raise ConfigError(f"priors: {unknown[0]!r} is not one of {', '.join(PRIORS)}")
+    config = compose("paper_regression", overrides, folder=out.fits)
+    curve = build(config).data
+    if not isinstance(curve, PaperCurve):
         raise ConfigError(f"data: this experiment is about paper_curve, got {config.data._target_}")
-    result = fitted(config)
-    found = numbers(result)
-    fits = [plain(result, seed, folder / f"gaussian-{seed}") for seed in range(3)]
-    truth = curve_of(result).truth(INSIDE)
-    inside = [mean_and_noise(fit, INSIDE) for fit in fits]
-    far = [mean_and_noise(fit, torch.tensor(AT)[:, None]) for fit in fits]
-    found["plain"] = {
-        "rmse inside": [float((loc - truth[:, 0]).square().mean().sqrt()) for loc, _ in inside],
-        "IQR inside": [NORMAL_IQR * float(scale.mean()) for _, scale in inside],
-        "value": [dict(zip(map(str, AT), loc.tolist(), strict=True)) for loc, _ in far],
-        "IQR": [dict(zip(map(str, AT), (NORMAL_IQR * scale).tolist(), strict=True)) for _, scale in far],
-    }
-    lines = [
-        "The paper prints no number here; next to ours: another implementation, two seeds.",
-        "IQR is the function's interquartile range over weight draws, without the noise of an observation.",
-        f"median's rmse against E[y|x] on [0, 0.5]   {found['rmse inside']:.3f}   (0.018, 0.021)",
-        f"mean IQR on [0, 0.5]                       {found['IQR inside']:.3f}   (0.047, 0.050)",
-    ]
-    for x, others in zip(AT, ("0.165, 0.172", "-", "0.207, 0.211"), strict=True):
-        iqr, median, truth = (found[name][str(x)] for name in ("IQR", "median", "truth"))
-        at = f"IQR at x = {x:<4g}                            {iqr:.3f}   ({others})"
-        lines.append(f"{at}   median {median:.2f}, truth {truth:.2f}")
-    ratio = found["IQR(1.2) / IQR inside"]
-    lines.append(f"IQR at 1.2 / mean IQR inside               {ratio:.2f}    (4.2, 4.4)")
-    out.json("metrics.json", found, indent=2)
-    out.figure("figure.png", figure(result, fits[0]))
-    words = "\n".join([*lines, *plain_lines(found["plain"])])
-    out.end(words, f"; the Bayesian run is in {folder / 'bayesian'}")
+    scores = {p: held_out(p, overrides, out.fits / "held_out" / p, curve) for p in chosen.priors}
+    best = max(scores, key=lambda name: fmean(scores[name]))
+    fits = {p: bayesian(p, overrides, out.fits / p) for p in chosen.priors}
+    each = range(NETWORKS)
+    others = [plain(fits[best], seed, out.fits / f"plain-{seed}") for seed in each]
+    sampled = nuts(best, overrides, out.fits / f"nuts-{best}", chosen)
+    off, train = torch.tensor(AT)[:, None], fits[best].data.train
+    agreement = r_hat(function_draws(sampled.posterior, off, draws=sampled.run.draws))[:, 0]
+    found = {
+        "settings": asdict(chosen),
+        "seeds": [fits[best].run.seed + c for c in each],
+        "at": AT,
+        "truth": curve.truth(off)[:, 0].tolist(),
+        "held-out log score": scores,
+        "chosen": best,
+        "bayesian": {p: [of_posterior(r.posterior, curve, [c]) for c in each] for p, r in fits.items()},
+        "plain": [numbers(said(fit, INSIDE), said(fit, off), curve) for fit in others],
+        "nuts": of_posterior(sampled.posterior, curve) | {"R-hat": agreement.tolist()},
+        "curves": {
+            "x": _rounded(GRID[:, 0]),
+            "truth": _rounded(curve.truth(GRID)[:, 0]),
+            "bayesian": {
+                p: [_rounded(quantiles(r.posterior, GRID, [c])[1:4]) for c in range(3)]
+                for p, r in fits.items()
+            },
+            "plain": [_rounded(said(fit, GRID)[1:4]) for fit in others[:3]],
+            "nuts": _rounded(quantiles(sampled.posterior, GRID)[1:4]),
+        },
+        "data": [_rounded(part[:100, 0].cpu()) for part in (train.x, train.y)],
+    }  # fmt: skip
+    out.record(found)
+    out.figure("figure.png", figure(found))
+    out.end(report(found), f"; the fits are in {out.fits}")
+    return found
+
+
+def _rounded(values: Tensor) -> Any:
+    return values.double().round(decimals=4).tolist()
 
 
 if __name__ == "__main__":

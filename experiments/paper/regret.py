@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
+from experiments._runner.record import provenance
 from experiments.reproductions.controls import SwappedMushroom, clamped
 from pyrobbb._support import checkpoint
 from pyrobbb._support.files import replacing, write_text
@@ -142,8 +143,8 @@ def _sd(x: Tensor) -> float:
     return float(x.std()) if len(x) > 1 else 0.0
 
 
-def write(folder: Path, config: DictConfig) -> str:
-    """Figure, table and numbers of what has been played; returns the report."""
+def write(folder: Path, config: DictConfig, command: str) -> str:
+    """Figure, table and record of what has been played; returns the report."""
     found, rates = agents(config, folder)
     fixed = fixed_rates(environment(config))
     results = summary(found, fixed["at random"])
@@ -164,6 +165,13 @@ def write(folder: Path, config: DictConfig) -> str:
             for i, seed in enumerate(config.seeds):
                 for t in sorted({*range(99, games.rounds, 100), games.rounds - 1}):
                     table.writerow([name, seed, t + 1, float(expected[i, t]), float(realised[i, t])])
-    content = {"agents": results, "interactions per second": rates}
-    write_text(folder / "metrics.json", json.dumps(content, indent=2) + "\n")
+    content = {
+        "setting": config.setting,
+        "swapped": config.swapped,
+        "seeds": list(config.seeds),
+        "per step": fixed,
+        "agents": results,
+        "interactions per second": rates,
+    }
+    write_text(folder / "record.json", json.dumps({**provenance(command), **content}, indent=1) + "\n")
     return report(results, rates, config)

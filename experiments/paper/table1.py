@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean
@@ -23,6 +23,7 @@ from experiments._runner.build import ConfigError, build, key_of
 from experiments._runner.command import command, part_of, place, refuse, settings
 from experiments._runner.compose import compose
 from experiments._runner.folder import claimed, read_metrics
+from experiments._runner.record import command_line
 from experiments._runner.reopen import reopen
 from experiments._runner.study import Outputs
 from experiments._runner.tables import mean_sd, table
@@ -31,9 +32,11 @@ from pyrobbb.training import history
 from pyrobbb.training.progress import Printed
 
 Cell = dict[str, Any]
+Weights = dict[str, Any]
 NEAR_ZERO = 0.01
 OF_BAYES = ("prior", "likelihood", "guide", "kl", "samples", "vectorize", "fast", "chains", "rates")
 LAST = 20  # epochs
+REACH = 0.2  # of Fig. 3
 
 
 @lru_cache
@@ -206,8 +209,36 @@ def weights(cell: Cell) -> torch.Tensor:
     return torch.cat([value.detach().flatten().cpu() for value in network.parameters()])
 
 
-def draw(cells: list[Cell], part: Part, out: Outputs) -> str:
-    """Fig. 2 and Fig. 3 at the greatest width; returns the widths of the weights' distributions in words."""
+def weights_of(cells: list[Cell], part: Part) -> dict[str, Weights]:
+    """The weights of each row at the greatest width, with the first seed."""
+    rows = declaration().rows
+    wide = [c for c in cells if c["width"] == max(part.widths) and c["seed"] == part.seeds[0]]
+    return {rows[c["row"]].title: weights_in_short(weights(c)) for c in wide}
+
+
+def weights_in_short(w: torch.Tensor) -> Weights:
+    """Standard deviation, share near 0, and the density between evenly spaced edges."""
+    edges = torch.linspace(-REACH, REACH, 102, dtype=torch.float64)
+    heights = torch.histc(w.double(), 101, -REACH, REACH) / (len(w) * edges.diff())
+    return {
+        "sd": float(w.std()),
+        "near zero": float((w.abs() < NEAR_ZERO).double().mean()),
+        "beyond": float((w.abs() > REACH).double().mean()),
+        "reach": REACH,
+        "density": [float(f"{height:.5g}") for height in heights.tolist()],
+    }
+
+
+def spreads(shown: dict[str, Weights]) -> str:
+    """The widths of the weights' distributions in words."""
+    return "weights: " + "; ".join(
+        f"{name} sd {w['sd']:.4f}, {100 * w['near zero']:.0f} % within {NEAR_ZERO} of 0"
+        for name, w in shown.items()
+    )
+
+
+def draw(cells: list[Cell], part: Part, shown: dict[str, Weights], out: Outputs) -> None:
+    """Fig. 2 and Fig. 3 at the greatest width."""
     rows, width = declaration().rows, max(part.widths)
     wide = [c for c in cells if c["width"] == width]
     curves: dict[str, list[tuple[list[float], list[float]]]] = {}
@@ -216,18 +247,11 @@ def draw(cells: list[Cell], part: Part, out: Outputs) -> str:
         epochs = [float(e) for e in range(1, len(errors) + 1)]
         curves.setdefault(rows[cell["row"]].title, []).append((epochs, errors))
     draws = f"Bayes by Backprop with {part.validation_draws} draws"
-    title = f"Validation error by epoch, two layers of {width} units, {draws} (paper: Fig. 2)"
+    length = f"the first {part.epochs} epochs" if (part.epochs or 0) < 600 else "by epoch"
+    title = f"Validation error, {length}, two layers of {width} units, {draws} (paper: Fig. 2)"
     out.figure("figure2.png", error_by_epoch(curves, title=title))
-    shown = {rows[c["row"]].title: weights(c) for c in wide if c["seed"] == part.seeds[0]}
-    title = (
-        f"Weights after training, two layers of {width} units; one draw of Bayes by Backprop (paper Fig. 3)"
-    )
-    out.figure("figure3.png", weights_by_method({k: v.numpy() for k, v in shown.items()}, title=title))
-    return "weights: " + "; ".join(
-        f"{name} sd {float(w.std()):.4f}, {100 * float((w.abs() < NEAR_ZERO).double().mean()):.0f} % "
-        f"within {NEAR_ZERO} of 0"
-        for name, w in shown.items()
-    )
+    title = f"Weights after {part.epochs} epochs, two layers of {width} units; one draw of Bayes by Backprop"
+    out.figure("figure3.png", weights_by_method(shown, title=f"{title} (paper: Fig. 3)"))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -236,9 +260,13 @@ def main(arguments: Sequence[str]) -> None:
     part, overrides = choose(rest)
     cells = train(part, overrides, folder)
     form = declaration().forms[part.form]
-    out = Outputs(folder / part.form, part_of(part, form, ("rows", "widths", "seeds")))
+    command = command_line("experiments.paper.table1", arguments)
+    out = Outputs(folder / part.form, part_of(part, form, ("rows", "widths", "seeds")), command)
+    shown = weights_of(cells, part)
     out.json("table1.json", cells)
-    words = "\n".join([report(cells, part), gaps(cells, part), draw(cells, part, out)])
+    out.record({**asdict(part), "cells": cells, "weights": shown})
+    draw(cells, part, shown, out)
+    words = "\n".join([report(cells, part), gaps(cells, part), spreads(shown)])
     out.text("table1.txt", words)
     out.end(words, f"; the fits are in {out.fits}")
 

@@ -27,7 +27,7 @@ from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Printed
 
-STUDY = Study("gluon", NoSettings)
+STUDY = Study("experiments.reproductions.gluon", "gluon", NoSettings)
 RUNS = {"gluon_as_printed": "as printed (784-400-10 in effect)", "gluon": "corrected (784-400-400-10)"}
 NOTEBOOK_LOSS = (
     2626.474, 2606.282, 2600.2452, 2595.756, 2592.986, 2590.059, 2588.579, 2586.009, 2585.461, 2582.930,
@@ -85,6 +85,7 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
     assert data.test is not None
     loc, scale = (part[posterior.model.sites[0]] for part in moments(posterior.chains[0]))
     return {
+        "seed": run.seed,
         "epochs": list(watched.rows.values()),
         "pruned": pruning.errors(posterior, data.test, SHARES, draws=0),
         "weights": {
@@ -128,12 +129,12 @@ def report(found: dict[str, Any]) -> str:
 
 def draw(found: dict[str, Any], out: Outputs) -> None:
     """Loss and accuracy by epoch, error by share removed, the posterior of two weights."""
-    notebook = list(range(1, 11))
+    notebook = list(range(len(NOTEBOOK_LOSS)))  # epochs from 0, as the notebook counts them
     curves: dict[str, dict[str, Curve]] = {}
     for key, given in (("loss", NOTEBOOK_LOSS), ("train", NOTEBOOK_TRAIN), ("test", NOTEBOOK_TEST)):
         curves[key] = {"notebook": (notebook, given)}
         for name, run in found.items():
-            points = [row["epoch"] for row in run["epochs"]], [row[key] for row in run["epochs"]]
+            points = [row["epoch"] - 1 for row in run["epochs"]], [row[key] for row in run["epochs"]]
             curves[key][RUNS[name].partition(" (")[0]] = points
     title = "The Gluon notebook's run: as printed, its second hidden layer unapplied, and corrected"
     out.figure("epochs.png", loss_and_accuracy(*curves.values(), title=title))
@@ -157,7 +158,7 @@ def main(arguments: Sequence[str]) -> None:
     fixed = [word for word in overrides if key_of(word) != "model.hidden"]
     refuse(fixed, ("model", "chains", "draws"), "it has two networks, one chain each, and mean weights")
     found = {name: fit(name, overrides, out.fits / name) for name in RUNS}
-    out.json("metrics.json", found)
+    out.record({"found": found})
     draw(found, out)
     out.end(report(found))
 

@@ -4,8 +4,8 @@
 
 Prior (pi, sigma1, sigma2), learning rate and samples per step, each point a network trained from its start
 with the prior that it claims: `pi_used`, `sigma1_used` and `sigma2_used` are read from the trained model,
-and a point that differs is an error. Writes `grid.csv`, the best points and heat maps. Points that are
-finished are not run again. Validation accuracy decides; the test set is not looked at.
+and a point that differs is an error. Writes `grid.csv`, `record.json`, the best points and heat maps. Points
+that are finished are not run again. Validation accuracy decides; the test set is not looked at.
 
 preset=reduced    27 priors at 2x400 (lr 1e-3, 1 sample), and 3 rates x 5 sample counts under one prior
 preset=ghia       its 324 points at 2x1200, 10 epochs each, from its starting means and rho (a GPU, or days)
@@ -44,6 +44,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.reproductions.grid",
     "grid/{preset}",
     Settings,
     sets=("prior", "optim.lr", "samples"),
@@ -95,6 +96,7 @@ def main(arguments: Sequence[str]) -> dict[Point, Result]:
     found = fit_points(configs, measure, lambda r: f"validation accuracy {r['accuracy']:.2f} %")
     results = {point: found[str(point)] for point in every}
     out.csv("grid.csv", *table_of(results))
+    out.record({"points": {str(point): result for point, result in results.items()}})
     for name, drawn in figures(results):
         out.figure(name, drawn)
     out.end(report(results, chosen.top))

@@ -5,7 +5,8 @@ each line of `training_choices.yaml`, which changes one thing of the centre (2x4
 Kaiming means, rho = -5, Adam 1e-3, KL/M). Ghia reports that the shares 2^(M-i) / (2^M - 1) and plain SGD end
 in NaN, that some starting values give 90 % error, and ends at 9-12 % error itself; the group `controls` holds
 the published errors by name. A training whose free energy becomes infinite or NaN is stopped with a clear
-message, which is recorded. Writes `curves.csv` and one figure. Points that are finished are not run again.
+message, which is recorded. Writes `curves.csv`, `record.json` and one figure. Points that are finished are
+not run again.
 
 groups=[shares,means,scales,controls]    which groups
 quick=true                               small networks on synthetic data, for a test
@@ -55,6 +56,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.reproductions.training_choices",
     "training_choices",
     Settings,
     sets=OF_LINES,
@@ -131,6 +133,7 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
     results = fit_points(configs, measure, words)
     head = ["what", "epoch", "validation_error", "free_energy", "stopped_epoch", "stopped_step"]
     out.csv("curves.csv", head, by_epoch(results))
+    out.record({"lines": results})
     panels = {
         DECLARED["groups"][group]["heading"]: {
             pretty(name): curve(results[name]) for name in GROUPS[group] if name in results

@@ -113,6 +113,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.scoreboard part=agreement",
     "scoreboard/agreement",
     Settings,
     sets=("data", "model", "prior", "likelihood", "epochs", "chains", "draws"),

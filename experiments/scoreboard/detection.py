@@ -81,6 +81,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.scoreboard part=detection",
     "scoreboard/detection",
     Settings,
     sets=("seed", "model", "prior", "likelihood", "chains"),

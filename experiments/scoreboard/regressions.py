@@ -66,6 +66,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.scoreboard part=regressions",
     "scoreboard/regressions",
     Settings,
     sets=("data", "model", "prior", "likelihood", "inference", "epochs", "chains", "draws"),

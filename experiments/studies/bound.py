@@ -2,7 +2,7 @@
 
 Trains each network under each prior on MNIST at temperature 1, with one recipe (`experiment=bound`), and
 compares the free energy with that of a posterior that ignores its inputs: fixed priors, one whose scales are
-learned, and hierarchical ones whose scales the bound pays for. Writes `bound.json`, with every seed, and the
+learned, and hierarchical ones whose scales the bound pays for. Writes `record.json`, with every seed, and the
 table. Points that are finished are not run again.
 
 networks=[2x400,2x1200,conv]    which networks; conv: 16 and 32 channels, one hidden layer of 128
@@ -26,7 +26,6 @@ from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
-from experiments._runner.record import provenance
 from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
 from pyrobbb.evaluation.kl_ledger import kl_ledger
@@ -67,6 +66,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.studies.bound",
     "bound",
     Settings,
     sets=("seed", "prior", "model"),
@@ -179,9 +179,7 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
     }
     fits = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['test_error']:.2f} %")
     found = rows({points[name]: result for name, result in fits.items()})
-    said = [word for word in arguments if not word.startswith("folder=")]
-    head = provenance(" ".join(["python -m experiments.studies.bound", *said]))
-    out.json("bound.json", {**head, "rows": found})
+    out.record({"seeds": chosen.seeds, "rows": found})
     out.end(report(found))
     return found
 

@@ -59,6 +59,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.studies.free_energy",
     "free_energy",
     Settings,
     sets=("seed", "kl", "rates"),
@@ -181,6 +182,11 @@ def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:
     columns = [*MEASURES, "train_nll", "error_mean_weights", "mutual_information", "seconds", "stopped_epoch"]
     rows = ([*s, seed, *(r.get(name, "") for name in columns)] for (s, seed), r in results.items())
     out.csv("points.csv", ["rate_of_rho", "temperature", "seed", *columns], rows)
+    points = [
+        dict(zip(("rate_of_rho", "temperature", "seed"), (*s, seed), strict=True)) | r
+        for (s, seed), r in results.items()
+    ]
+    out.record({"batch_size": base.batch_size, "points": points})
     drawn = figure(chosen, results)
     if drawn:
         out.figure("free_energy.png", drawn)

@@ -19,12 +19,9 @@ seed=1                                          of the fits
 from __future__ import annotations
 
 import json
-import os
-import platform
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from importlib import import_module
 from math import log, pi
 from pathlib import Path
@@ -36,6 +33,7 @@ import torch
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command, place
 from experiments._runner.command import settings as own_settings
+from experiments._runner.record import command_line, provenance
 from experiments._runner.tables import mean_sd, of_seeds, table
 from experiments.scoreboard.published import STANDARD
 from pyrobbb._support import checks
@@ -230,26 +228,20 @@ def printed(name: str, found: dict[str, list[Score]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and keep `own_tables.json` with the machine and the time in the folder."""
+    """Measure, print, and keep `record.json` with the machine and the time in the folder."""
     chosen, rest = own_settings(Settings, arguments)
     folder, unknown = place(rest, "runs/own_tables")
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
-    said = [word for word in arguments if not word.startswith("folder=")]
-    record: dict[str, Any] = {
-        "command": " ".join(["python -m experiments.studies.own_tables", *said]),
-        "date": date.today().isoformat(),
-        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} used",
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
-        **asdict(chosen),
-    }
+    head = provenance(command_line("experiments.studies.own_tables", arguments))
+    record: dict[str, Any] = {**head, **asdict(chosen)}
     for name in chosen.tables:
         found = measure(name, folder, chosen)
         print(printed(name, found), flush=True)
         record[name] = {method: [asdict(score) for score in scores] for method, scores in found.items()}
     print(of_seeds(chosen.splits).replace("seed", "split"))
     make_folder(folder)
-    write_text(folder / "own_tables.json", json.dumps(record, indent=1) + "\n")
+    write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

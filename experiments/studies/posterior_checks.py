@@ -57,7 +57,13 @@ class Settings:
 
 
 COMPARED = " with ".join(PRIORS.values())
-STUDY = Study("posterior_checks", Settings, sets=("prior",), instead=f"it compares {COMPARED}")
+STUDY = Study(
+    "experiments.studies.posterior_checks",
+    "posterior_checks",
+    Settings,
+    sets=("prior",),
+    instead=f"it compares {COMPARED}",
+)
 
 
 def restarts(folder: Path, overrides: Sequence[str]) -> dict[str, Result]:
@@ -151,7 +157,7 @@ def _pooled(values: np.ndarray) -> np.ndarray:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """All three checks, printed and kept in `metrics.json`."""
+    """All three checks, printed and kept in `record.json`."""
     chosen, overrides, out = STUDY.begin(arguments)
     folder = out.fits
     results = restarts(folder, overrides)
@@ -165,7 +171,10 @@ def main(arguments: Sequence[str]) -> None:
         lines += [f"  {name:9} prior   {what:32} {value:.3f}" for what, value in found[name].items()]
     table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
     found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
-    lines.append("PSIS-LOO of the approximate posteriors (az.compare; elpd in nats over all points)")
+    lines.append(
+        "PSIS-LOO of mean-field draws (az.compare; elpd in nats over all points): no leave-one-out of the "
+        "posterior, even where k is good"
+    )
     lines.append("  " + table.round(2).to_string().replace("\n", "\n  "))
     toy, drawn = toy_comparison(toy_mean_field(folder, run), folder, chosen)
     found["toy"] = toy
@@ -173,7 +182,7 @@ def main(arguments: Sequence[str]) -> None:
     lines.append(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))
     for key in [k for k in toy if k not in ("x", "divergences")]:
         lines.append(f"  {key:32}" + "".join(f"{value:10.2f}" for value in toy[key]))
-    out.json("metrics.json", found, indent=2)
+    out.record({"seed": run.seed, **found})
     out.figure("nuts.png", drawn)
     out.end("\n".join(lines), "; the fits are in its folders")
 

@@ -8,7 +8,8 @@ probabilities; its entropy is the sum of what each draw is unsure of and of what
 (mutual information). Beside it stands what the tutorial printed as an entropy: it averaged log-probabilities,
 which gives a vector that does not sum to 1. Entropies are in bits here, as there; log2 10 = 3.3219.
 
-Writes `seed=S/` with the fits and `results.json`, and two figures. What is finished is not run again.
+Writes `seed=S/` with the fits and `results.json`, `record.json`, and two figures. What is finished is not run
+again.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Settings:
 
 
 STUDY = Study(
+    "experiments.tutorial.mnist",
     "tutorial_mnist",
     Settings,
     sets=("seed",),
@@ -159,6 +161,7 @@ def main(arguments: Sequence[str]) -> dict[int, Result]:
         results[seed] = one_seed(seed, chosen, overrides, out.fits / f"seed={seed}")
     for name, drawn in figures(out.fits / f"seed={chosen.seeds[0]}").items():
         out.figure(name, drawn)
+    out.record({"seeds": chosen.seeds, "found": results})
     out.end(report(results), f"; {out.fits}: seed=*/results.json")
     return results
 

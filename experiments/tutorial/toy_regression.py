@@ -1,7 +1,7 @@
 """The tutorial's six points: a Bayesian network beside a plain one, near the data and far from it.
 
 `python -m experiments.tutorial.toy_regression [key=value ...]` fits the declared Bayesian network (the keys
-are those of `experiments.run`) and the tutorial's plain one, and leaves `metrics.json` and `figure.png`.
+are those of `experiments.run`) and the tutorial's plain one, and leaves `record.json` and `figure.png`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training import history
 from pyrobbb.training.trainer import fit
 
-STUDY = Study("toy_regression", NoSettings)
+STUDY = Study("experiments.tutorial.toy_regression", "toy_regression", NoSettings)
 RANGES = (2, 5, 100)
 Y_LIMITS = ((-5.0, 5.0), (-17.0, 6.0), (-17.0, 6.0))
 PLAIN_EPOCHS = 30_000
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> None:
     lines.append("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
     found["plain"] = {"mse": table, "at 100": far}
     best = min(fits, key=lambda fit: fit.history.rows[-1].validation_error)
-    out.json("metrics.json", found, indent=2)
+    out.record({"seed": result.run.seed, **found})
     out.figure("figure.png", figure(result, best))
     out.end("\n".join(lines), f"; the Bayesian run is in {folder / 'bayesian'}")
 

@@ -6,7 +6,7 @@ mu = 0.5, rho = 2, x = 2, y = 3. Its printed noise, 1.9070, is rounded: 1.907034
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from typing import Any
 
 import pyro
@@ -15,10 +15,13 @@ from pyro.infer import Trace_ELBO
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from experiments._runner.build import build
+from experiments._runner.build import build, key_of
+from experiments._runner.command import command, refuse
 from experiments._runner.compose import compose
+from experiments._runner.study import NoSettings, Study
 from pyrobbb._support.random_state import isolated
 
+STUDY = Study("experiments.tutorial.worked_example", "worked_example", NoSettings)
 NOISE, PRINTED_NOISE = 1.9070344, 1.9070
 PRINTED = {
     "w": 4.5561,
@@ -104,10 +107,8 @@ def _log_prob(trace: Any, site: str) -> Tensor:
     return total
 
 
-def table() -> str:
+def table(ours: dict[str, float], rounded: dict[str, float], control: dict[str, float]) -> str:
     """Each quantity: the tutorial's print, ours for its unrounded noise, ours for the printed noise."""
-    ours, rounded = update(NOISE), update(PRINTED_NOISE)
-    control = update(NOISE, detach_mu=True)
     lines = [f"{'':14}{'tutorial':>10}{f'eps={NOISE}':>14}{f'eps={PRINTED_NOISE:.4f}':>16}   what it is"]
     for name, printed in PRINTED.items():
         lines.append(f"{name:14}{printed:10.4f}{ours[name]:14.4f}{rounded[name]:16.8f}   {MEANING[name]}")
@@ -120,8 +121,14 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def main(arguments: Sequence[str]) -> None:
+    """The update with both noises, and the negative control."""
+    _, overrides, out = STUDY.begin(arguments)
+    refuse(overrides, [key_of(word) for word in overrides], "the update is given; see --help")
+    ours, rounded, control = update(NOISE), update(PRINTED_NOISE), update(NOISE, detach_mu=True)
+    out.record({"noise": NOISE, "ours": ours, "printed noise": rounded, "mu detached": control})
+    out.end(table(ours, rounded, control))
+
+
 if __name__ == "__main__":
-    argparse.ArgumentParser(
-        prog="python -m experiments.tutorial.worked_example", description=__doc__
-    ).parse_args()
-    print(table())
+    command(main, __doc__)

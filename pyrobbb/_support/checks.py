@@ -32,6 +32,14 @@ def between(name: str, value: Any, low: float, high: float) -> float:
     return float(value)
 
 
+def share(name: str, value: Any, *, zero: bool = False, one: bool = False) -> float:
+    """`value` if it is a number between 0 and 1, which may be `zero` or `one` where these are true."""
+    if not (0 < number(name, value) < 1 or (zero and value == 0) or (one and value == 1)):
+        low, high = "at least" if zero else "greater than", "at most" if one else "less than"
+        raise ValueError(f"{name} must be {low} 0 and {high} 1, got {value!r}")
+    return float(value)
+
+
 def count(name: str, value: Any, *, minimum: int = 1) -> int:
     """`value` if it is a whole number, at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pyrobbb._support.flat import split
 from pyrobbb.accelerated.compile import compile, lift, record
 from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
 from pyrobbb.bnn import BayesianNetwork
@@ -57,15 +58,6 @@ def _row(segment: PriorSegment, key: str) -> Tensor:
         return segment.vectors[key]
     device = next((vector.device for vector in segment.vectors.values()), None)
     return torch.tensor([segment.constants[key]], dtype=torch.float64, device=device)
-
-
-def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """`flat` (*lead, D) as one tensor (*lead, *shape) for each parameter."""
-    parts = flat.split([shape.numel() for shape in shapes.values()], dim=-1)
-    return {
-        name: part.reshape(flat.shape[:-1] + shape)
-        for (name, shape), part in zip(shapes.items(), parts, strict=True)
-    }
 
 
 def batched_nll(

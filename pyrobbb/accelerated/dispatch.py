@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from pyro import poutine
@@ -39,6 +39,8 @@ _MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
 _PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
+
+Made = TypeVar("Made")
 
 
 class NotFastError(ValueError):
@@ -178,16 +180,7 @@ def _mean_field(
         batch = (first.x, first.y) if compiled else None
         return ProgramStep(program, optimizer, (samples, size), batch)
 
-    if compiled:
-        began = perf_counter()
-        try:
-            step = make(True)
-        except (CannotCompileError, CannotRecordError) as reason:
-            log(f"training without compiled code, several times slower: {reason}")
-        else:
-            log(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
-            return step
-    return make(False)
+    return _compiled_or_not(make, compiled, log)
 
 
 def _local(
@@ -210,16 +203,25 @@ def _local(
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
+
+    def make(compiled: bool) -> ProgramStep:
+        return ProgramStep(program, optimizer, (program.used,), (first.x, first.y) if compiled else None)
+
+    return _compiled_or_not(make, compiled, log)
+
+
+def _compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable[[str], None]) -> Made:
+    """The compiled step if it is asked for and can be made, else the other."""
     if compiled:
         began = perf_counter()
         try:
-            step = ProgramStep(program, optimizer, (program.used,), (first.x, first.y))
+            step = make(True)
         except (CannotCompileError, CannotRecordError) as reason:
-            log(f"training without compiled code: {reason}")
+            log(f"training without compiled code, several times slower: {reason}")
         else:
             log(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
             return step
-    return ProgramStep(program, optimizer, (program.used,))
+    return make(False)
 
 
 def _pyro(

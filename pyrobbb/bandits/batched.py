@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pyrobbb._support import checks
+from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.batched_step import split
 from pyrobbb.accelerated.batched_update import BatchedUpdate
 from pyrobbb.accelerated.compile import prepared
 from pyrobbb.accelerated.fused_kl import prior_segments

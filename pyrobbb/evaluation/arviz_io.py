@@ -159,6 +159,11 @@ def summary(
     return table[SUMMARY_COLUMNS].astype(float)
 
 
+def group_names(data: Any) -> set[str]:
+    """The names of the groups of an `InferenceData` or a `DataTree`."""
+    return set(_datasets(data))
+
+
 def import_arviz() -> Any:
     """The module arviz, imported without the notice that ArviZ 0.x shows once a day, nor its log of
     parts of ArviZ 1.x that it does not find.

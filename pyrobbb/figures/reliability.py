@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
+from pyrobbb.evaluation.calibration import by_confidence
 from pyrobbb.figures.style import BLUE, GREY, RED, caption, column, label, new_figure, styled
 
 
@@ -30,19 +31,13 @@ def reliability(
     probs, y = column("probs", probs, ndim=2), np.asarray(y)
     if y.shape != probs.shape[:1]:
         raise ValueError(f"y must have shape ({len(probs)},), got {y.shape}")
-    confidence, correct = probs.max(1), probs.argmax(1) == y
-    edges = np.linspace(0, 1, bins + 1)
-    where = np.clip(np.digitize(confidence, edges) - 1, 0, bins - 1)
-    counts = np.bincount(where, minlength=bins)
-    used = counts > 0
-    mean_confidence = np.bincount(where, confidence, minlength=bins)[used] / counts[used]
-    accuracy = np.bincount(where, correct, minlength=bins)[used] / counts[used]
-    ece = float(counts[used] @ np.abs(accuracy - mean_confidence)) / len(y)
+    found = by_confidence(probs, y, bins)
+    counts, mean_confidence, accuracy = found.count, found.confidence, found.accuracy
 
     figure = new_figure(5.4, 5.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     above.plot([0, 1], [0, 1], color=GREY, lw=1, ls="--", label="perfectly calibrated")
-    error = np.sqrt(accuracy * (1 - accuracy) / counts[used])
+    error = np.sqrt(accuracy * (1 - accuracy) / counts)
     above.vlines(mean_confidence, mean_confidence, accuracy, color=RED, lw=2.5, alpha=0.5, label="gap")
     above.errorbar(
         mean_confidence, accuracy, error, fmt="o", ms=5, color=BLUE, lw=1, label="accuracy ± standard error"
@@ -50,15 +45,15 @@ def reliability(
     above.set_ylim(-0.02, 1.02)
     above.set_ylabel("accuracy in the bin")
     above.legend(loc="lower right")
-    below.stairs(np.where(used, counts, np.nan), edges, baseline=0.5, fill=True, color=BLUE, alpha=0.55)
+    below.bar(found.low, counts, 1 / bins, align="edge", color=BLUE, alpha=0.55)
     below.set_yscale("log")
     below.set_ylim(0.5, 6 * counts.max())
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else ""))
-    for centre, count in zip((edges[1:] + edges[:-1])[used] / 2, counts[used], strict=True):
+    for centre, count in zip((found.low + found.high) / 2, counts, strict=True):
         words = f"{count:,}" if count < 10_000 else f"{count / 1000:.0f}k"
         below.annotate(words, (centre, count), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
     label(below, "confidence: probability of the predicted class", "examples")
-    lowest = edges[:-1][used].min()
+    lowest = found.low.min()
     below.set_xlim(0 if lowest < 0.35 else lowest - 0.02, 1.005)
-    caption(figure, f"{title}\nECE {ece:.4f}, {len(y):,} examples, {bins} bins")
+    caption(figure, f"{title}\nECE {found.ece:.4f}, {len(y):,} examples, {bins} bins")
     return figure

@@ -13,61 +13,19 @@ mask for each minibatch; the entropy of q does not depend on M.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
-from pyrobbb.inference.point import DescentStep
+from pyrobbb.inference.method import MakeGuide
+from pyrobbb.inference.point import Descent
 from pyrobbb.initializers import Initial, network
-from pyrobbb.svi import Step
-
-
-@dataclass(frozen=True, kw_only=True)
-class MCDropout(Inference):
-    """Masks on the inputs of every Bayesian weight matrix but the network's first.
-
-    Args:
-        p: Probability that an input is dropped.
-        init_loc: Where the weights start (`pyrobbb.initializers`).
-    """
-
-    p: float = 0.5
-    init_loc: Initial = field(default=network, repr=False)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.p < 1:
-            raise ValueError(f"p must be greater than 0 and less than 1, got {self.p!r}")
-        checks.number("p", self.p)
-
-    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, DropoutGuide)
-        refuse_options(self, model, options, ranks, "its step draws one mask")
-        refuse_latents(self, model)
-        if not guide.masked:
-            raise ValueError(
-                "MCDropout drops the inputs of hidden layers, but the network has a single layer"
-            )
-
-    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> DropoutGuide:
-        return DropoutGuide(model, self.p, self.init_loc)
-
-    def step(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
-    ) -> Step:
-        return DescentStep(model, guide, optimizer)
 
 
 class DropoutGuide(FlatGuide):
@@ -102,3 +60,31 @@ def _matrices(model: BayesianNetwork) -> Iterator[str]:
         for key, value in {**module._parameters, **module._buffers}.items():
             if value is not None and value.dim() > 1:
                 yield f"{path}.{key}" if path else key
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCDropout(Descent):
+    """Masks on the inputs of every Bayesian weight matrix but the network's first.
+
+    Args:
+        p: Probability that an input is dropped.
+        init_loc: Where the weights start (`pyrobbb.initializers`).
+    """
+
+    p: float = 0.5
+
+    holds = DropoutGuide
+    why = "its step draws one mask"
+
+    def __post_init__(self) -> None:
+        checks.share("p", self.p)
+
+    def check(self, model: BayesianNetwork, guide: Any, options: Any, ranks: ProcessGroup) -> None:
+        super().check(model, guide, options, ranks)
+        if not guide.masked:
+            raise ValueError(
+                "MCDropout drops the inputs of hidden layers, but the network has a single layer"
+            )
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> DropoutGuide:
+        return DropoutGuide(model, self.p, self.init_loc)

@@ -13,6 +13,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
+from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated, unique_name
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.initializers import Initial, network
@@ -40,11 +41,7 @@ class FlatGuide(PyroModule):
 
     def split(self, flat: Tensor) -> Weights:
         """Coordinates `(*draws, D)` as `(*draws, *shape)` for each latent."""
-        parts = flat.split([shape.numel() for shape in self.shapes.values()], dim=-1)
-        return {
-            name: part.reshape(part.shape[:-1] + shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
+        return split(flat, self.shapes)
 
     def values(self, flat: Tensor) -> Weights:
         """The latents' own values at these coordinates."""

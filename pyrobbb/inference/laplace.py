@@ -23,7 +23,7 @@ import math
 import warnings
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -40,85 +40,12 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import univariate
 from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
-from pyrobbb.inference.point import DescentStep
-from pyrobbb.initializers import Initial, network
+from pyrobbb.inference.method import MakeGuide
+from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step
 
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Laplace(Inference):
-    """The curvature at the maximum a posteriori, which is found first as `MAP` does.
-
-    Args:
-        structure: `full` covariance, `diagonal`, or `kronecker` products by layer.
-        layers: `all`; or `last`, the module of the last parameter: the others stay at the mode.
-        linearised: Predict with the linearised network; else with the network itself at the drawn weights.
-        init_loc: Where the weights start (`pyrobbb.initializers`).
-    """
-
-    structure: str = "kronecker"
-    layers: str = "all"
-    linearised: bool = True
-    init_loc: Initial = field(default=network, repr=False)
-
-    def __post_init__(self) -> None:
-        checks.one_of("structure", self.structure, tuple(STRUCTURES))
-        checks.one_of("layers", self.layers, ("all", "last"))
-        checks.check_kinds(linearised=(self.linearised, bool))
-
-    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, LaplaceGuide)
-        refuse_options(self, model, options, ranks, "it descends the density to a point first")
-        refuse_latents(self, model)
-        prior_precision(model, model.sites)
-
-    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
-        return LaplaceGuide(self, model)
-
-    def step(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
-    ) -> Step:
-        return DescentStep(model, guide, optimizer, at=lambda: guide.loc)
-
-    def finish(
-        self,
-        model: BayesianNetwork,
-        guide: LaplaceGuide,
-        rows: Callable[[], Split],
-        log: Callable[[str], None],
-    ) -> bool:
-        if bool(guide.fitted):
-            return False
-        guide.fit(model, rows())
-        log(f"Laplace's log marginal likelihood is {float(guide.log_evidence):.6g} nats")
-        return True
-
-    def around(self, posterior: Posterior, data: Split) -> Posterior:
-        """The approximation around the mean weights of each chain of a fitted posterior, whatever fitted it.
-
-        Args:
-            posterior: Of any method; its mean weights take the place of the mode.
-            data: All training data.
-        """
-        chains = []
-        for c, (model, _) in enumerate(posterior.chains):
-            refuse_latents(self, model)
-            prior_precision(model, model.sites)
-            guide = LaplaceGuide(self, model).to(model.device)
-            mean = posterior.mean_weights(c)
-            guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
-            guide.fit(model, Split(data.x.to(model.device), data.y.to(model.device)))
-            chains.append((model, guide))
-        return Posterior(chains)
 
 
 class LaplaceGuide(FlatGuide):
@@ -165,6 +92,11 @@ class LaplaceGuide(FlatGuide):
                 self.log_evidence.copy_(torch.as_tensor(evidence))
         self.fitted.fill_(True)
 
+    def moving(self) -> Tensor:
+        """`loc`, for a step that moves it away from where the curvature was taken."""
+        self.fitted.fill_(False)
+        return self.loc
+
     def draw(self) -> Tensor:
         """The mode, plus a deviation once the curvature is known."""
         if not bool(self.fitted):
@@ -183,6 +115,83 @@ class LaplaceGuide(FlatGuide):
         if not self.method.linearised or not bool(self.fitted):
             return model
         return linearised(model, self.split(self.loc.detach()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace(Descent):
+    """The curvature at the maximum a posteriori, which is found first as `MAP` does.
+
+    Args:
+        structure: `full` covariance, `diagonal`, or `kronecker` products by layer.
+        layers: `all`; or `last`, the module of the last parameter: the others stay at the mode.
+        linearised: Predict with the linearised network; else with the network itself at the drawn weights.
+        init_loc: Where the weights start (`pyrobbb.initializers`).
+    """
+
+    structure: str = "kronecker"
+    layers: str = "all"
+    linearised: bool = True
+
+    holds = LaplaceGuide
+    why = "it descends the density to a point first"
+
+    def __post_init__(self) -> None:
+        checks.one_of("structure", self.structure, tuple(STRUCTURES))
+        checks.one_of("layers", self.layers, ("all", "last"))
+        checks.check_kinds(linearised=(self.linearised, bool))
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        super().check(model, guide, options, ranks)
+        prior_precision(model, model.sites)
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
+        return LaplaceGuide(self, model)
+
+    def step(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        first: Split,
+        **options: Any,
+    ) -> Step:
+        return DescentStep(model, guide, optimizer, at=guide.moving)
+
+    def finish(
+        self,
+        model: BayesianNetwork,
+        guide: LaplaceGuide,
+        rows: Callable[[], Split],
+        log: Callable[[str], None],
+    ) -> bool:
+        if bool(guide.fitted):
+            return False
+        guide.fit(model, rows())
+        log(f"Laplace's log marginal likelihood is {float(guide.log_evidence):.6g} nats")
+        return True
+
+    def around(self, posterior: Posterior, data: Split) -> Posterior:
+        """The approximation around the mean weights of each chain of a fitted posterior, whatever fitted it.
+
+        Args:
+            posterior: Of any method; its mean weights take the place of the mode.
+            data: All training data.
+
+        Raises:
+            ValueError: If the rows have weights, which the curvature does not know, or a prior is not normal.
+        """
+        if data.weights is not None:
+            raise ValueError("Laplace takes no weights of rows; SVI does")
+        chains = []
+        for c, (model, _) in enumerate(posterior.chains):
+            refuse_latents(self, model)
+            prior_precision(model, model.sites)
+            guide = LaplaceGuide(self, model).to(model.device)
+            mean = posterior.mean_weights(c)
+            guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
+            guide.fit(model, Split(data.x.to(model.device), data.y.to(model.device)))
+            chains.append((model, guide))
+        return Posterior(chains)
 
 
 def linearised(model: BayesianNetwork, centre: Weights) -> BayesianNetwork:

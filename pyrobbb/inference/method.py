@@ -1,9 +1,9 @@
 """The seam: what a way of finding a posterior gives to the one training loop.
 
-A method is one file with the same parts in the same order: a docstring with the equation and its source; a
-frozen dataclass of its options, checked, that derives from `Inference`; what it is refused for; the guide
-that holds its posterior; its step; and what is left to do after the last step. All methods yield guides, so
-that draws, predictions, files and figures are the same for all. To add one, imitate `sghmc.py`.
+A method is one file with the same parts in the same order: a docstring with the equation and its source;
+the guide that holds its posterior; a frozen dataclass of its options, checked, that derives from `OwnStep`;
+its step; and what is left to do after the last step. All methods yield guides, so that draws, predictions,
+files and figures are the same for all. To add one, imitate `sghmc.py`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ class Inference:
     """How a posterior is found; the base of every method.
 
     `steps` says whether the training loop takes steps at all: a sampler that works on all data at once does
-    everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy.
+    everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy,
+    `planned` whether its draws are laid out over all steps, so that a longer training is another one.
     """
 
     steps: ClassVar[bool] = True
     bounds: ClassVar[bool] = False
+    planned: ClassVar[bool] = False
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         """Raise ValueError, with the reason, if the method cannot give a posterior of this training."""
@@ -70,21 +72,26 @@ class Inference:
         return False
 
 
-def refuse_guide(method: Inference, guide: nn.Module, kind: type[nn.Module]) -> None:
-    """Raise ValueError for a guide that cannot hold the posterior of `method`."""
-    if not isinstance(guide, kind):
-        name = type(method).__name__
-        raise ValueError(
-            f"{name} keeps its posterior in {kind.__name__}, not in {type(guide).__name__}: pass guide=None, "
-            f"or inference.guide(model, None)"
-        )
+@dataclass(frozen=True, kw_only=True)
+class OwnStep(Inference):
+    """A method whose steps are not the ELBO's, and so refuse what belongs to the ELBO alone.
+
+    `holds` is the family of the guide that keeps its posterior; `why` ends its messages.
+    """
+
+    holds: ClassVar[type[nn.Module]]
+    why: ClassVar[str]
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        if not isinstance(guide, self.holds):
+            raise ValueError(
+                f"{type(self).__name__} keeps its posterior in {self.holds.__name__}, not in "
+                f"{type(guide).__name__}: pass guide=None, or inference.guide(model, None)"
+            )
+        _refuse_options(type(self).__name__, self.why, model, options, ranks)
 
 
-def refuse_options(
-    method: Inference, model: BayesianNetwork, options: Any, ranks: ProcessGroup, why: str
-) -> None:
-    """Raise ValueError for what belongs to the ELBO alone, which a step of its own does not have."""
-    name = type(method).__name__
+def _refuse_options(name: str, why: str, model: BayesianNetwork, options: Any, ranks: ProcessGroup) -> None:
     if any(isinstance(module, Learned) for module in model.modules()):
         raise ValueError(f"{name} keeps the prior fixed: {why}; learn it with svi")
     for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1), ("estimator", "weights")):
@@ -100,22 +107,6 @@ def refuse_options(
                 f"another target in each; use kl=uniform"
             )
         kl = getattr(kl, "then", None)
-
-
-def refuse_latents(method: Inference, model: BayesianNetwork) -> None:
-    """Raise ValueError for latent sites besides the weights: a joint mode with a scale is degenerate."""
-    more = [name for name in model.latents if name not in model.sites]
-    if more:
-        raise ValueError(
-            f"{type(method).__name__} needs a density of the weights alone, but {', '.join(more)} "
-            f"{'is' if len(more) == 1 else 'are'} latent too: at the joint mode a scale collapses with its "
-            f"weights; use svi with an autoguide, sghmc or nuts"
-        )
-    if any(True for part in model._priors for _ in getattr(model, part).parameters()):
-        raise ValueError(
-            f"{type(method).__name__} cannot train the prior's own parameters: at the mode a scale collapses "
-            f"with its weights; use svi"
-        )
 
 
 def refuse_points(method: Inference, model: BayesianNetwork) -> None:

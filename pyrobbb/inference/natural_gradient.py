@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
@@ -44,16 +43,39 @@ from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import log_prior
-from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_options
-from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.inference.method import MakeGuide, OwnStep
+from pyrobbb.mean_field import MeanFieldNormal, rho_of
 from pyrobbb.svi import Step, Terms
 
 LOG_2PI = math.log(2 * math.pi)
 Pass = Callable[[], Any]
 
 
+class NormalByScale(MeanFieldNormal):
+    r"""The mean field with parameters `loc` and `scale`: the update knows :math:`\sigma`, and no rho."""
+
+    def _set_up(self, *args: Any, **kwargs: Any) -> None:
+        super()._set_up(*args, **kwargs)
+        self.scale = nn.Parameter(self.sigma.detach())
+        del self.rho
+
+    @property
+    def sigma(self) -> Tensor:
+        return self.scale if "scale" in self._parameters else super().sigma
+
+    def by_rho(self) -> MeanFieldNormal:
+        """The same normal as SVI trains it."""
+        guide = MeanFieldNormal(self._model[0])
+        guide()
+        guide.to(self.loc)
+        with torch.no_grad():
+            guide.loc.copy_(self.loc)
+            guide.rho.copy_(rho_of(self.scale))
+        return guide
+
+
 @dataclass(frozen=True, kw_only=True)
-class NaturalGradient(Inference):
+class NaturalGradient(OwnStep):
     r"""The mean field by natural gradients; the initial sigma follows from N, the prior and `h0`.
 
     `optim` trains what has no prior, if anything; `schedule` acts on `lr` as well.
@@ -74,18 +96,18 @@ class NaturalGradient(Inference):
     radius: float = 1.0
 
     bounds = True
+    holds = NormalByScale
+    why = "its step takes one natural gradient from one draw"
 
     def __post_init__(self) -> None:
         checks.positive("lr", self.lr)
         checks.positive("h0", self.h0)
         checks.positive("radius", self.radius)
         for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)!r}")
+            checks.share(name, getattr(self, name), zero=True)
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, NormalByScale)
-        refuse_options(self, model, options, ranks, "its step takes one natural gradient from one draw")
+        super().check(model, guide, options, ranks)
         if options.rates:
             raise ValueError("rates have no meaning for NaturalGradient: it scales each weight's step itself")
 
@@ -117,30 +139,6 @@ class NaturalGradient(Inference):
             except (CannotCompileError, CannotRecordError) as reason:
                 options["log"](f"training without compiled code, several times slower: {reason}")
         return NaturalGradientStep(self, model, guide, optimizer, segments)
-
-
-class NormalByScale(MeanFieldNormal):
-    r"""The mean field with parameters `loc` and `scale`: the update knows :math:`\sigma`, and no rho."""
-
-    def _set_up(self, *args: Any, **kwargs: Any) -> None:
-        super()._set_up(*args, **kwargs)
-        self.scale = nn.Parameter(nn.functional.softplus(self.rho.detach()))
-        del self.rho
-
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Sample every weight site; arguments as the model's, used at the first call only."""
-        if not self.shapes:
-            self._set_up(*args, **kwargs)
-        locs, scales = self.split(self.loc), self.split(self.scale)
-        return {
-            name: pyro.sample(name, dist.Normal(locs[name], scales[name]).to_event(len(shape)))
-            for name, shape in self.shapes.items()
-        }
-
-    def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        if not self.shapes:
-            raise ValueError("the guide has no parameters yet: fit it, or call it once")
-        return self.split(self.loc.detach()), self.split(self.scale.detach())
 
 
 def _element_wise(model: BayesianNetwork, guide: NormalByScale) -> list[PriorSegment]:

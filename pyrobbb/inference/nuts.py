@@ -24,14 +24,14 @@ from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_options, refuse_points
+from pyrobbb.inference.method import MakeGuide, OwnStep, refuse_points
 from pyrobbb.kl_weights import Uniform
 from pyrobbb.priors import Learned
 from pyrobbb.svi import Step, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
-class NUTS(Inference):
+class NUTS(OwnStep):
     """The No-U-Turn sampler on all data, in double precision on the CPU; `epochs` and `optim` are not used.
 
     A gradient costs a pass over all data and a draw up to 2^max_tree_depth gradients: for hundreds of
@@ -50,6 +50,8 @@ class NUTS(Inference):
     max_tree_depth: int = 7
 
     steps = False
+    holds = EmpiricalGuide
+    why = "it draws from the posterior of all data at once"
 
     def __post_init__(self) -> None:
         for name in ("warmup", "max_tree_depth"):
@@ -58,8 +60,7 @@ class NUTS(Inference):
         checks.positive("start", self.start)
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, EmpiricalGuide)
-        refuse_options(self, model, options, ranks, "it draws from the posterior of all data at once")
+        super().check(model, guide, options, ranks)
         refuse_points(self, model)
         if not isinstance(options.kl, Uniform):
             raise ValueError(

@@ -21,28 +21,24 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import Energy
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
+from pyrobbb.inference.method import Inference, MakeGuide, OwnStep
 from pyrobbb.initializers import Initial, network
 from pyrobbb.svi import Step, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
-class MAP(Inference):
-    """The most probable weights.
+class Descent(OwnStep):
+    """A method whose steps descend -log P(w) - log P(D | w) at the guide's draw; the base of several.
 
     Args:
-        init_loc: Where they start (`pyrobbb.initializers`).
+        init_loc: Where the weights start (`pyrobbb.initializers`).
     """
 
     init_loc: Initial = field(default=network, repr=False)
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, FlatGuide)
-        refuse_options(self, model, options, ranks, "it descends the density at a point, without draws")
+        super().check(model, guide, options, ranks)
         refuse_latents(self, model)
-
-    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> FlatGuide:
-        return FlatGuide(model, self.init_loc)
 
     def step(
         self,
@@ -53,6 +49,21 @@ class MAP(Inference):
         **options: Any,
     ) -> Step:
         return DescentStep(model, guide, optimizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAP(Descent):
+    """The most probable weights.
+
+    Args:
+        init_loc: Where they start (`pyrobbb.initializers`).
+    """
+
+    holds = FlatGuide
+    why = "it descends the density at a point, without draws"
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> FlatGuide:
+        return FlatGuide(model, self.init_loc)
 
 
 class DescentStep:
@@ -78,3 +89,19 @@ class DescentStep:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return Terms(prior.detach(), nll.detach())
+
+
+def refuse_latents(method: Inference, model: BayesianNetwork) -> None:
+    """Raise ValueError for latent sites besides the weights: a joint mode with a scale is degenerate."""
+    more = [name for name in model.latents if name not in model.sites]
+    if more:
+        raise ValueError(
+            f"{type(method).__name__} needs a density of the weights alone, but {', '.join(more)} "
+            f"{'is' if len(more) == 1 else 'are'} latent too: at the joint mode a scale collapses with its "
+            f"weights; use svi with an autoguide, sghmc or nuts"
+        )
+    if any(True for part in model._priors for _ in getattr(model, part).parameters()):
+        raise ValueError(
+            f"{type(method).__name__} cannot train the prior's own parameters: at the mode a scale collapses "
+            f"with its weights; use svi"
+        )

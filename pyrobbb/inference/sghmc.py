@@ -32,13 +32,13 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_options, refuse_points
+from pyrobbb.inference.method import MakeGuide, OwnStep, refuse_points
 from pyrobbb.initializers import Initial, network
 from pyrobbb.svi import Step, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGHMC(Inference):
+class SGHMC(OwnStep):
     r"""Draws kept at equal distances in the noisy part of each cycle; `optim` and `schedule` are not used.
 
     Args:
@@ -57,18 +57,19 @@ class SGHMC(Inference):
     exploring: float = 0.7
     init_loc: Initial = field(default=network, repr=False)
 
+    planned = True
+    holds = EmpiricalGuide
+    why = "its step is a sampler's"
+
     def __post_init__(self) -> None:
         checks.positive("lr", self.lr)
-        if not 0 < self.friction <= 1:
-            raise ValueError(f"friction must be greater than 0 and at most 1, got {self.friction!r}")
+        checks.share("friction", self.friction, one=True)
         checks.count("cycles", self.cycles)
         checks.count("draws", self.draws)
-        if not 0 <= self.exploring < 1:
-            raise ValueError(f"exploring must be at least 0 and less than 1, got {self.exploring!r}")
+        checks.share("exploring", self.exploring, zero=True)
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, EmpiricalGuide)
-        refuse_options(self, model, options, ranks, "its step is a sampler's")
+        super().check(model, guide, options, ranks)
         refuse_points(self, model)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:

@@ -11,66 +11,20 @@ section 3.3 and eq. 1), K of them for the low rank:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import Inference, MakeGuide, refuse_guide, refuse_latents, refuse_options
-from pyrobbb.inference.point import DescentStep
+from pyrobbb.inference.method import MakeGuide
+from pyrobbb.inference.point import Descent, DescentStep
 from pyrobbb.initializers import Initial, network
 from pyrobbb.svi import Step, Terms
-
-
-@dataclass(frozen=True, kw_only=True)
-class SWAG(Inference):
-    """Snapshots at equal distances in the last part of a descent to the maximum a posteriori.
-
-    `optim` is what it follows: the paper's is plain SGD at a constant, high rate.
-
-    Args:
-        snapshots: T, all of which make the mean and the diagonal.
-        rank: K, the last of which make the low rank.
-        start: The share of all steps before the first snapshot.
-        init_loc: Where the weights start (`pyrobbb.initializers`).
-    """
-
-    snapshots: int = 30
-    rank: int = 20
-    start: float = 0.75
-    init_loc: Initial = field(default=network, repr=False)
-
-    def __post_init__(self) -> None:
-        checks.count("snapshots", self.snapshots, minimum=2)
-        checks.count("rank", self.rank, minimum=2)
-        if self.rank > self.snapshots:
-            raise ValueError(f"rank must not exceed snapshots={self.snapshots}, got {self.rank}")
-        if not 0 <= self.start < 1:
-            raise ValueError(f"start must be at least 0 and less than 1, got {self.start!r}")
-
-    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        refuse_guide(self, guide, SWAGGuide)
-        refuse_options(self, model, options, ranks, "it follows the descent of a point")
-        refuse_latents(self, model)
-
-    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
-        return SWAGGuide(model, self.rank, self.init_loc)
-
-    def step(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
-    ) -> Step:
-        return SWAGStep(self, model, guide, optimizer, options["steps"])
 
 
 class SWAGGuide(FlatGuide):
@@ -118,6 +72,48 @@ class SWAGGuide(FlatGuide):
             return super().loc_and_scale()
         variance = self.diagonal / 2 + columns.square().sum(0) / (2 * (len(columns) - 1))
         return self.split(self.mean), self.split(variance.sqrt())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SWAG(Descent):
+    """Snapshots at equal distances in the last part of a descent to the maximum a posteriori.
+
+    `optim` is what it follows: the paper's is plain SGD at a constant, high rate.
+
+    Args:
+        snapshots: T, all of which make the mean and the diagonal.
+        rank: K, the last of which make the low rank.
+        start: The share of all steps before the first snapshot.
+        init_loc: Where the weights start (`pyrobbb.initializers`).
+    """
+
+    snapshots: int = 30
+    rank: int = 20
+    start: float = 0.75
+
+    planned = True
+    holds = SWAGGuide
+    why = "it follows the descent of a point"
+
+    def __post_init__(self) -> None:
+        checks.count("snapshots", self.snapshots, minimum=2)
+        checks.count("rank", self.rank, minimum=2)
+        if self.rank > self.snapshots:
+            raise ValueError(f"rank must not exceed snapshots={self.snapshots}, got {self.rank}")
+        checks.share("start", self.start, zero=True)
+
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
+        return SWAGGuide(model, self.rank, self.init_loc)
+
+    def step(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        first: Split,
+        **options: Any,
+    ) -> Step:
+        return SWAGStep(self, model, guide, optimizer, options["steps"])
 
 
 class SWAGStep:

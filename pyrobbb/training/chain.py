@@ -171,6 +171,8 @@ class Chain(Resumable):
         self.made_with = compatibility.training(
             len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
         ) | {"tf32": uses_tf32(self.device)}
+        if self.inference.planned:
+            self.made_with["epochs"] = self.epochs
         fast = options.fast
         if isinstance(self.train, Split) and self.train.weights is not None:
             if not isinstance(self.inference, SVI):

@@ -280,7 +280,7 @@ def test_a_lost_process_ends_the_run_with_a_checkpoint_for_any_number(tmp_path: 
 
 
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=6", "batch_size=25", "draws=5", "validation_draws=1"]
-TINY += ["checkpoint_seconds=0", "kl._target_=parallel_fakes.Kills", "+kl.epoch=5", "+kl.i=3"]
+TINY += ["report=false", "checkpoint_seconds=0", "kl._target_=parallel_fakes.Kills", "+kl.epoch=5", "+kl.i=3"]
 
 
 def started(*command: str) -> subprocess.CompletedProcess[str]:

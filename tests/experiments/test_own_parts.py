@@ -20,7 +20,7 @@ from experiments.summarise import summarise
 from paths import ROOT
 
 TINY = ["data=blobs", "data.N=90", "model.hidden=[8]", "epochs=2", "batch_size=30", "draws=5"]
-TINY += ["observations=5", "export_weights=5"]
+TINY += ["observations=5", "export_weights=5", "report=false"]
 
 PARTS = """
 import torch

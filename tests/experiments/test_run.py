@@ -38,6 +38,7 @@ GROUPS = ("data", "model", "prior", "likelihood", "guide", "inference", "kl", "o
 COMPONENTS = [(g, p.stem) for g in GROUPS for p in sorted((FOLDER / g).glob("*.yaml"))]
 EXPERIMENTS = sorted(p.stem for p in (FOLDER / "experiment").glob("*.yaml"))
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5", "validation_draws=1"]
+TINY += ["report=false"]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -20,7 +20,7 @@ from paths import ROOT
 from pyrobbb._support import checkpoint
 
 TINY = ["data=noisy_sine", "data.N=40", "likelihood=normal", "model.hidden=[4]", "epochs=2", "batch_size=20"]
-TINY += ["draws=5", "validation_draws=1", "observations=20"]
+TINY += ["draws=5", "validation_draws=1", "observations=20", "report=false"]
 PLUGINS = {
     "joblib": ("hydra_joblib_launcher", ["hydra.launcher.n_jobs=2"]),
     "submitit_local": ("hydra_submitit_launcher", []),

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
 from engine_fakes import Interrupts, classes, network, normal, nothing_changes, values
+from own_priors import Hierarchical
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export
 from pyrobbb.inference import MAP, NUTS, SGHMC, SVI, SWAG, Inference, Laplace, MCDropout, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
-from pyrobbb.priors import Prior, beside, elementwise
 from pyrobbb.training.trainer import fit
 
 METHODS: dict[str, Inference] = {
@@ -34,17 +33,6 @@ METHODS: dict[str, Inference] = {
     "laplace_diagonal": Laplace(structure="diagonal", linearised=False),
     "laplace_last": Laplace(structure="full", layers="last"),
 }
-
-
-class Hierarchical(Prior, PyroModule):  # type: ignore[misc]
-    """A scale of its own for all weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = PyroSample(dist.HalfCauchy(1.0))
-
-    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
-        return elementwise(dist.Normal(0.0, beside(self.scale, parameter)), parameter)
 
 
 def _images() -> Dataset:
@@ -83,10 +71,9 @@ MODELS: dict[str, tuple[Dataset, Any]] = {
     ),
 }
 REFUSED = {
+    **{(name, "hierarchical"): "a scale collapses" for name in METHODS if name not in ("sghmc", "nuts")},
     ("svi", "hierarchical"): "lives on",
     ("natural_gradient", "hierarchical"): "lives on",
-    **{(name, "hierarchical"): "a scale collapses" for name in METHODS if name not in ("sghmc", "nuts")}
-    | {("svi", "hierarchical"): "lives on", ("natural_gradient", "hierarchical"): "lives on"},
     **{(name, "mixture"): "Laplace needs normal priors" for name in METHODS if name.startswith("laplace")},
     **{(name, "partly"): "these have no prior: network.0.weight" for name in ("sghmc", "nuts")},
 }
@@ -135,6 +122,18 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(method, tmp_path):
     expected = whole.chains[0][1].state_dict()
     for name, value in resumed.chains[0][1].state_dict().items():
         assert torch.equal(value, expected[name]), name
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "nuts"])
+def test_a_longer_training_goes_on_from_a_finished_one_or_is_refused(method, tmp_path):
+    _fit(method, "classification", folder=tmp_path)
+    if METHODS[method].planned:
+        with pytest.raises(CheckpointError, match="was made with epochs 8, this is 12; give another folder"):
+            _fit(method, "classification", folder=tmp_path, epochs=12)
+        return
+    longer = _fit(method, "classification", folder=tmp_path, epochs=12).chains[0][1].state_dict()
+    for name, value in _fit(method, "classification", epochs=12).chains[0][1].state_dict().items():
+        assert torch.equal(value, longer[name]), name
 
 
 @pytest.mark.parametrize(

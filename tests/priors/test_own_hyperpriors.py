@@ -12,11 +12,12 @@ import pytest
 import torch
 from pyro.distributions import constraints
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule, PyroParam, PyroSample
+from pyro.nn import PyroModule, PyroParam
 from scipy import stats
 from torch import Tensor, nn
 
 from engine_fakes import network, normal, values
+from own_priors import Hierarchical
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -25,17 +26,6 @@ from pyrobbb.evaluation import arviz_export
 from pyrobbb.mean_field import MeanFieldNormal
 
 GAUSS = likelihoods.Normal(scale=0.5)
-
-
-class Hierarchical(PyroModule, priors.Prior):
-    """One scale for all weights, with a prior of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = PyroSample(dist.HalfCauchy(1.0))
-
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
 
 
 class ScaleOfEach(priors.Prior):

@@ -34,8 +34,8 @@ def test_environment_names_the_given_packages_with_pyprojects_ranges():
     assert named == {name: wanted[name] for name in named}
 
 
-def test_environment_installs_the_project_itself_and_what_the_experiments_need():
-    assert "-e .[experiments]" in pip_section()
+def test_environment_installs_the_project_itself_and_what_its_commands_need():
+    assert "-e .[experiments,report]" in pip_section()
 
 
 def test_hydra_comes_with_the_experiments_and_not_with_the_library():
@@ -58,6 +58,7 @@ def test_constraints_lie_within_pyprojects_ranges():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     needed = [*project()["dependencies"], *project()["optional-dependencies"]["experiments"]]
+    needed += project()["optional-dependencies"]["report"]
     for wanted in map(Requirement, needed):
         versions = [str(pin.specifier).removeprefix("==") for pin in pins if pin.name == wanted.name]
         assert versions, f"{wanted.name} is not pinned in constraints.txt"

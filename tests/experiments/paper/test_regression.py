@@ -1,4 +1,6 @@
-"""The paper's curve: target A14 in short form, the plain network beside it, and the figure."""
+"""The paper's curve: the medians follow it, the plain network beside it, and what is recorded."""
+
+import json
 
 import pytest
 import torch
@@ -6,15 +8,16 @@ import torch
 from experiments._runner.build import ConfigError
 from experiments._runner.compose import compose, fitted
 from experiments.paper import regression as paper_regression
+from experiments.paper.regression_report import figure, report, rows
 from pyrobbb.data import PaperCurve
 
 
 def test_a14_the_median_follows_the_curve_on_the_data(tmp_path):
     """Whether the interval widens enough off them is for `experiments.paper.regression` to say."""
     result = fitted(compose("paper_regression", ["draws=20", "data.test=50"], folder=tmp_path))
-    found = paper_regression.numbers(result)
+    found = paper_regression.of_posterior(result.posterior, paper_regression.curve_of(result))
     assert found["rmse inside"] <= 0.09  # mean 0.021, sd 0.010 over three seeds; of a constant 0.16
-    assert found["IQR(1.2) / IQR inside"] > 0
+    assert min(found["ratio"]) > 0
 
 
 def test_the_plain_network_beside_the_paper_regression_follows_its_overrides(tmp_path):
@@ -24,11 +27,36 @@ def test_the_plain_network_beside_the_paper_regression_follows_its_overrides(tmp
     assert [tuple(p.shape) for p in fit.function().parameters()] == [(7, 1), (7,), (2, 7), (2,)]
     assert len(fit.history.rows) == 30
     assert fit.history.rows[-1].lr == 0.02
-    found = paper_regression.numbers(result, draws=20)
-    x = torch.tensor([[1.2]])
-    assert found["truth"]["1.2"] == pytest.approx(float(PaperCurve(noise=0.1).truth(x)))
-    assert found["truth"]["1.2"] != pytest.approx(float(PaperCurve().truth(x)), abs=0.01)
-    assert len(paper_regression.figure(result, fit, draws=50).axes) == 2
+    low, first, median, third, high = paper_regression.said(fit, torch.zeros(1, 1))[:, 0]
+    assert float((third - first) / (high - low)) == pytest.approx(0.6745 / 1.95996, abs=1e-4)  # of a normal
+    assert float(median) == pytest.approx(float(fit.predict(torch.zeros(1, 1)).mean), abs=1e-6)
+
+
+def test_numbers_are_those_of_the_quantiles_and_of_this_curve():
+    curve = PaperCurve(noise=0.1)
+    inside = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])[:, None] + curve.truth(paper_regression.INSIDE)[:, 0]
+    off = torch.tensor([-9.0, -3.0, 0.0, 3.0, 9.0])[:, None].expand(5, 3) * torch.tensor([1.0, 1.0, 0.1])
+    found = paper_regression.numbers(inside, off, curve)
+    assert (found["rmse inside"], found["IQR inside"]) == pytest.approx((0.0, 2.0), abs=1e-6)
+    assert found["ratio"] == pytest.approx([3.0, 3.0, 0.3])
+    assert found["truth within"] == [True, True, False]  # 1.2 and more at x = 1.2
+
+
+def test_another_curve_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="this experiment is about paper_curve, got"):
         paper_regression.main(["data=noisy_sine", f"folder={tmp_path / 'other'}"])
     assert not (tmp_path / "other").exists()
+    with pytest.raises(ConfigError, match="priors: 'laplace' is not one of"):
+        paper_regression.main(["priors=[laplace]", f"folder={tmp_path / 'other'}"])
+
+
+def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path):
+    small = ["epochs=1", "draws=4", "data.test=5", "data.N=50", "batch_size=20", "model.hidden=[3]"]
+    small += ["fast=off", "priors=[gaussian]", "nuts_warmup=2", "nuts_draws=4", "nuts_depth=1"]
+    paper_regression.main([*small, f"folder={tmp_path}"])
+    record = json.loads(next(tmp_path.rglob("record.json")).read_text())
+    assert [len(record["bayesian"]["gaussian"]), len(record["plain"])] == [5, 5]
+    assert record["chosen"] == "gaussian"
+    assert [row[0].split(",")[0] for row in rows(record)][:2] == ["Bayes by Backprop", "NUTS"]
+    assert "R-hat" in report(record)
+    assert [axes.get_title()[:5] for axes in figure(record).axes] == ["BbB, ", "NUTS,", "plain"]

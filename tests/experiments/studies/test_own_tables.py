@@ -57,14 +57,14 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
     printed = capsys.readouterr().out
     assert "fit_table" in printed
     assert "-1.25 (published)" in printed
-    record = json.loads((tmp_path / "own_tables.json").read_text())
+    record = json.loads((tmp_path / "record.json").read_text())
     assert record["command"].endswith(" ".join(words[:-1]))
     assert {"date", "machine", "versions", "seed"} < record.keys()
     scores = record["uci/yacht"]["fit_table"]
     assert len(scores) == 2
     assert all(math.isfinite(score["log_likelihood"]) for score in scores)
     own_tables.main(words)  # found finished: the same numbers
-    assert json.loads((tmp_path / "own_tables.json").read_text())["uci/yacht"]["fit_table"] == scores
+    assert json.loads((tmp_path / "record.json").read_text())["uci/yacht"]["fit_table"] == scores
 
 
 def test_scikit_learn_s_tables_and_methods():

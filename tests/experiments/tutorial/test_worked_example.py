@@ -1,17 +1,20 @@
 """The tutorial's worked update: its printed numbers, and what the mean over the noise must be."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 
-from experiments.tutorial.worked_example import NOISE, PRINTED, table, update
+from experiments.tutorial.worked_example import NOISE, PRINTED, main, update
 
 
-def test_the_tutorial_s_nine_numbers():
+def test_the_tutorial_s_nine_numbers(tmp_path, capsys):
     ours = update(NOISE)
     assert ours == pytest.approx(PRINTED, abs=5e-5)
-    assert "4.5561" in table()
+    main([f"folder={tmp_path}"])
+    assert "4.5561" in capsys.readouterr().out
+    assert json.loads((tmp_path / "record.json").read_text())["ours"] == ours
     near = update(1.907034)  # one decimal fewer: two of the nine differ in the last printed place
     assert near == pytest.approx(PRINTED, abs=1e-4)
 

@@ -1,0 +1,163 @@
+"""One page for a finished run: `python -m experiments.report runs/mnist/default` leaves `report.html` there.
+
+It opens without a server: what was run, the verdict of the checks if `experiments.check` has run, scores,
+learning curves, the KL by layer, calibration, uncertain inputs, weights, ArviZ's plots. Only the files of the
+folder are read.
+"""
+
+from __future__ import annotations
+
+import shlex
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from experiments._runner.build import ConfigError
+from experiments._runner.command import folder_command
+from experiments._runner.find_runs import TARGET, RunFolder, varied
+from experiments._runner.folder import read_config, read_json
+from experiments._runner.trust import check_trusted
+from experiments.analyse import prior_density
+from pyrobbb._support.files import write_text
+
+NAME = "report.html"
+EXTRA = "no report.html: it needs the extra `report`, pip install 'pyrobbb[report]'"
+PARTS = {
+    "data": ("Data", ""),
+    "model": ("Network", ""),
+    "prior": ("Prior", "what is believed of a weight before the data"),
+    "likelihood": ("Likelihood", "of an answer, given the network's output"),
+    "guide": ("Guide", "the family of distributions that the posterior is sought in"),
+    "inference": ("Method", ""),
+    "kl": ("Weight of the KL", "its share in each minibatch"),
+    "optim": ("Optimiser", ""),
+    "schedule": ("Schedule", "of the learning rate"),
+    "epochs": ("Epochs", ""),
+    "batch_size": ("Batch size", ""),
+    "samples": ("Draws in training", "of the weights, for each step"),
+    "draws": ("Draws to predict", "of the weights, for each restart"),
+    "chains": ("Restarts", "called chains"),
+    "seed": ("Seed", "of the random numbers"),
+}
+
+
+def report(folder: Path | str, trust: bool = False) -> str:
+    """Write `report.html` into a run folder, and say where it is.
+
+    Raises:
+        ConfigError: The folder holds no finished run, `config.yaml` names a part that is not trusted, or the
+            extra `report` is not installed.
+    """
+    folder = Path(folder)
+    config = read_config(folder / "config.yaml")
+    if not isinstance(config.get("prior"), dict):
+        raise ConfigError(f"{folder / 'config.yaml'} is not a configuration of a run: it lacks prior")
+    if not trust:
+        check_trusted(config, folder / "config.yaml")
+    try:
+        from pyrobbb.report.run import About, run_page
+        from pyrobbb.report.words import component
+    except ImportError as error:
+        raise ConfigError(EXTRA) from error
+    made = read_json(folder / "provenance.json")
+    page = run_page(
+        folder,
+        About(
+            name=_title(config, folder),
+            settings=[(name, component(config[k]), what) for k, (name, what) in PARTS.items() if k in config],
+            config=yaml.safe_dump(config, sort_keys=False),
+            again=str(made.get("command", "")),
+            check=shlex.join(["python", "-m", "experiments.check", str(folder)]),
+            published=str(config.get("published") or ""),
+            made=_made(made),
+            prior=prior_density(config["prior"]),
+        ),
+    )
+    write_text(folder / NAME, page)
+    return str(folder / NAME)
+
+
+def leave(folder: Path, *, trust: bool) -> str:
+    """`report` at the end of a command, which no fault of the page may fail; what there is to say."""
+    try:
+        return f"report: {report(folder, trust=trust)}"
+    except Exception as error:  # the run is finished, whatever became of its page
+        return str(error) if isinstance(error, ConfigError) else f"no report.html: {error!r}"
+
+
+def renew(folder: Path, *, trust: bool) -> str:
+    """The page again, with what a command has found since the run left it; nothing if it did not."""
+    return leave(folder, trust=trust) if (folder / NAME).exists() else ""
+
+
+def summary(runs: Sequence[RunFolder], root: Path) -> str:
+    """Write `summary.html`, the page of a sweep, into `root`; the reason if the extra is not installed."""
+    try:
+        from pyrobbb.report.sweep import Line, sweep_page
+    except ImportError:
+        return EXTRA.replace(NAME, "summary.html")
+    keys = varied([run.config for run in runs if run.metrics])
+    keys += ["seed"] if len({run.config.get("seed") for run in runs}) > 1 else []
+    lines = [
+        Line(
+            name=str(run.folder.relative_to(root)),
+            link=quote(f"{run.folder.relative_to(root)}/{NAME}") if (run.folder / NAME).exists() else None,
+            settings={
+                key.removesuffix(f".{TARGET}"): _short(run.config[key]) for key in keys if key in run.config
+            },
+            scores=_scores(run) if run.metrics else {},
+            problem=run.error,
+        )
+        for run in sorted(runs, key=lambda run: (run.measure, run.value) if run.metrics else ("~", 0.0))
+    ]
+    write_text(root / "summary.html", sweep_page(f"Runs in {root.resolve().name}", lines))
+    return ""
+
+
+def _short(value: Any) -> Any:
+    """A component's name without its module."""
+    return value.rpartition(".")[2] if isinstance(value, str) else value
+
+
+def _scores(run: RunFolder) -> dict[str, float]:
+    """What a run is judged by, and what is shown beside it; test data select no run, and are left out."""
+    found = {run.measure: run.value}
+    held = {"nll": "validation nll (nats)", "ece": "validation ece"}
+    of_run = {
+        "free_energy": "free energy (nats)",
+        "trivial_free_energy": "ignoring the inputs (nats)",
+        "train_seconds": "training (s)",
+    }
+    for values, names in ((run.metrics.get("validation", {}), held), (run.metrics, of_run)):
+        found |= {words: values[key] for key, words in names.items() if values.get(key) is not None}
+    return found
+
+
+def _title(config: Mapping[str, Any], folder: Path) -> str:
+    """`mnist: prior=normal`, of the experiment and the folder; the experiment alone of its default."""
+    name = str(config.get("name", "run"))
+    return name if folder.name in (name, "default") else f"{name}: {folder.name}"
+
+
+def _made(made: Mapping[str, Any]) -> dict[str, str]:
+    """The lines of `provenance.json` that a reader looks for."""
+    versions = made.get("versions", {})
+    return {**{name: str(made[name]) for name in ("date", "machine") if name in made}, **versions}
+
+
+def options(parser: ArgumentParser) -> None:
+    """The options of `report`."""
+    parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
+
+
+def main() -> None:
+    """The command line."""
+    folder_command("experiments.report", __doc__, report, options)
+
+
+if __name__ == "__main__":
+    main()

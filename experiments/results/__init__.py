@@ -1,0 +1,1 @@
+"""Tables and figures of the documents, made from the records of what was run."""

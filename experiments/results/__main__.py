@@ -1,0 +1,69 @@
+"""`python -m experiments.results [ROOT]`: the documents' tables and figures, from `docs/records/*.json`.
+
+In README.md and the pages of docs/ what stands between `<!-- NAME -->` and `<!-- /NAME -->` is replaced by
+the text of that name (`texts.py`), and the figures under docs/figures/ are drawn again.
+Nothing is run: a number without a record is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from experiments.results.figures import FIGURES
+from experiments.results.records import Records
+from experiments.results.texts import TEXTS
+from pyrobbb._support.files import make_folder, write_text
+from pyrobbb.figures.style import save
+
+MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
+
+
+def filled(page: str, records: Records) -> str:
+    """The page with every marked place filled anew.
+
+    Raises:
+        ValueError: A name that no text has.
+    """
+
+    def text(found: re.Match[str]) -> str:
+        name = found[2]
+        if name not in TEXTS:
+            raise ValueError(f"there is no text named {name!r}; there are {', '.join(TEXTS)}")
+        break_ = "\n" if found[3].startswith("\n") else ""  # a block on lines of its own, or within a line
+        return f"{found[1]}{break_}{TEXTS[name](records)}{break_}{found[4]}"
+
+    return MARKED.sub(text, page)
+
+
+def make(root: Path) -> list[Path]:
+    """Fill the pages and draw the figures under `root`; returns the files."""
+    records = Records(root / "docs" / "records")
+    written = []
+    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
+        before = page.read_text(encoding="utf-8")
+        if MARKED.search(before):
+            write_text(page, filled(before, records))
+            written.append(page)
+    make_folder(root / "docs" / "figures")
+    for name, draw in FIGURES.items():
+        figure = draw(records)
+        if figure is not None:
+            written.append(root / "docs" / "figures" / f"{name}.png")
+            save(figure, written[-1])
+    return written
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.results", description=__doc__)
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path(), help="of the repository; here by default"
+    )
+    for path in make(parser.parse_args().root):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The first page of docs/results.md: each claim (`claims.yaml`), and what today's code finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from experiments.paper import regression_report
+from experiments.paper.table1 import declaration
+from experiments.results import table1_texts
+from experiments.results.records import NOT_RUN, Record, Records, estimate, interval, markdown, verdict
+from experiments.tutorial.worked_example import PRINTED
+
+Found = tuple[str, str]  # ours, and whether it holds
+
+
+DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+
+
+def mixture(record: Record) -> Found:
+    """Test errors of the scale mixture, and whether the paper's lie within their intervals."""
+    paper = declaration().rows.mixture.reported.paper
+    each = {width: table1_texts.errors(record, "mixture", width) for width in record["widths"]}
+    words = " / ".join(estimate(errors, 2) for errors in each.values())
+    if len(record["seeds"]) < 2:
+        return words, "one seed"
+    reached = [interval(errors)[1] <= paper[width] for width, errors in each.items()]
+    return f"{words} %", "holds" if all(reached) else f"at {sum(reached)} of {len(reached)} widths"
+
+
+def ahead(worse: str, record: Record, width: int | None = None) -> Found:
+    """The mixture's lead, at the narrowest width unless said."""
+    width = width or min(record["widths"])
+    found = table1_texts.differences(record, worse, "mixture", width)
+    kind = f"{len(found)} seeds, 2x{width}, {record['epochs']} epochs"
+    return f"{estimate(found, 2, sign=True)} points, {kind}", verdict(found)
+
+
+def widths_of_weights(record: Record) -> Found:
+    """Fig. 3: Bayes by Backprop the widest."""
+    sd = {name: w["sd"] for name, w in record["weights"].items()}
+    plain = max(value for name, value in sd.items() if name.startswith("SGD"))
+    bayes = {name: value for name, value in sd.items() if name.startswith("BbB")}
+    words = "; ".join(f"{name} {value:.3f}" for name, value in sd.items())
+    every = [value > plain for value in bayes.values()]
+    found = "holds" if all(every) else "does not" if not any(every) else "holds under one of the two priors"
+    return f"sd, one seed, 2x{max(record['widths'])}, {record['epochs']} epochs: {words}", found
+
+
+def pruning_costs(share: float, paper: float, record: Record) -> Found:
+    """What removing a share costs the mean weights, in points."""
+    costs = cost_of(share, record)
+    kind = f"{len(costs)} seeds, {record['weights']:,} weights, {record['epochs']} epochs"
+    return f"{estimate(costs, 2, sign=True)} points, {kind}", verdict([paper - cost for cost in costs])
+
+
+def cost_of(share: float, record: Record) -> list[float]:
+    """Error of the mean weights without that share less the error with all, by seed."""
+    rows = ({row["removed"]: row["snr"]["mean"] for row in one["rows"]} for one in record["each"])
+    return [errors[share] - errors[0.0] for errors in rows]
+
+
+def humps(record: Record) -> Found:
+    """Fig. 4: two modes, and the 75 % line in the valley, within 1 dB of its lowest point."""
+    each = record["each"]
+    two = [one for one in each if one["valley"] is not None]
+    near = [one for one in two if abs(one["cut_75"] - one["valley"]) < 1]
+    words = f"of {len(each)} seeds {len(two)} have two modes, {len(near)} the line in the valley"
+    words += f"; {record['epochs']} epochs"
+    return words, "holds" if len(near) == len(each) else "in part" if two else "does not"
+
+
+def widening(record: Record) -> Found:
+    """Fig. 5: the interquartile range diverges off the data; at least threefold at x = -0.3 and at 1.2."""
+    met = {prior: sum(map(regression_report.wide, each)) for prior, each in record["bayesian"].items()}
+    seeds = len(record["seeds"])
+    words = "; ".join(
+        f"{regression_report.NAMES[prior]}{' (chosen)' * (prior == record['chosen'])} {count}"
+        for prior, count in met.items()
+    )
+    every, none = (all(count == least for count in met.values()) for least in (seeds, 0))
+    return (
+        f"at least threefold on both sides, of {seeds} seeds: {words}",
+        "holds" if every else "does not" if none else "depends on the prior",
+    )
+
+
+def plain_is_sure(record: Record) -> Found:
+    """Fig. 5: the plain network's variance goes to zero off the data."""
+    left, right = (estimate([one["ratio"][i] for one in record["plain"]], 1) for i in (0, 2))
+    narrow = [max(one["ratio"][0], one["ratio"][2]) < 1 for one in record["plain"]]
+    words = f"{left} times at x = -0.3, {right} at 1.2, {len(narrow)} seeds"
+    return words, f"narrower on both sides for {sum(narrow)} of {len(narrow)} seeds"
+
+
+def same_kl(record: Record) -> Found:
+    """Section 3: a closed-form KL does neither better nor worse."""
+    pairs = zip(record["found"]["drawn"], record["found"]["closed"], strict=True)
+    gap = [a["error"] - b["error"] for a, b in pairs]
+    found = verdict(gap)
+    words = f"{estimate(gap, 3, sign=True)} points, {len(gap)} seeds"
+    return words, "no difference found" if found == "undecided" else "does not"
+
+
+def regret(record: Record) -> Found:
+    """Showdown: Bayes by Backprop's regret in percent of choosing at random."""
+    each = record["agents"]["Bayes by Backprop"]["percent of uniform, realised"]
+    lower = verdict([26.9 - value for value in each]) == "holds"
+    return f"{estimate(each, 1)} %, {len(each)} seeds", "ours is lower" if lower else "undecided"
+
+
+def nine_numbers(record: Record) -> Found:
+    """The tutorial's update."""
+    worst = max(abs(record["ours"][name] - value) for name, value in PRINTED.items())
+    return (
+        f"largest difference {worst:.1e} at eps = {record['noise']}",
+        "holds" if worst < 5e-5 else "does not",
+    )
+
+
+def notebook_error(record: Record) -> Found:
+    """Gluon: the error of the network as printed."""
+    errors = {name: run["pruned"][0]["snr"]["mean"] for name, run in record["found"].items()}
+    words = f"{errors['gluon_as_printed']:.2f} % as printed, {errors['gluon']:.2f} % corrected, one seed"
+    return words, "holds (within 0.35 points)" if abs(
+        errors["gluon_as_printed"] - 2.25
+    ) <= 0.35 else "does not"
+
+
+def notebook_order(record: Record) -> Found:
+    """Gluon: pruning by signal-to-noise is more than pruning by magnitude."""
+    low, high = record["found"]["gluon_as_printed"]["sigma"]
+    return f"sigma of the first layer from {low:.4f} to {high:.4f}: the two orders are one", "does not"
+
+
+FOUND: dict[str, Callable[[Record], Found]] = {
+    "errors": mixture,
+    "below dropout": partial(ahead, "dropout", width=1200),
+    "ahead of sgd": partial(ahead, "sgd"),
+    "ahead of gaussian": partial(ahead, "gaussian"),
+    "ahead of dropout": partial(ahead, "dropout"),
+    "widest weights": widths_of_weights,
+    "cost of 95 %": partial(pruning_costs, 0.95, 0.05),
+    "cost of 98 %": partial(pruning_costs, 0.98, 0.15),
+    "valley": humps,
+    "widening": widening,
+    "narrowing": plain_is_sure,
+    "same error": same_kl,
+    "regret": regret,
+    "nine numbers": nine_numbers,
+    "notebook's error": notebook_error,
+    "notebook's order": notebook_order,
+}
+
+
+def claims(records: Records) -> str:
+    """One row for each claim."""
+    rows = []
+    for claim in DECLARED["claims"]:
+        record, found = records.get(claim["record"]), FOUND.get(claim.get("found", ""))
+        ours, holds = ("-", NOT_RUN) if record is None or found is None else found(record)
+        command = claim["command"] if claim["command"] == "the same" else f"`{claim['command']}`"
+        rows.append([claim["where"], claim["says"], ours, holds, command])
+    return markdown(
+        ["where", "it says", "ours, with 95 % interval over seeds", "verdict", "after `python -m`"], rows
+    )
+
+
+def not_run(records: Records) -> str:
+    """What else has a command and no record."""
+    missing = [other for other in DECLARED["others"] if records.get(other["record"]) is None]
+    return "\n".join(f"- {other['what']}: `python -m {other['command']}`" for other in missing)

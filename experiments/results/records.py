@@ -1,0 +1,84 @@
+"""The records under docs/records/, and how numbers over seeds are written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import t as student
+
+Record = dict[str, Any]
+NOT_RUN = "not run on today's code"
+
+
+class Records:
+    """The files of a folder, by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, name: str) -> Record | None:
+        """The record `NAME.json`, or that of a command that runs one seed: `NAME-1.json`, `NAME-2.json`, ...
+
+        Of these the first, with all of them as `each`; None if there is none.
+        """
+        one = self._read(name)
+        each = [found for seed in range(1, 20) if (found := self._read(f"{name}-{seed}"))]
+        return one or ({**each[0], "each": each} if each else None)
+
+    def _read(self, name: str) -> Record | None:
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            return None
+        found: Record = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+
+def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, and 95 % interval of it by Student's t over seeds (at least two)."""
+    mean = fmean(values)
+    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def estimate(values: Sequence[float], digits: int, sign: bool = False) -> str:
+    """`1.83 (1.71 to 1.95)`: mean and 95 % interval over seeds; a single value stands alone."""
+    kind = f"{'+' if sign else ''}.{digits}f"
+    if len(values) == 1:
+        return f"{values[0]:{kind}} (one seed)"
+    mean, low, high = (f"{value:{kind}}" for value in interval(values))
+    return f"{mean} ({low} to {high})"
+
+
+def verdict(differences: Sequence[float]) -> str:
+    """Whether differences over seeds are above 0: by their 95 % interval."""
+    if len(differences) < 2:
+        return "one seed"
+    _, low, high = interval(differences)
+    return "holds" if low > 0 else "does not" if high < 0 else "undecided"
+
+
+def made_by(record: Record) -> str:
+    """The command, the machine and the day, for the line above a table."""
+    machine = record["machine"]
+    if not isinstance(machine, str):
+        machine = (
+            f"{machine['processor']}, {machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
+        )
+    return f"`{record['command']}`; {machine}, torch {torch_of(record)}, {record['date']}."
+
+
+def torch_of(record: Record) -> str:
+    """The version of torch that a record was made with."""
+    versions = record.get("versions") or record["machine"]
+    return str(versions["torch"]).partition("+")[0]

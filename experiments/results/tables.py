@@ -1,0 +1,238 @@
+"""The tables of the documents, each from one record; a missing record leaves a line that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from benchmarks import generated
+from experiments import analyse
+from experiments._runner.tables import mean_sd
+from experiments.paper import pruning
+from experiments.paper.regression_report import HEAD, rows
+from experiments.paper.regret import SHOWDOWN_README
+from experiments.reproductions import gluon
+from experiments.results import benchmarks, own_tables, table1_texts
+from experiments.results.records import NOT_RUN, Record, Records, estimate, made_by, markdown
+from experiments.studies import bound
+from experiments.tutorial import toy_regression
+from experiments.tutorial.worked_example import PRINTED
+
+Text = Callable[[Records], str]
+OTHERS = {"Gluon 400": "Gluon", "saxena-mayur 1200": "saxena-mayur", "JINKEHE 1200": "JINKEHE"}
+
+
+def of(name: str, text: Callable[[Record], str], head: bool = True) -> Text:
+    """The text of a record, below the command that made it."""
+
+    def made(records: Records) -> str:
+        record = records.get(name)
+        if record is None:
+            return f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}."
+        return f"{made_by(record)}\n\n{text(record)}" if head else text(record)
+
+    return made
+
+
+def mnist(record: Record) -> str:
+    """The default recipe over its seeds."""
+    each = [run["metrics"] for run in sorted(record["runs"], key=lambda run: run["seed"])]
+    lines = [
+        ("test error %, draws averaged", "1.36", "error", 2),
+        ("test error %, mean weights", "-", "error_mean_weights", 2),
+    ]
+    lines += [("test NLL, nats", "-", "nll", 4), ("expected calibration error", "-", "ece", 4)]
+    cells = [
+        [what, paper, estimate([m["test"][key] for m in each], digits)] for what, paper, key, digits in lines
+    ]
+    seeds = ", ".join(str(run["seed"]) for run in sorted(record["runs"], key=lambda run: run["seed"]))
+    head = ["", "paper, 600 epochs", f"ours, {each[0]['epochs']} epochs, seeds {seeds}, 95 % interval"]
+    return markdown(head, cells)
+
+
+def printed(record: Record) -> str:
+    """What a run prints at its end: of the first seed."""
+    first = min(record["runs"], key=lambda run: run["seed"])
+    return "\n".join(["```", *analyse.words(first["metrics"], None), "```"])
+
+
+def pruned(record: Record) -> str:
+    """Table 2 and what the density of the signal-to-noise ratio looks like."""
+    lines = []
+    for i, row in enumerate(record["rows"]):
+        share = row["removed"]
+        given = (column.get(share) for column in (pruning.PAPER, *(pruning.OTHERS[name] for name in OTHERS)))
+        each = [one["rows"][i] for one in record["each"]]
+        ours = [[one[by][what] for one in each] for by in pruning.ORDERS for what in ("mean", "draws")]
+        if "rho = 0" in row:
+            ours.append([one["rho = 0"] for one in each])
+        cells = ["-" if value is None else f"{value:.2f}" for value in given]
+        cells += [mean_sd(values, 2) for values in ours]
+        lines.append([f"{100 * share:g} %", f"{row['left']:,}", *cells, *(["-"] if len(ours) < 5 else [])])
+    head = [
+        "removed",
+        "left",
+        "paper, 2x1200, 600 epochs",
+        "Gluon, 400",
+        "saxena-mayur, 1200",
+        "JINKEHE, 1200",
+    ]
+    head += [
+        "SNR, mean weights",
+        "SNR, draws",
+        "magnitude, mean weights",
+        "magnitude, draws",
+        "rho = 0, draws",
+    ]
+    seeds = ", ".join(str(one["seed"]) for one in record["each"])
+    blocks = [
+        f"Mean ± standard deviation over seeds {seeds}, {record['draws']} draws.",
+        markdown(head, lines),
+    ]
+    return "\n\n".join([*blocks, *map(shape, record["each"])])
+
+
+def shape(record: Record) -> str:
+    """Where the density of the signal-to-noise ratio has its modes, its valley, and the 75 % line."""
+    peaks = " and ".join(f"{at:.1f}" for at, _ in record["modes"])
+    modes = "modes" if len(record["modes"]) > 1 else "mode"
+    words = f"Seed {record['seed']}: the density of the signal-to-noise ratio has its {modes} at {peaks} dB"
+    if record["valley"] is not None:
+        words += f" and its valley at {record['valley']:.1f} dB"
+    return f"{words}; 75 % of the weights lie below {record['cut_75']:.1f} dB."
+
+
+def regression(record: Record) -> str:
+    """Fig. 5 in numbers."""
+    chosen, lines = record["bayesian"][record["chosen"]], []
+    for i, x in enumerate(record["at"]):
+        medians = ", ".join(f"{one['median'][i]:.2f}" for one in chosen)
+        within = f"{sum(one['truth within'][i] for one in chosen)} of {len(chosen)}"
+        sampled = [f"{record['nuts'][name][i]:.2f}" for name in ("median", "R-hat")]
+        lines.append([f"{x:g}", f"{record['truth'][i]:.2f}", medians, within, *sampled])
+    head = ["x", "truth", "medians, prior chosen", "truth in the 95 % band", "NUTS: median", "R-hat"]
+    return f"{markdown(HEAD, rows(record))}\n\n{markdown(head, lines)}"
+
+
+def closed_form(record: Record) -> str:
+    """Both ways to the KL."""
+    names = (("error", 2), ("nll", 4), ("free_energy", 3))
+    words = {"drawn": "at the drawn weights", "closed": "in closed form"}
+    lines = [
+        [what, *(mean_sd([one[name] for one in record["found"][way]], digits) for name, digits in names)]
+        for way, what in words.items()
+    ]
+    pairs = zip(*(record["found"][way] for way in words), strict=True)
+    gap = [a["error"] - b["error"] for a, b in pairs]
+    table = markdown(["KL", "test error %", "NLL, nats", "free energy, nats per datum"], lines)
+    return f"{table}\n\nDifference of the test errors, paired: {estimate(gap, 3, sign=True)} points."
+
+
+def worked_example(record: Record) -> str:
+    """The tutorial's nine numbers and ours."""
+    rows = []
+    for name, given in PRINTED.items():
+        ours, rounded = record["ours"][name], record["printed noise"][name]
+        rows.append([name, f"{given:.4f}", f"{ours:.6f}", f"{rounded:.8f}"])
+    head = ["", "tutorial", f"ours, eps = {record['noise']}", "ours, eps = 1.9070, as printed"]
+    control = record["mu detached"]["d loss/d mu"]
+    words = f"With mu detached in log q, as in its later code, d loss/d mu is {control:.4f}."
+    return f"{markdown(head, rows)}\n\n{words}"
+
+
+def toy(record: Record) -> str:
+    """The six points, a column for each seed."""
+    each = record["each"]
+    given = {"first": "3808.87", "median of last 100": "278.11 (step 1991 alone)"}
+    rows = [[f"{name} loss" if name == "first" else f"{name} losses", words,
+             *(f"{r['loss'][name]:.0f}" for r in each)] for name, words in given.items()]  # fmt: skip
+    for x in map(str, toy_regression.AT):
+        rows.append([f"sd of f at x = {float(x):g}", "-", *(f"{r['sd of the draws'][x]:.3f}" for r in each)])
+    head = ["", "tutorial", *(f"ours, seed {r['seed']}" for r in each)]
+    plain = []
+    for epoch, error in toy_regression.TUTORIAL_PLAIN.items():
+        errors = [f"{one[str(epoch)]:.3g}" for one in each[0]["plain"]["mse"]]
+        plain.append([f"after {epoch:,} epochs", f"{error:.3g}", *errors])
+    plain.append(["prediction at x = 100", "-13", *(f"{v:.1f}" for v in each[0]["plain"]["at 100"])])
+    below = markdown(
+        ["plain network, squared error", "tutorial", *(f"ours, weights of seed {s}" for s in range(3))], plain
+    )
+    return f"{made_by(each[0])} The same with `seed=2` and `seed=3`.\n\n{markdown(head, rows)}\n\n{below}"
+
+
+def of_gluon(record: Record) -> str:
+    """The notebook's run by epoch, counted from 0 as it does, and its pruning."""
+    runs, lines = record["found"].values(), []
+    for i, given in enumerate(
+        zip(gluon.NOTEBOOK_LOSS, gluon.NOTEBOOK_TRAIN, gluon.NOTEBOOK_TEST, strict=True)
+    ):
+        ours = [[run["epochs"][i][key] for key in ("loss", "train", "test")] for run in runs]
+        lines.append([i, *(f"{loss:.2f}, {train:.4f}, {test:.4f}" for loss, train, test in (given, *ours))])
+    by_epoch = markdown(["epoch", "notebook: loss, training, test", "as printed", "corrected"], lines)
+    rows = []
+    for i, share in enumerate(gluon.SHARES):
+        theirs = f"{100 * (1 - gluon.NOTEBOOK_PRUNED[share]):.2f}" if share in gluon.NOTEBOOK_PRUNED else "-"
+        errors = [f"{run['pruned'][i][by]['mean']:.2f}" for run in runs for by in pruning.ORDERS]
+        rows.append([f"{100 * share:g} %", theirs, *errors])
+    head = ["removed", "notebook", "as printed, SNR", "by magnitude", "corrected, SNR", "by magnitude"]
+    return f"{by_epoch}\n\nTest error in % of mean weights after removing weights:\n\n{markdown(head, rows)}"
+
+
+def showdown(record: Record) -> str:
+    """Regret in percent of choosing at random."""
+    theirs = ", ".join(f"{name} {value}" for name, value in SHOWDOWN_README.items())
+    rows = [["Showdown's README, one run each", "-", theirs]]
+    for name, found in record["agents"].items():
+        each = [found[key] for key in ("percent of uniform", "percent of uniform, realised")]
+        rows.append([f"ours, {name}", *(estimate(values, 1) for values in each)])
+    steps = next(iter(record["agents"].values()))["steps"]
+    head = [
+        f"{steps:,} contexts, seeds {record['seeds'][0]} to {record['seeds'][-1]}",
+        "expected regret",
+        "realised regret",
+    ]
+    return markdown(head, rows)
+
+
+def ledger(record: Record) -> str:
+    """Where the KL goes, layer by layer."""
+    rows = [
+        [name, f"{e['weights']:,}", f"{e['nats']:,.0f} ± {e['mcse']:.2g}", f"{e['bits_per_weight']:.2f}",
+         f"{100 * e['slab']:.0f} %", f"{e['informative']:,} ({100 * e['informative'] / e['weights']:.0f} %)"]
+        for name, e in record["kl_ledger"].items()
+    ]  # fmt: skip
+    head = ["parameter", "weights", "KL, nats", "bits per weight", "slab", "in use"]
+    code, trivial = record["code_length"], record["trivial_free_energy"]
+    words = (
+        f"Its free energy is {record['free_energy']:.2f} nats per datum, that of ignoring the inputs "
+        f"{trivial:.2f}. "
+        f"As a code for the labels it takes {code['bits'] / 1e3:,.1f} kb, plainly sent they take "
+        f"{code['plain_bits'] / 1e3:,.1f} kb."
+    )
+    return f"{markdown(head, rows)}\n\n{words}"
+
+
+def priors(record: Record) -> str:
+    """The study of the bound, as its command prints it."""
+    return f"```\n{bound.report(record['rows'])}\n```"
+
+
+TABLES: dict[str, Text] = {
+    "mnist": of("mnist", mnist),
+    "mnist.printed": of("mnist", printed, head=False),
+    "table1": of("table1_400", table1_texts.table),
+    "table1.gaps": of("table1_400", table1_texts.gaps, head=False),
+    "table1.weights": of("table1_400", table1_texts.weights, head=False),
+    "pruning": of("pruning", pruned),
+    "regression": of("regression", regression),
+    "closed_form": of("closed_form", closed_form),
+    "worked_example": of("worked_example", worked_example),
+    "toy_regression": of("toy_regression", toy, head=False),
+    "gluon": of("gluon", of_gluon),
+    "showdown": of("showdown", showdown),
+    "ledger": of("kl_ledger", ledger),
+    "bound": of("bound", priors),
+    "own_tables": of("own_tables", own_tables.scores, head=False),
+    "bench.steps": of("bench_steps", benchmarks.steps),
+    "bench.aims": of("bench_steps", benchmarks.aims, head=False),
+    "cuda_kernels": of("cuda_kernels", generated.table, head=False),
+}

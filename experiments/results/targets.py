@@ -1,0 +1,166 @@
+"""What the records say of the targets in docs/targets.md, by target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+
+from experiments._runner.tables import mean_sd
+from experiments.paper.regression_report import NAMES
+from experiments.reproductions import training_choices
+from experiments.results import table1_texts
+from experiments.results.claims import cost_of
+from experiments.results.records import NOT_RUN, Record, Records
+from experiments.results.tables import Text
+from experiments.tutorial.worked_example import PRINTED
+
+
+def of(name: str, words: Callable[[Record], str]) -> Text:
+    """Words on one record."""
+
+    def made(records: Records) -> str:
+        record = records.get(name)
+        return NOT_RUN if record is None else words(record)
+
+    return made
+
+
+def a1(record: Record) -> str:
+    worst = max(abs(record["ours"][name] - value) for name, value in PRINTED.items())
+    return f"{worst:.1e}, with one more digit of the noise than was printed"
+
+
+def a12(record: Record) -> str:
+    each = record["each"]
+    first, median = ([r["loss"][name] for r in each] for name in ("first", "median of last 100"))
+    widening = [r["sd of the draws"]["5.0"] / r["sd of the draws"]["1.5"] for r in each]
+    return f"{len(each)} seeds: {_range(first, 0)}, {_range(median, 0)}, {_range(widening, 1)}"
+
+
+def a13(record: Record) -> str:
+    return f"{min(one['20000'] for one in record['plain']['mse']):.1e}"
+
+
+def a14(record: Record) -> str:
+    words = []
+    for prior, each in record["bayesian"].items():
+        rmse, ratio = [one["rmse inside"] for one in each], [one["ratio"][2] for one in each]
+        words.append(f"{NAMES[prior]} {_range(rmse, 3)}, {_range(ratio, 1)}")
+    return f"{len(record['seeds'])} seeds: {'; '.join(words)}"
+
+
+def a15(record: Record) -> str:
+    run = record["found"]["gluon_as_printed"]
+    return f"{run['pruned'][0]['snr']['mean']:.2f} %, {run['epochs'][-1]['loss']:.2f}"
+
+
+def a16(record: Record) -> str:
+    errors = {row["removed"]: row["snr"]["mean"] for row in record["found"]["gluon_as_printed"]["pruned"]}
+    return ", ".join(f"{errors[share]:.2f}" for share in (0.5, 0.75, 0.95))
+
+
+def a17(record: Record) -> str:
+    errors = [run["metrics"]["test"]["error"] for run in record["runs"]]
+    return f"after 10 epochs, three seeds: {_range(errors, 2)} %"
+
+
+def a18(record: Record) -> str:
+    costs = [fmean(cost_of(share, record)) for share in (0.5, 0.75)]
+    rows = [row for one in record["each"] for row in one["rows"] if row["removed"] == 0.95]
+    better = fmean(row["magnitude"]["mean"] - row["snr"]["mean"] for row in rows)
+    modes = " and ".join(str(len(one["modes"])) for one in record["each"])
+    return f"{costs[0]:+.2f} and {costs[1]:+.2f}; {better:.1f} better; {modes} modes by seed"
+
+
+def b5(record: Record) -> str:
+    leads = []
+    for worse in ("sgd", "dropout", "gaussian"):
+        found = table1_texts.differences(record, worse, "mixture", min(record["widths"]))
+        leads.append(f"{fmean(found):+.2f} to {worse}")
+    return f"{NOT_RUN}; at 2x400 after {record['epochs']} epochs, three seeds: {', '.join(leads)}"
+
+
+def b6(record: Record) -> str:
+    costs = ", ".join(f"{fmean(cost_of(share, record)):+.2f}" for share in (0.5, 0.75, 0.95, 0.98))
+    return f"{NOT_RUN}; 2x400 after {record['epochs']} epochs, {len(record['each'])} seeds: {costs}"
+
+
+def b9(record: Record) -> str:
+    each = record["agents"]["Bayes by Backprop"]["percent of uniform"]
+    return f"{fmean(each):.1f} % ({len(each)} seeds, {_range(each, 1)})"
+
+
+def b10(record: Record) -> str:
+    means = [fmean(one["error"] for one in record["found"][way]) for way in ("drawn", "closed")]
+    return f"{abs(means[0] - means[1]):.3f} points, three seeds"
+
+
+def of_row(row: str, *widths: int) -> Text:
+    """Test errors of a row of Table 1 at its full length."""
+
+    def words(record: Record) -> str:
+        errors = [mean_sd(table1_texts.errors(record, row, width), 2) for width in widths]
+        return f"{record['epochs']} epochs, {len(record['seeds'])} seeds: {', '.join(errors)} %"
+
+    return of("table1_full", words)
+
+
+def a19(record: Record) -> str:
+    full, centre = (
+        record["lines"][name]["validation_errors"][1]
+        for name in ("the whole KL on every minibatch", training_choices.CENTRE)
+    )
+    return f"{full / centre:.2f}"
+
+
+def a20(record: Record) -> str:
+    stopped = [name for name, result in record["lines"].items() if "stopped" in result]
+    return f"not finite: {'; '.join(stopped) or 'none'}"
+
+
+def a22(record: Record) -> str:
+    found = record["agents"]["Bayes by Backprop"]
+    eaten = found["eaten in the first 50"]
+    return f"{_range(found['expected']['500'], 0)}, {min(eaten)} to {max(eaten)} eaten; {len(eaten)} seeds"
+
+
+def b7(record: Record) -> str:
+    return ", ".join(f"{name} {w['sd']:.3f}" for name, w in record["weights"].items())
+
+
+def b8(record: Record) -> str:
+    words = []
+    for name in ("Bayes by Backprop", "1 % greedy", "5 % greedy"):
+        found = record["agents"][name]
+        words.append(f"{name} {fmean(found['expected']['50000']):,.0f}")
+    last = fmean(record["agents"]["Bayes by Backprop"]["expected in the last fifth"])
+    return f"{', '.join(words)}; {last:,.0f} in the last fifth"
+
+
+def _range(values: list[float], digits: int) -> str:
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+TARGETS: dict[str, Text] = {
+    "A1": of("worked_example", a1),
+    "A12": of("toy_regression", a12),
+    "A13": of("toy_regression", a13),
+    "A14": of("regression", a14),
+    "A15": of("gluon", a15),
+    "A16": of("gluon", a16),
+    "A17": of("mnist", a17),
+    "A18": of("pruning", a18),
+    "B5": of("table1_400", b5),
+    "B6": of("pruning", b6),
+    "B9": of("showdown", b9),
+    "B10": of("closed_form", b10),
+    "A19": of("training_choices", a19),
+    "A20": of("training_choices", a20),
+    "A22": of("bandit", a22),
+    "B1": of_row("mixture", 1200),
+    "B2": of_row("mixture", 800, 400),
+    "B3": of_row("sgd", 1200),
+    "B4": of_row("dropout", 1200),
+    "B7": of("table1_full", b7),
+    "B8": of("bandit", b8),
+}

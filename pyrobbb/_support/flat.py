@@ -1,0 +1,17 @@
+"""Several tensors end to end as one flat vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """`flat` of shape `(*lead, D)` as one view `(*lead, *shape)` for each name."""
+    parts = flat.split([shape.numel() for shape in shapes.values()], dim=-1)
+    return {
+        name: part.reshape(part.shape[:-1] + shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }

@@ -1,0 +1,99 @@
+"""ArviZ's own plots of a posterior, as pictures: the same three in both of its generations.
+
+ArviZ draws through pyplot; here no figure, setting or warning of a plot outlives the call.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+from pyrobbb.evaluation import arviz_io
+
+WEIGHTS = 15  # in one forest
+CURVES = 50  # draws of the posterior predictive
+SIZE = (7.2, 4.2)  # inches
+Picture = bytes
+
+
+def pictures(data: Any) -> dict[str, Picture]:
+    """`plot_forest` of some weights, `plot_ppc` and `plot_khat` as PNG, each where its groups are there.
+
+    Args:
+        data: An `InferenceData` or `DataTree`, as `posterior.nc` holds.
+    """
+    groups = arviz_io.group_names(data)
+    wanted: dict[str, tuple[set[str], Callable[[Any], Figure]]] = {
+        "forest": ({"posterior"}, _forest),
+        "ppc": ({"posterior_predictive", "observed_data"}, _ppc),
+        "khat": ({"log_likelihood", "posterior"}, _khat),
+    }
+    drawn = {}
+    for name, (needed, draw) in wanted.items():
+        if needed <= groups:
+            with (
+                matplotlib.rc_context({"figure.dpi": 110}),
+                warnings.catch_warnings(),
+                np.errstate(all="ignore"),
+            ):
+                warnings.simplefilter("ignore")  # of numbers that the plot itself shows
+                drawn[name] = _png(draw(data))
+    return drawn
+
+
+def loo(data: Any) -> dict[str, float]:
+    """`az.loo` in numbers: `elpd`, its standard error `se`, `p`, and `k_bad`, the share with k > 0.7."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found = arviz_io.import_arviz().loo(data, pointwise=True)
+    elpd, p = ("elpd_loo", "p_loo") if arviz_io.ARVIZ_GENERATION == 0 else ("elpd", "p")
+    numbers = {"elpd": getattr(found, elpd), "se": found.se, "p": getattr(found, p)}
+    k_bad = float((np.asarray(found.pareto_k) > 0.7).mean())
+    return {name: float(value) for name, value in numbers.items()} | {"k_bad": k_bad}
+
+
+def _forest(data: Any) -> Figure:
+    weights = list(data["posterior"]["parameter"].values)
+    shown = weights[:: -(-len(weights) // WEIGHTS)]
+    options: dict[str, Any] = {"var_names": ["weight"], "coords": {"parameter": shown}, "combined": True}
+    if arviz_io.ARVIZ_GENERATION > 0:
+        options["labels"] = ["parameter"]
+    return _drawn("plot_forest", data, **options)
+
+
+def _ppc(data: Any) -> Figure:
+    chains, draws = data["posterior_predictive"]["y"].shape[:2]
+    curves = min(CURVES, chains * draws)
+    if arviz_io.ARVIZ_GENERATION > 0:
+        return _drawn("plot_ppc_dist", data, num_samples=curves)
+    return _drawn("plot_ppc", data, num_pp_samples=curves, random_seed=0)
+
+
+def _khat(data: Any) -> Figure:
+    return _drawn("plot_khat", arviz_io.import_arviz().loo(data, pointwise=True))
+
+
+def _drawn(plot: str, data: Any, **options: Any) -> Figure:
+    """The figure of an ArviZ function: 1.x returns a collection, 0.x draws on axes that it is given."""
+    function = getattr(arviz_io.import_arviz(), plot)
+    if arviz_io.ARVIZ_GENERATION > 0:
+        figure: Figure = function(data, backend="matplotlib", **options).viz["figure"].item()
+        pyplot.close(figure)
+        return figure
+    figure = Figure(figsize=SIZE, layout="constrained")
+    function(data, ax=figure.subplots(), **options)
+    return figure
+
+
+def _png(figure: Figure) -> Picture:
+    figure.set_size_inches(*SIZE)
+    written = io.BytesIO()
+    figure.savefig(written, format="png", facecolor="white")
+    return written.getvalue()

@@ -1,0 +1,64 @@
+"""Do predictions come true as often as they say? Shares by confidence, and by width of an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+LEVELS = tuple(round(0.1 * i, 1) for i in range(1, 10))
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Examples by confidence, the largest probability; only bins that hold any.
+
+    Args:
+        low: Lower edge of each bin.
+        high: Upper edge.
+        count: Examples in it.
+        confidence: Their mean confidence.
+        accuracy: The share of them that are right.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+
+    @property
+    def ece(self) -> float:
+        """ECE = sum_b n_b/M |accuracy_b - confidence_b|."""
+        return float(self.count @ np.abs(self.accuracy - self.confidence) / self.count.sum())
+
+
+def by_confidence(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> Bins:
+    """Equal bins of the confidence of probabilities `(M, C)` against labels `(M,)`."""
+    confidence, right = probs.max(1), probs.argmax(1) == y
+    edges = np.linspace(0, 1, bins + 1)
+    where = np.clip(np.digitize(confidence, edges) - 1, 0, bins - 1)
+    counts = np.bincount(where, minlength=bins)
+    used = counts > 0
+    mean_confidence = np.bincount(where, confidence, minlength=bins)[used] / counts[used]
+    accuracy = np.bincount(where, right, minlength=bins)[used] / counts[used]
+    return Bins(edges[:-1][used], edges[1:][used], counts[used], mean_confidence, accuracy)
+
+
+def coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> dict[float, float]:
+    """The share of y `(M,)` within the central interval of each level, of predictive draws `(S, M)`.
+
+    `weights` are those of the draws, `(S,)`; by default all alike.
+    """
+    share = {}
+    for level in LEVELS:
+        low, high = quantiles(draws, [(1 - level) / 2, (1 + level) / 2], weights)
+        share[level] = float(((low <= y) & (y <= high)).mean())
+    return share
+
+
+def quantiles(draws: np.ndarray, levels: list[float], weights: np.ndarray | None = None) -> np.ndarray:
+    """Quantiles `(levels, M)` of draws `(S, M)`, whose weights may differ."""
+    if weights is None:
+        return np.asarray(np.quantile(draws, levels, axis=0))
+    return np.asarray(np.quantile(draws, levels, axis=0, weights=weights, method="inverted_cdf"))

@@ -1,0 +1,253 @@
+"""The charts as Vega-Lite: each function turns rows of numbers into a specification that a page embeds.
+
+Marks are hidden from assistive technology, which reads the table beside a chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, TypeAlias
+
+import altair as alt
+
+# Okabe and Ito's palette, of which each has a contrast of 3 to 1 on white and on the dark page
+BLUE, ORANGE, RED, GREY = "#0E7BBB", "#C77C00", "#D55E00", "#7F7F7F"
+CHAINS = [BLUE, ORANGE, "#009E73", "#B8629A", RED, "#8A6FBF", "#6B8E23", GREY]
+HEIGHT = 240
+FEW = 10  # ticks
+WIDE = 20.0  # a factor between the largest and the smallest value from which an axis is logarithmic
+INK = "currentColor"  # that of the page, light or dark
+
+Row: TypeAlias = Mapping[str, Any]
+Spec: TypeAlias = dict[str, Any]
+
+
+def curves(rows: Sequence[Row], x: str, y: str, by: str, *, line: tuple[float, str] | None = None) -> Spec:
+    """`y` over `x`, a curve for each value of `by`; `line` is a level to compare with, and its words."""
+    values = [row[y] for row in rows] + ([line[0]] if line else [])
+    logarithmic = min(values) > 0 and max(values) > WIDE * min(values)
+    scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
+    names = list(dict.fromkeys(str(row[by]) for row in rows))
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X(
+            field=x,
+            type="quantitative",
+            axis=_whole(rows, x),
+            scale=alt.Scale(zero=False, nice=False),
+        ),
+        y=alt.Y(field=y, type="quantitative", scale=scale),
+        color=_colour(by, names),
+        tooltip=[
+            alt.Tooltip(field=x, type="quantitative"),
+            alt.Tooltip(field=y, type="quantitative", format=".4~g"),
+            _named(by),
+        ],
+    )
+    layers = [
+        base.mark_line(strokeWidth=2, aria=False),
+        base.mark_point(size=90, opacity=0, filled=True, aria=False),
+    ]
+    if len(rows) <= 30 * len(names):
+        layers.append(base.mark_point(size=22, filled=True, aria=False, tooltip=None))
+    if line:
+        layers += _level(*line, x, y, max(row[x] for row in rows), scale)
+    return _spec(alt.layer(*layers))
+
+
+def bars(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]) -> Spec:
+    """Horizontal bars in the order of the rows, named by `y`."""
+    chart = alt.Chart(_data(rows)).mark_bar(color=BLUE, aria=False).encode(
+        x=alt.X(field=x, type="quantitative", axis=alt.Axis(format="~s")),
+        y=alt.Y(field=y, type="nominal", sort=None, axis=alt.Axis(title=None, labelLimit=160)),
+        tooltip=[_tip(rows, name, ",.4~g") for name in (y, *tooltip)],
+    )  # fmt: skip
+    return _spec(chart, height=max(70, 34 * len(rows)))
+
+
+def against_diagonal(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]) -> Spec:
+    """Points beside the line on which `x` and `y`, both shares, are equal, and the gap to it."""
+    low = max(0.0, min(0.9, *(min(row[x], row[y]) for row in rows)) - 0.05) if rows else 0.0
+    scale = alt.Scale(domain=[low, 1], nice=False)
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X(field=x, type="quantitative", scale=scale, axis=alt.Axis(format="%")),
+        tooltip=[_tip(rows, x, ".1%"), _tip(rows, y, ".1%"), *(_tip(rows, name, ",") for name in tooltip)],
+    )
+    upright = alt.Y(field=y, type="quantitative", title=y, scale=scale, axis=alt.Axis(format="%"))
+    ends = _data([{x: low, y: low}, {x: 1.0, y: 1.0}])
+    diagonal = alt.Chart(ends).mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, aria=False)
+    layers = [
+        diagonal.encode(x=alt.X(field=x, type="quantitative"), y=alt.Y(field=y, type="quantitative")),
+        base.mark_rule(color=RED, strokeWidth=3, opacity=0.55, aria=False).encode(
+            y=upright, y2=alt.Y2(field=x, title=None), tooltip=alt.value(None)
+        ),
+        base.mark_point(size=90, filled=True, color=BLUE, opacity=1, aria=False).encode(y=upright),
+    ]
+    return _spec(alt.layer(*layers), height=300)
+
+
+def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None = None) -> Spec:
+    """Histograms `by` name, as steps over the left edges of their bins; `mark` is an upright line."""
+    names = list(dict.fromkeys(str(row[by]) for row in rows))
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X(field=x, type="quantitative", scale=alt.Scale(zero=False, nice=False)),
+        y=alt.Y(field=y, type="quantitative"),
+        color=_colour(by, names),
+        tooltip=[_named(by), *(alt.Tooltip(field=n, type="quantitative", format=".3~g") for n in (x, y))],
+    )
+    layers = [
+        base.mark_area(interpolate="step-after", opacity=0.25, line=False, aria=False, tooltip=None).encode(
+            y=alt.Y(field=y, type="quantitative", stack=None)
+        ),
+        base.mark_line(interpolate="step-after", strokeWidth=1.8, aria=False),
+        base.mark_point(size=60, opacity=0, filled=True, aria=False),
+    ]
+    if mark is not None:
+        at = alt.Chart(_data([{x: mark}]))
+        layers.append(
+            at.mark_rule(color=RED, strokeDash=[5, 4], strokeWidth=1.5, aria=False).encode(
+                x=alt.X(field=x, type="quantitative")
+            )
+        )
+    return _spec(alt.layer(*layers))
+
+
+def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
+    """A curve within its 50 % and 90 % intervals (columns `low90`, `low50`, `high50`, `high90`), and data."""
+    shape = alt.Chart(_data(rows)).encode(
+        x=alt.X(field=x, type="quantitative", scale=alt.Scale(zero=False, nice=False))
+    )
+    layers: list[alt.Chart] = [
+        shape.mark_area(color=BLUE, opacity=opacity, aria=False).encode(
+            y=alt.Y(f"low{level}:Q", title=y), y2=f"high{level}:Q"
+        )
+        for level, opacity in ((90, 0.2), (50, 0.3))
+    ]
+    layers.append(shape.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(y=alt.Y("mean:Q", title=y)))
+    layers.append(
+        shape.mark_point(size=90, opacity=0, filled=True, aria=False).encode(
+            y="mean:Q",
+            tooltip=[
+                alt.Tooltip(field=n, type="quantitative", format=".4~g")
+                for n in (x, "mean", "low90", "high90")
+            ],
+        )
+    )
+    dots = alt.Chart(_data(points)).mark_point(color=ORANGE, filled=True, size=26, opacity=0.85, aria=False)
+    layers.append(
+        dots.encode(
+            x=alt.X(field=x, type="quantitative"),
+            y=alt.Y("y:Q", title=y),
+            tooltip=[alt.Tooltip(field=n, type="quantitative", format=".4~g") for n in (x, "y")],
+        )
+    )
+    return _spec(alt.layer(*layers), height=320)
+
+
+def parallel(axes: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]) -> Spec:
+    """A line for each run over several axes, coloured by its score; hovering singles one out.
+
+    Args:
+        axes: For each tick: `axis`, `place` from 0 to 1 and `words`.
+        lines: For each run and axis: `run`, `axis`, `place`, `words`, `score` and `summary`.
+    """
+    order = list(dict.fromkeys(str(tick["axis"]) for tick in axes))
+    x = alt.X("axis:N", sort=order, scale=alt.Scale(type="point", padding=0.3),
+              axis=alt.Axis(title=None, labelAngle=0, labelLimit=140, domain=False, ticks=False, grid=False,
+                            orient="top", labelFontWeight="bold"))  # fmt: skip
+    shares = alt.Scale(domain=[-0.03, 1.07], nice=False)
+    y = alt.Y("place:Q", axis=None, scale=shares)
+    hover = alt.selection_point(
+        fields=["run"], on="pointerover", nearest=False, empty=True, clear="pointerout"
+    )
+    rule = alt.Chart(_data([{"axis": a, "low": 0, "high": 1} for a in order]))
+    runs = alt.Chart(_data(lines)).encode(
+        x=x, y=y, detail="run:N",
+        color=alt.Color("score:Q", scale=alt.Scale(range=[BLUE, ORANGE]), legend=None),
+        tooltip=[alt.Tooltip("summary:N", title="run")],
+    )  # fmt: skip
+    layers = [
+        rule.mark_rule(color=GREY, strokeWidth=1, aria=False).encode(
+            x=x, y=alt.Y("low:Q", axis=None, scale=shares), y2="high:Q"
+        ),
+        runs.mark_line(strokeWidth=2.5, aria=False).encode(
+            opacity=alt.condition(hover, alt.value(0.9), alt.value(0.12))
+        ).add_params(hover),
+        runs.mark_point(size=70, filled=True, opacity=1, aria=False),
+        alt.Chart(_data(axes))
+        .mark_text(align="left", dx=6, dy=-9, fontSize=11, color=INK, aria=False)
+        .encode(x=x, y=y, text="words:N"),
+    ]  # fmt: skip
+    return _spec(alt.layer(*layers), height=340)
+
+
+def _spec(chart: Any, height: int = HEIGHT) -> Spec:
+    """As wide as its place on the page, in the page's own colours."""
+    made = chart.properties(
+        width="container", height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
+    )
+    looks = {
+        "background": "transparent",
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": None},
+        "axis": {
+            **dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), INK),
+            **{"gridColor": GREY, "gridOpacity": 0.25, "labelFontSize": 12, "titleFontSize": 12},
+            **{"titleFontWeight": "normal", "titlePadding": 8},
+        },
+        "legend": {"labelColor": INK, "titleColor": INK, "orient": "top", "labelFontSize": 12, "title": None},
+    }
+    spec: Spec = made.to_dict(validate=False)  # the tests do; it takes longer than all the rest
+    spec["config"] = looks
+    spec.pop("$schema", None)
+    return spec
+
+
+def _colour(by: str, names: Sequence[str]) -> Any:
+    columns = 2 if max(map(len, names), default=0) > 10 else 4
+    legend = alt.Legend(title=None, columns=columns) if len(names) > 1 else None
+    colours = (CHAINS * (1 + len(names) // len(CHAINS)))[: len(names)]
+    return alt.Color(
+        field=by,
+        type="nominal",
+        sort=list(names),
+        scale=alt.Scale(domain=list(names), range=colours),
+        legend=legend,
+    )
+
+
+def _level(value: float, words: str, x: str, y: str, last: float, scale: Any) -> list[alt.Chart]:
+    """A dashed level with its words above its right end."""
+    at = alt.Chart(_data([{y: value, x: last, "words": words}]))
+    height = alt.Y(field=y, type="quantitative", scale=scale)
+    end = alt.X(field=x, type="quantitative")
+    return [
+        at.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5, aria=False).encode(y=height),
+        at.mark_text(color=INK, align="right", baseline="bottom", dy=-3, fontSize=12, aria=False).encode(
+            x=end, y=height, text="words:N"
+        ),
+    ]
+
+
+def _data(rows: Sequence[Row]) -> alt.Data:
+    """Rows as inline data; a number that is not finite has no place in JSON."""
+    plain = [
+        {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()} for row in rows
+    ]
+    return alt.Data(values=plain)
+
+
+def _whole(rows: Sequence[Row], x: str) -> Any:
+    """An axis without ticks between the whole numbers where there are only a few."""
+    values = sorted({row[x] for row in rows})
+    return alt.Axis(values=values, format="~g") if len(values) <= FEW else alt.Axis(format="~s")
+
+
+def _tip(rows: Sequence[Row], name: str, form: str) -> Any:
+    if all(isinstance(row[name], int | float) for row in rows):
+        return alt.Tooltip(field=name, type="quantitative", format=form)
+    return _named(name)
+
+
+def _named(name: str) -> Any:
+    return alt.Tooltip(field=name, type="nominal")

@@ -1,0 +1,218 @@
+"""The sections on the predictions for test data: are they calibrated, and which inputs are uncertain?"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.image import imsave
+
+from pyrobbb.evaluation.calibration import by_confidence, coverage, quantiles
+from pyrobbb.report import charts
+from pyrobbb.report.page import Cell, Chart, Charts, Example, Gallery, Picture, Section, Table
+from pyrobbb.report.words import cell, number, percent
+
+IMAGES = 12
+ROWS = 15  # of a table of uncertain inputs
+CURVE = 400  # inputs of a band
+LEVELS = [0.05, 0.25, 0.75, 0.95]
+
+
+def of_classes(test: Any) -> list[Section]:
+    """Of a classification: `predictions_constant_data` with the probabilities."""
+    probs, y = test["probs"].values, np.asarray(test["y"].values)
+    y = y if y.ndim == 1 else y[..., 0]
+    entropy = test["predictive_entropy"].values
+    return [_calibration(probs, y), _uncertain(test, probs, y, entropy)]
+
+
+def of_values(predictions: Any, test: Any, chain_weights: Sequence[float] | None = None) -> list[Section]:
+    """Of a regression with one target: `predictions` and `predictions_constant_data`."""
+    draws, y = predictions["y"].values, np.asarray(test["y"].values)
+    chains, each = draws.shape[:2]
+    weights = None if chain_weights is None else np.repeat(np.asarray(chain_weights) / each, each)
+    draws = draws.reshape(chains * each, -1).astype(float)
+    x = test["x"].values if "x" in test else np.zeros((len(y), 0))
+    intervals = quantiles(draws, LEVELS, weights)
+    mean = np.average(draws, axis=0, weights=weights)
+    sections = [_coverage(draws, y, weights)]
+    if x.shape[1] == 1:
+        sections.insert(0, _band(x[:, 0], y, mean, intervals))
+    sd = np.sqrt(np.average((draws - mean) ** 2, axis=0, weights=weights))
+    return [*sections, _widest(y, mean, intervals, sd)]
+
+
+def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
+    found = by_confidence(probs, y)
+    said, came = "confidence", "share that is right"
+    columns = (found.low, found.high, found.count, found.confidence, found.accuracy)
+    rows = [
+        {said: float(confidence), came: float(right), "examples": int(count), "low": low, "high": high}
+        for low, high, count, confidence, right in zip(*columns, strict=True)
+    ]
+    table = Table(
+        "Test examples by confidence",
+        ["Confidence", "Examples", "Mean confidence", "Right"],
+        [
+            [
+                Cell(f"{100 * row['low']:.0f}–{100 * row['high']:.0f} %", row["low"]),
+                cell(row["examples"]),
+                percent(row[said]),
+                percent(row[came]),
+            ]
+            for row in rows
+        ],
+        folded=True,
+    )
+    words = (
+        "Of the predictions made with 80 % confidence, 80 % should be right: points on the dashed line. "
+        "Below it they are too sure, above it too unsure. A group of few may lie off the line by chance."
+    )
+    plotted = [{k: row[k] for k in (said, came, "examples")} for row in rows]
+    chart = Chart(
+        "How sure, and how often right",
+        charts.against_diagonal(plotted, said, came, ["examples"]),
+        f"The mean distance from the line (ECE) is {found.ece:.4f} over {len(y):,} test examples.",
+    )
+    return Section("Calibration", words, [Charts([chart], table)])
+
+
+def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Section:
+    said, came = "interval holds, by the model", "share of test values in it"
+    found = coverage(draws, y, weights)
+    rows = [{said: level, came: share} for level, share in found.items()]
+    table = Table(
+        "Test values within the central intervals",
+        ["Interval", "Test values in it"],
+        [[percent(row[said], 0), percent(row[came])] for row in rows],
+        folded=True,
+    )
+    words = (
+        "A 90 % interval should hold 90 % of the true values: points on the dashed line. Below it the "
+        "intervals are too narrow, above it too wide."
+    )
+    chart = Chart(
+        "Intervals, and how many values they hold",
+        charts.against_diagonal(rows, said, came, []),
+        f"The 90 % intervals hold {100 * found[0.9]:.0f} % of {len(y):,} test values.",
+    )
+    return Section("Calibration", words, [Charts([chart], table)])
+
+
+def _band(x: np.ndarray, y: np.ndarray, mean: np.ndarray, intervals: np.ndarray) -> Section:
+    order = np.argsort(x)
+    order = order[np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE)).round().astype(int))]
+    names = ("low90", "low50", "high50", "high90")
+    rows = [
+        {
+            "x": float(x[i]),
+            "mean": float(mean[i]),
+            **{n: float(v[i]) for n, v in zip(names, intervals, strict=True)},
+        }
+        for i in order
+    ]
+    points = [{"x": float(x[i]), "y": float(y[i])} for i in order]
+    shown = [
+        rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 25)).round().astype(int))
+    ]
+    table = Table(
+        "Predictions over the input",
+        ["x", "Mean", "50 % interval", "90 % interval"],
+        [
+            [
+                cell(r["x"]),
+                cell(r["mean"]),
+                _interval(r["low50"], r["high50"]),
+                _interval(r["low90"], r["high90"]),
+            ]
+            for r in shown
+        ],
+        folded=True,
+    )
+    words = (
+        "The mean prediction, intervals that should hold half and nine tenths of new values, and test data."
+    )
+    chart = Chart("Test data and predictions", charts.band(rows, "x", "y", points), words)
+    return Section("Predictions", "", [Charts([chart], table)])
+
+
+def _uncertain(test: Any, probs: np.ndarray, y: np.ndarray, entropy: np.ndarray) -> Section:
+    words = (
+        "The test examples whose predicted probabilities are spread most evenly (largest entropy). If many "
+        "of them look clear to you, or are labelled wrongly, look at the data."
+    )
+    order = np.argsort(-entropy)[:ROWS]
+    table = Table(
+        "The most uncertain test examples",
+        ["Test row", "True class", "Predicted class", "Its probability", "Entropy (nats)"],
+        [
+            [
+                Cell(str(row), float(row)),
+                cell(int(y[row])),
+                cell(int(probs[row].argmax())),
+                percent(probs[row].max()),
+                cell(float(entropy[row]), 3),
+            ]
+            for row in order
+        ],
+    )
+    images = _images(test["x"].values)
+    if images is None:
+        return Section("Most uncertain inputs", words, [table])
+    rows = test["shown_row"].values[:IMAGES]
+    examples = [
+        _example(image, probs[row], int(y[row]), float(entropy[row]), int(row))
+        for image, row in zip(images, rows, strict=False)
+    ]
+    return Section("Most uncertain inputs", words, [Gallery(examples)])
+
+
+def _widest(y: np.ndarray, mean: np.ndarray, intervals: np.ndarray, sd: np.ndarray) -> Section:
+    words = "The test rows whose predictions have the largest standard deviation."
+    rows = [
+        [
+            Cell(str(row), float(row)),
+            cell(float(y[row])),
+            cell(float(mean[row])),
+            cell(float(sd[row]), 3),
+            _interval(float(intervals[0, row]), float(intervals[3, row])),
+        ]
+        for row in np.argsort(-sd)[:ROWS]
+    ]
+    head = ["Test row", "True value", "Prediction", "Standard deviation", "90 % interval"]
+    return Section("Most uncertain inputs", words, [Table("The most uncertain test rows", head, rows)])
+
+
+def _interval(low: float, high: float) -> Cell:
+    return Cell(f"{number(low, 3)} to {number(high, 3)}", high - low)
+
+
+def _images(flat: np.ndarray) -> np.ndarray | None:
+    """Square grey images, or None for inputs that are something else."""
+    side = round(flat.shape[1] ** 0.5)
+    return flat.reshape(-1, side, side) if side > 4 and side * side == flat.shape[1] else None
+
+
+def _example(image: np.ndarray, probs: np.ndarray, truth: int, entropy: float, row: int) -> Example:
+    guess = int(probs.argmax())
+    likely = [int(c) for c in np.argsort(-probs)[:3]]
+    picture = Picture(
+        f"Test row {row}",
+        _png(image),
+        f"Test row {row}: its class is {truth}; predicted "
+        + ", ".join(f"{c} with {probs[c]:.0%}" for c in likely),
+    )
+    tones = {guess: "bad", truth: "good"} if guess != truth else {truth: "good"}
+    bars = [(str(c), float(probs[c]), tones.get(c, "")) for c in sorted({*likely, truth})]
+    right = "right" if guess == truth else "wrong"
+    return Example(
+        picture, [f"True class {truth}", f"Predicted {guess}, {right}", f"{entropy:.2f} nats"], bars
+    )
+
+
+def _png(image: np.ndarray) -> bytes:
+    written = io.BytesIO()
+    imsave(written, image, cmap="gray_r", format="png")
+    return written.getvalue()

@@ -1,0 +1,252 @@
+"""The page of one run, from the files of its folder and what the caller knows besides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
+from pyrobbb.report import predictions, training, weights
+from pyrobbb.report.page import Cell, Code, Fact, Page, Part, Section, Table, Text, render
+from pyrobbb.report.words import PARTS, SCORES, number, score, seconds
+from pyrobbb.training import history
+
+NOT_CHECKED = "Not checked yet."
+RESULTS = {"good": "passed", "bad": "fault", "": "not known"}
+LEAD = (
+    "This run fits a Bayesian neural network: training finds, for each weight, a distribution instead of a "
+    "single number, and predictions average over networks drawn from it."
+)
+
+
+@dataclass(frozen=True)
+class About:
+    """What the files that every run leaves do not say.
+
+    Args:
+        name: The run's title.
+        settings: What was run: name, words, and what it is.
+        config: The whole configuration, as text.
+        again: The command that repeats the run.
+        check: The command that checks it.
+        published: What others printed of this experiment.
+        made: Versions, machine and date, by name.
+        prior: w -> p(w) on arrays, where all weights have the same prior.
+    """
+
+    name: str = "Run"
+    settings: Sequence[tuple[str, str, str]] = ()
+    config: str = ""
+    again: str = ""
+    check: str = ""
+    published: str = ""
+    made: Mapping[str, str] = field(default_factory=dict)
+    prior: weights.Density | None = None
+
+
+def run_page(folder: Path | str, about: About | None = None) -> str:
+    """The report of a finished run as one HTML document.
+
+    Args:
+        folder: With `metrics.json`, and `history.csv`, `posterior.nc`, `check.json` and
+            `pruning/record.json` as far as the run has them.
+        about: What these files do not say.
+
+    Raises:
+        ValueError, OSError: `metrics.json` is missing, or a file is damaged.
+    """
+    folder, about = Path(folder), about or About()
+    metrics = _json(folder / "metrics.json")
+    if not metrics:
+        raise ValueError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
+    checked = _json(folder / "check.json")
+    page = Page(
+        title=about.name,
+        lead=LEAD,
+        verdict=_verdict(checked, metrics),
+        facts=_facts(metrics),
+        sections=[
+            _what(about, metrics),
+            _checks(checked, about.check),
+            _scores(metrics, about.published),
+            *_training(folder, metrics),
+            *_posterior(folder, metrics, about.prior),
+            *_made(about.made, metrics, folder),
+        ],
+    )
+    return render(page)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged (no values by name)")
+    return content
+
+
+def _verdict(checked: Mapping[str, Any], metrics: Mapping[str, Any]) -> Text:
+    if checked:
+        said = str(checked["verdict"])
+        return Text(f"{said[0].upper()}{said[1:]}.", "good" if said.startswith("no fault") else "bad")
+    energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
+    if energy is not None and trivial is not None and energy > trivial:
+        return Text(
+            f"{NOT_CHECKED} The free energy is above that of ignoring the inputs, so it says nothing about "
+            "the fit.",
+            "bad",
+        )
+    return Text(NOT_CHECKED)
+
+
+def _facts(metrics: Mapping[str, Any]) -> list[Fact]:
+    part = next((name for name in PARTS if name in metrics), None)
+    facts = []
+    if part is not None:
+        shown = [name for name in ("error", "rmse", "nll", "ece") if name in metrics[part]]
+        facts += [
+            Fact(f"{SCORES[n][0]}, {PARTS[part].lower()}", score(n, metrics[part][n], 3)) for n in shown
+        ]
+    if "free_energy" in metrics:
+        trivial = metrics.get("trivial_free_energy")
+        beside = "" if trivial is None else f"ignoring the inputs: {number(trivial)}"
+        facts.append(Fact("Free energy, nats per example", number(metrics["free_energy"]), beside))
+    facts.append(Fact("Weights", number(metrics["parameters"])))
+    passes = f"{metrics['epochs']:,} passes over the data"
+    facts.append(Fact("Training time", seconds(metrics["train_seconds"]), passes))
+    return facts
+
+
+def _what(about: About, metrics: Mapping[str, Any]) -> Section:
+    parts: list[Part] = []
+    if about.settings:
+        rows = [[Cell(name, note=note), Cell(words)] for name, words, note in about.settings]
+        parts.append(Table("The parts of the run", ["Part", "Setting"], rows))
+    else:
+        parts.append(Text(f"{metrics['parameters']:,} weights, {metrics['epochs']:,} epochs."))
+    if about.again:
+        parts.append(Code("The command that repeats it", about.again))
+    if about.config:
+        parts.append(Code("The whole configuration", about.config, folded=True))
+    return Section("What was run", "", parts)
+
+
+def _checks(checked: Mapping[str, Any], command: str) -> Section:
+    words = (
+        "Four checks for the usual faults: is training at its minimum, has the network learned more than "
+        "ignoring the inputs would, are held-out predictions as sure as they should be, do restarts agree?"
+    )
+    if not checked:
+        parts: list[Part] = [
+            Text("They have not been run. This command runs them, and writes this page again:")
+        ]
+        parts += [Code("The command that checks it", command)] if command else []
+        return Section("Can it be trusted?", words, parts if command else [Text("They have not been run.")])
+    rows = []
+    for finding in checked["findings"]:
+        value, limit = finding["value"], finding["limit"]
+        tone = "" if value is None else "good" if value <= limit else "bad"
+        name = str(finding["name"]).capitalize()
+        rows.append([Cell(name), Cell(RESULTS[tone], tone=tone), Cell(finding["words"])])
+    return Section("Can it be trusted?", words, [Table("The checks", ["Check", "Result", "Found"], rows)])
+
+
+def _scores(metrics: Mapping[str, Any], published: str) -> Section:
+    there = [part for part in PARTS if part in metrics]
+    names = [name for name in SCORES if any(name in metrics[part] for part in there)]
+    rows = [
+        [
+            Cell(SCORES[name][0], note=SCORES[name][2]),
+            *(Cell(score(name, metrics[part][name]) if name in metrics[part] else "–") for part in there),
+        ]
+        for name in names
+    ]
+    parts: list[Part] = []
+    if published:
+        own = [
+            f"{part} {name} {score(name, metrics[part][name])}" for part in there[:1] for name in names[:1]
+        ]
+        parts.append(Text(f"Published by others: {published}. This run: {own[0]}." if own else published))
+    if rows:
+        head = ["Score", *(PARTS[part] for part in there)]
+        parts.append(Table("Scores on data that training did not see", head, rows))
+    else:
+        parts.append(Text("The run has no held-out data to be scored on."))
+    return Section("How good it is", "", parts)
+
+
+def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
+    sections = []
+    path = folder / "history.csv"
+    rows = history.read(path) if path.exists() else []
+    if rows:
+        kinds = (ClassPrediction.error, ValuePrediction.error)
+        held = metrics.get("validation", metrics.get("test", {}))
+        error = next((kind for kind in kinds if kind.name in held), kinds[1])
+        label = f"validation error ({error.unit})" if error.unit else f"validation {error.name} (units of y)"
+        sections.append(training.learning(rows, metrics.get("trivial_free_energy"), label))
+    if metrics.get("kl_ledger"):
+        sections.append(training.ledger(metrics["kl_ledger"]))
+    if "code_length" in metrics:
+        sections.append(training.code(metrics["code_length"]))
+    return sections
+
+
+def _posterior(folder: Path, metrics: Mapping[str, Any], prior: weights.Density | None) -> list[Section]:
+    """What `posterior.nc` shows; nothing for a point estimate, which has none."""
+    sections: list[Section] = []
+    pruned = _json(folder / "pruning" / "record.json")
+    path = folder / "posterior.nc"
+    if path.exists():
+        data = arviz_io.load(path)
+        groups = arviz_io.group_names(data)
+        if "predictions_constant_data" in groups:
+            test = data["predictions_constant_data"]
+            if "probs" in test:
+                sections += predictions.of_classes(test)
+            elif np.ndim(test["y"]) == 1:
+                sections += predictions.of_values(data["predictions"], test, metrics.get("chain_weights"))
+        sections.append(weights.weights(data["variational"], prior))
+        sections += [weights.pruning(pruned)] if pruned else []
+        in_arviz = weights.arviz(data)
+        sections += [in_arviz] if in_arviz else []
+    return sections
+
+
+def _made(made: Mapping[str, str], metrics: Mapping[str, Any], folder: Path) -> list[Section]:
+    rows = {
+        **made,
+        "device": metrics.get("device"),
+        "processes": metrics.get("processes"),
+        "seed": metrics.get("seed"),
+    }
+    lines = [[Cell(name.capitalize()), Cell(str(words))] for name, words in rows.items() if words is not None]
+    files = {
+        "config.yaml": "every setting",
+        "metrics.json": "the scores above",
+        "history.csv": "the training by epoch",
+        "posterior.nc": "the posterior, for ArviZ",
+        "check.json": "the checks",
+        "figures": "figures as PNG",
+    }
+    there = [[Cell(name, link=name), Cell(what)] for name, what in files.items() if (folder / name).exists()]
+    return [
+        Section(
+            "Versions, hardware and files",
+            "",
+            [
+                Table("Made with", ["What", "Which"], lines),
+                Table("Files beside this page", ["File", "What"], there),
+            ],
+        )
+    ]

@@ -1,0 +1,142 @@
+"""The page of a sweep: every run in a table to sort, and all of them as lines over what was varied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log10
+from typing import Any
+
+from pyrobbb.report import charts
+from pyrobbb.report.page import Cell, Chart, Charts, Fact, Page, Section, Table, render
+from pyrobbb.report.words import cell, component, number
+
+MOST = 200  # lines of a chart
+WIDE = 20.0  # a factor between an axis's ends from which it is logarithmic
+NAMES = 12  # ticks of an axis of names, or one with few numbers
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run of a sweep.
+
+    Args:
+        name: Its folder.
+        link: Its report, if there is one.
+        settings: What was varied, by key.
+        scores: What it found, by name with the unit, first what runs are judged by; empty if it failed.
+        problem: Why it has no scores.
+    """
+
+    name: str
+    link: str | None
+    settings: Mapping[str, Any]
+    scores: Mapping[str, float]
+    problem: str = ""
+
+
+def sweep_page(title: str, lines: Sequence[Line]) -> str:
+    """The page of the runs beneath a folder, as one HTML document.
+
+    Args:
+        title: Of the page.
+        lines: The runs, those with a score best first.
+    """
+    done = [line for line in lines if line.scores]
+    failed = [line for line in lines if not line.scores]
+    facts = [Fact("Finished runs", number(len(done)))]
+    facts += [Fact("Without result", number(len(failed)))] if failed else []
+    sections = []
+    if done:
+        measure, best = next(iter(done[0].scores.items()))
+        facts.insert(0, Fact(f"Best {measure}", number(best), "run 1"))
+        sections.append(_all(done))
+        if len(done) > 1:
+            sections.append(_parallel(done))
+    if failed:
+        rows = [[_name(line), Cell(line.problem)] for line in failed]
+        table = Table("Failed and unfinished runs", ["Run", "Why"], rows)
+        sections.append(Section("Without result", "", [table]))
+    words = "Several runs that differ in their settings, or in the seed of the random numbers alone."
+    return render(Page(title, words, facts=facts, sections=sections))
+
+
+def _all(lines: Sequence[Line]) -> Section:
+    keys = _keys(lines)
+    scores = list(dict.fromkeys(name for line in lines for name in line.scores))
+    rows = [
+        [
+            Cell(f"run\u00a0{rank}", float(rank), line.link),
+            *(_setting(line.settings.get(key)) for key in keys),
+            *(cell(line.scores.get(name)) for name in scores),
+            Cell(line.name),
+        ]
+        for rank, line in enumerate(lines, 1)
+    ]
+    head = ["Run", *keys, *scores, "Folder"]
+    words = "Best first. A column's name sorts by it, and once more the other way round."
+    return Section(
+        "All runs", words, [Table("Runs by their score", [str(name) for name in head], rows, sortable=True)]
+    )
+
+
+def _parallel(lines: Sequence[Line]) -> Section:
+    keys = _keys(lines)
+    measure = next(iter(lines[0].scores))
+    shown = [line for line in lines if measure in line.scores][:MOST]
+    ticks: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
+    for axis in (*keys, measure):
+        values = [line.scores[measure] if axis == measure else line.settings.get(axis) for line in shown]
+        places, marks = _axis(values)
+        ticks += [{"axis": axis, "place": place, "words": words} for words, place in marks]
+        for rank, (line, place) in enumerate(zip(shown, places, strict=True), 1):
+            points.append(
+                {
+                    "axis": axis,
+                    "place": place,
+                    "run": f"run {rank}",
+                    "score": line.scores[measure],
+                    "summary": f"{rank}, {line.name}: {number(line.scores[measure])}",
+                }
+            )
+    many = f" The best {MOST} of {len(lines)} runs." if len(lines) > MOST else ""
+    words = f"A line is a run; its colour is the {measure}, blue the lowest and orange the highest.{many}"
+    chart = Chart("Settings and score", charts.parallel(ticks, points), words)
+    return Section(
+        "Which settings do well", "Follow the lines that end low on the last axis.", [Charts([chart])]
+    )
+
+
+def _axis(values: Sequence[Any]) -> tuple[list[float], list[tuple[str, float]]]:
+    """Places from 0 to 1 for the values, and the words at some of them; logarithmic if they span much."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        low, high = min(values), max(values)
+        span = (lambda v: log10(v)) if low > 0 and high > WIDE * low else float
+        width = span(high) - span(low)
+        places = [(span(v) - span(low)) / width if width else 0.5 for v in values]
+        marks = sorted(
+            {(number(v), place) for v, place in zip(values, places, strict=True)}, key=lambda m: m[1]
+        )
+        return places, marks if len(marks) <= NAMES else [marks[0], marks[len(marks) // 2], marks[-1]]
+    words = [
+        component(value).rpartition(".")[2] if isinstance(value, str) else component(value)
+        for value in values
+    ]
+    names = sorted(set(words))
+    place = {name: 0.5 if len(names) == 1 else i / (len(names) - 1) for i, name in enumerate(names)}
+    return [place[word] for word in words], list(place.items())[:: max(1, len(names) // NAMES)]
+
+
+def _keys(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(key for line in lines for key in line.settings))
+
+
+def _setting(value: Any) -> Cell:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return cell(value)
+    return Cell(component(value) if value is not None else "–")
+
+
+def _name(line: Line) -> Cell:
+    return Cell(line.name, link=line.link)

@@ -1,0 +1,166 @@
+"""The sections on the weights: where they are, which carry a signal, and what their removal costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyrobbb.evaluation import arviz_plots
+from pyrobbb.report import charts
+from pyrobbb.report.page import Cell, Chart, Charts, Picture, Pictures, Section, Table, Text
+from pyrobbb.report.words import cell, number, percent
+
+Density = Callable[[np.ndarray], np.ndarray]
+BINS = 60
+READ = {
+    "forest": (
+        "Some weights (plot_forest)",
+        "Each line is a weight's interval that holds 94 % of its posterior, the thick part half of it.",
+    ),
+    "ppc": (
+        "Data and predictions of them (plot_ppc)",
+        "The training targets, and what the posterior predicts for the same inputs; they should agree.",
+    ),
+    "khat": (
+        "Is leave-one-out to be trusted? (plot_khat)",
+        "A point for each training example; above 0.7 its leave-one-out estimate is not to be trusted.",
+    ),
+}
+
+
+def weights(variational: Any, prior: Density | None) -> Section:
+    """Histograms by size and by signal-to-noise ratio, and a table by layer.
+
+    Args:
+        variational: The group of `posterior.nc`.
+        prior: w -> p(w), where all weights have the same prior; None leaves its curve out.
+    """
+    loc, scale = (np.asarray(variational[name].values, dtype=float) for name in ("loc", "scale"))
+    drawn = [
+        Chart(
+            "Sizes of the weights",
+            charts.density(_by_size(loc, scale, prior), "log10 |weight|", "density", "of"),
+            "By order of magnitude: −1 is 0.1. Where draws lie left of the prior, weights were pulled to 0.",
+        )
+    ]
+    if (scale > 0).all():
+        ratio = np.abs(loc) / scale
+        above = float((ratio > 1).mean())
+        drawn.append(
+            Chart(
+                "Signal and noise",
+                charts.density(_by_signal(ratio), "signal-to-noise (dB)", "density", "of", mark=0.0),
+                f"10 log10(|mean| / sd) of each weight; {100 * above:.0f} % lie right of the dashed line, "
+                "where the mean exceeds the standard deviation. Most of the others could be removed.",
+            )
+        )
+    words = "A Bayesian network has a distribution for each weight: a mean and a standard deviation (sd)."
+    return Section("Weights", words, [Charts(drawn, _by_layer(variational))])
+
+
+def pruning(found: Mapping[str, Any]) -> Section:
+    """What `experiments.paper.pruning` has measured."""
+    removed, error = "weights removed (%)", "test error (%)"
+    orders = {"snr": "lowest signal-to-noise first", "magnitude": "smallest first"}
+    rows, lines = [], []
+    for row in found["rows"]:
+        for by, name in orders.items():
+            rows.append({removed: 100 * row["removed"], error: row[by]["mean"], "order": name})
+        left = cell(row["left"])
+        lines.append([percent(row["removed"], 0), left, *(cell(row[by]["mean"]) for by in orders)])
+    table = Table(
+        "Test error after removing weights, of the mean weights, in percent",
+        ["Removed", "Weights left", *map(str.capitalize, orders.values())],
+        lines,
+        folded=True,
+    )
+    chart = Chart(
+        "Error by weights removed", charts.curves(rows, removed, error, "order"), "Of the mean weights."
+    )
+    return Section("Pruning", "Weights that carry little signal are set to 0.", [Charts([chart], table)])
+
+
+def arviz(data: Any) -> Section | None:
+    """ArviZ's own plots, and its leave-one-out estimate."""
+    drawn = arviz_plots.pictures(data)
+    if not drawn:
+        return None
+    parts: list[Any] = [Pictures([Picture(READ[name][0], png, READ[name][1]) for name, png in drawn.items()])]
+    if "khat" in drawn:
+        found = arviz_plots.loo(data)
+        parts.append(
+            Text(
+                f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
+                f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "
+                f"{100 * found['k_bad']:.1f} % of the examples have k above 0.7."
+            )
+        )
+    words = "Of the file posterior.nc: az.from_netcdf opens it, and every function of ArviZ works on it."
+    return Section("In ArviZ", words, parts)
+
+
+def _by_size(loc: np.ndarray, scale: np.ndarray, prior: Density | None) -> list[dict[str, Any]]:
+    draws = loc + scale * np.random.default_rng(0).standard_normal(loc.shape)
+    samples = {"posterior draws": draws, "posterior means": loc}
+    sizes = np.abs(np.concatenate([draws, loc]))
+    high = float(np.log10(max(sizes.max(), 1e-12))) + 0.2
+    low = float(np.log10(np.quantile(sizes[sizes > 0], 0.005))) if (sizes > 0).any() else high - 1
+    low = min(low, high - 1)
+    edges = np.linspace(low, high, BINS + 1)
+    rows = [
+        row
+        for name, of in samples.items()
+        for row in _bins(np.log10(np.abs(of[of != 0])), edges, len(of), name)
+    ]
+    if prior is not None:
+        size = 10 ** ((edges[:-1] + edges[1:]) / 2)
+        height = (prior(size) + prior(-size)) * size * np.log(10)
+        rows += [_row(edge, value, "prior") for edge, value in zip(edges, height, strict=False)]
+    return [{("log10 |weight|" if k == "at" else k): v for k, v in row.items()} for row in rows]
+
+
+def _by_signal(ratio: np.ndarray) -> list[dict[str, Any]]:
+    decibel = 10 * np.log10(ratio[ratio > 0])
+    if not len(decibel):
+        return []
+    low, high = np.quantile(decibel, [0.002, 1.0])
+    edges = np.linspace(low - 0.1, high + 0.1, BINS + 1)
+    rows = _bins(decibel, edges, len(ratio), "weights")
+    return [{("signal-to-noise (dB)" if k == "at" else k): v for k, v in row.items()} for row in rows]
+
+
+def _bins(values: np.ndarray, edges: np.ndarray, count: int, name: str) -> list[dict[str, Any]]:
+    height = np.histogram(values, edges)[0] / (count * np.diff(edges))
+    return [_row(edge, value, name) for edge, value in zip(edges, height, strict=False)]
+
+
+def _row(at: float, value: float, name: str) -> dict[str, Any]:
+    return {"at": float(at), "density": float(value), "of": name}
+
+
+def _by_layer(variational: Any) -> Table:
+    layers = [str(name) for name in variational["layer"].values]
+    columns: Sequence[tuple[str, str, int | None]] = (
+        ("Weights", "size", None),
+        ("Mean of the means", "loc_mean", None),
+        ("Spread of the means", "loc_sd", None),
+        ("Mean sd", "scale_mean", None),
+        ("Median |mean| / sd", "snr_quantile", 2),
+    )
+    values = [
+        variational[name].values if level is None else variational[name].values[:, level]
+        for _, name, level in columns
+    ]
+    rows = [
+        [
+            Cell(layer),
+            *(
+                cell(int(v[i]) if head == "Weights" else float(v[i]), 3)
+                for (head, *_), v in zip(columns, values, strict=True)
+            ),
+        ]
+        for i, layer in enumerate(layers)
+    ]
+    return Table("The weights by layer", ["Layer", *(head for head, *_ in columns)], rows, folded=True)

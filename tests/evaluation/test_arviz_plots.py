@@ -1,0 +1,45 @@
+"""ArviZ's plots as pictures, under both of its generations; needs no torch."""
+
+import io
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.image import imread
+
+from paths import FILES
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.arviz_plots import loo, pictures
+
+
+@pytest.fixture(scope="module", params=["values", "classes"])
+def tree(request):
+    return arviz_io.load(FILES / f"exported_{request.param}.nc")
+
+
+def test_three_pictures_and_nothing_left_behind(tree):
+    before, open_figures = dict(matplotlib.rcParams), pyplot.get_fignums()
+    drawn = pictures(tree)
+    assert set(drawn) == {"forest", "ppc", "khat"}
+    for png in drawn.values():
+        pixels = imread(io.BytesIO(png), format="png")
+        assert pixels[..., :3].std() > 0.05  # something is drawn
+    assert dict(matplotlib.rcParams) == before
+    assert pyplot.get_fignums() == open_figures
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_loo_says_what_arviz_says(tree):
+    found, own = loo(tree), arviz_io.import_arviz().loo(tree, pointwise=True)
+    elpd = own.elpd_loo if arviz_io.ARVIZ_GENERATION == 0 else own.elpd
+    assert found["elpd"] == pytest.approx(float(elpd))
+    assert found["k_bad"] == pytest.approx(np.mean(np.asarray(own.pareto_k) > 0.7))
+
+
+def test_a_group_that_is_not_there_has_no_picture():
+    tree = arviz_io.to_arviz(
+        {"posterior": {"weight": np.random.default_rng(0).normal(size=(2, 20, 3))}},
+        dims={"weight": ("parameter",)},
+    )
+    assert set(pictures(tree)) == {"forest"}

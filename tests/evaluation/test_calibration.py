@@ -1,0 +1,42 @@
+"""Shares by confidence and within intervals, against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pyrobbb.evaluation.calibration import by_confidence, coverage, quantiles
+from pyrobbb.evaluation.metrics import classification_metrics
+
+
+def test_bins_by_hand():
+    probs = np.array([[0.9, 0.1], [0.92, 0.08], [0.38, 0.62], [0.37, 0.63], [0.0, 1.0]])
+    found = by_confidence(probs, np.array([0, 1, 1, 1, 1]), bins=10)
+    assert found.low == pytest.approx([0.6, 0.9])
+    assert found.high == pytest.approx([0.7, 1.0])
+    assert found.count.tolist() == [2, 3]
+    assert found.confidence == pytest.approx([0.625, 0.94])
+    assert found.accuracy == pytest.approx([1.0, 2 / 3])
+    assert found.ece == pytest.approx((2 * 0.375 + 3 * (0.94 - 2 / 3)) / 5)
+
+
+def test_the_calibration_error_is_that_of_the_metrics():
+    rng = np.random.default_rng(0)
+    probs, y = rng.dirichlet(np.ones(4), 500), rng.integers(0, 4, 500)
+    assert by_confidence(probs, y).ece == pytest.approx(classification_metrics(probs, y)["ece"], abs=1e-6)
+
+
+def test_intervals_of_a_normal_hold_what_they_say():
+    """y at equally spaced quantiles of the predictive distribution: each level holds exactly its share."""
+    draws = np.repeat(norm.ppf((np.arange(4000) + 0.5) / 4000)[:, None], 1000, axis=1)
+    y = norm.ppf((np.arange(1000) + 0.5) / 1000)
+    found = coverage(draws, y)
+    assert list(found.values()) == pytest.approx(list(found), abs=0.002)
+
+
+def test_weights_count_draws():
+    draws = np.array([[0.0], [1.0], [2.0]])
+    twice = np.array([[0.0], [1.0], [1.0], [1.0], [2.0]])
+    weights = np.array([1, 3, 1]) / 5
+    levels = [0.1, 0.25, 0.5, 0.75, 0.95]
+    expected = np.quantile(twice, levels, axis=0, method="inverted_cdf")
+    assert quantiles(draws, levels, weights) == pytest.approx(expected)

@@ -1,0 +1,110 @@
+"""What is said of a fit besides its faults: importance ratios, gradient noise, simulated data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.checkup import notes
+from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.evaluation.elbo_noise import gradient_signal
+from pyrobbb.evaluation.importance import last_layer_k_hat
+from pyrobbb.evaluation.sbc import Calibration, simulation_based_calibration
+from pyrobbb.inference import MAP
+from pyrobbb.mean_field import MeanFieldNormal, rho_of
+
+N, D, NOISE = 64, 4, 0.5
+
+
+def orthogonal(seed: int = 0) -> Dataset:
+    """Inputs with x^T x = N, for which the mean field of a linear model is the exact posterior."""
+    with isolated(seed):
+        x = torch.linalg.qr(torch.randn(N, D))[0] * N**0.5
+        y = x @ torch.ones(D, 1) + NOISE * torch.randn(N, 1)
+    return from_arrays(x, y, task="regression")
+
+
+def linear() -> BayesianNetwork:
+    return BayesianNetwork(
+        nn.Linear(D, 1, bias=False), priors.Normal(sigma=1.0), likelihoods.Normal(scale=NOISE), N
+    )
+
+
+def exact(data: Dataset, seed: int = 0, *, wider: float = 1.0, shift: float = 0.0) -> Posterior:
+    """The exact posterior, or one of another width, or shifted by so many of its standard deviations."""
+    model = linear()
+    precision = N / NOISE**2 + 1
+    loc = (data.train.x.T @ data.train.y).T / NOISE**2 / precision + shift * precision**-0.5
+    rho = float(rho_of(torch.tensor(wider * precision**-0.5)))
+    guide = MeanFieldNormal(model, init_loc=lambda site: loc, init_rho=rho)
+    guide()
+    return Posterior([(model, guide)])
+
+
+def test_the_exact_posterior_has_constant_ratios_and_a_narrow_one_a_heavy_tail() -> None:
+    data = orthogonal()
+    found = [last_layer_k_hat(exact(data, wider=wider), data.train, draws=3000) for wider in (1.0, 1.3, 0.2)]
+    good, wide, narrow = (value for value in found if value is not None)
+    assert good < 0.45  # over 10 seeds: mean -0.07, sd 0.08
+    assert wide < 0.45  # bounded ratios; mean -0.41, sd 0.07
+    assert narrow > 0.45  # mean 1.11, sd 0.11
+
+
+def test_the_gradient_has_no_signal_at_the_minimum_and_much_away_from_it() -> None:
+    data = orthogonal()
+    there, away = exact(data).chains[0], exact(data, shift=100.0).chains[0]
+    assert gradient_signal(*there, data.train, batch=N) < 0.5  # over 20 seeds: mean 0.04, sd 0.07
+    assert gradient_signal(*away, data.train, batch=N) > 3  # mean 16.6, sd 1.0
+
+
+@pytest.mark.parametrize(
+    ("wider", "shift", "biased", "low", "high"),
+    [  # covered, mean and sd over 5 seeds: 0.51 and 0.055, 0.93 and 0.02, 0.16 and 0.03
+        (1.0, 0.0, False, 0.23, 0.79),
+        (3.0, 0.0, False, 0.83, 1.0),
+        (0.3, 0.0, False, 0.0, 0.31),
+        (1.0, 1.5, True, 0.0, 0.7),
+    ],
+)
+def test_simulated_data_tell_a_bias_and_a_width(
+    wider: float, shift: float, biased: bool, low: float, high: float
+) -> None:
+    found = simulation_based_calibration(
+        linear(), orthogonal(), lambda made, seed: exact(made, wider=wider, shift=shift), repeats=60, points=4
+    )
+    assert found.p.shape == (60, 4, 1)
+    assert (found.asymmetry < 1e-6) is biased  # without bias a p-value, with it below 1e-20
+    assert low <= found.covered <= high
+
+
+def test_the_words_of_a_calibration() -> None:
+    uniform = Calibration(np.linspace(0.005, 0.995, 100)[:, None, None])
+    assert uniform.covered == 0.5
+    assert uniform.asymmetry > 0.9
+    assert str(uniform).startswith("on 100 data sets drawn from the model, 50 % of true function values")
+
+
+def test_notes_of_a_normal_and_of_a_point() -> None:
+    data = orthogonal()
+    prior, noise, k_hat = notes(exact(data), data, draws=30)
+    assert "outputs have a standard deviation of" in prior
+    assert "signal-to-noise ratio" in noise
+    assert "Pareto k-hat" in k_hat
+    model = linear()
+    assert len(notes(Posterior([(model, MAP().guide(model, None))]), data, draws=30)) == 1
+
+
+def test_the_prior_s_certainty_of_a_class() -> None:
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
+    data = from_arrays(x, (x[:, 0] > 0).long(), task="classification")
+    for sigma, words in ((1e-3, "is 0 % sure"), (1e3, "is 100 % sure")):
+        model = BayesianNetwork(nn.Linear(2, 2), priors.Normal(sigma=sigma), likelihoods.Categorical(), 30)
+        guide = MeanFieldNormal(model)
+        guide()
+        assert words in notes(Posterior([(model, guide)]), data, draws=200)[0]

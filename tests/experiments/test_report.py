@@ -1,0 +1,204 @@
+"""report.html of a run and summary.html of a sweep: left by the commands, made again, never in the way."""
+
+import json
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from experiments import check, report
+from experiments import run as run_module
+from experiments._runner.build import ConfigError
+from experiments._runner.compose import declared
+from experiments.paper import pruning
+from experiments.summarise import summarise
+from pyrobbb.data import from_arrays
+from pyrobbb.experiment import Run
+from pyrobbb.report import run_page
+
+SMALL = [
+    "data=blobs",
+    "data.N=90",
+    "model.hidden=[4]",
+    "epochs=2",
+    "batch_size=30",
+    "draws=5",
+    "observations=20",
+]
+VALUES = ["data=noisy_sine", "likelihood=normal"]
+
+
+def execute(folder, *overrides):
+    return run_module.execute(declared("run", [*SMALL, f"folder={folder}", *overrides]))
+
+
+def page(folder, name="report.html"):
+    return without_vega((folder / name).read_text(encoding="utf-8"))
+
+
+def without_vega(html):
+    return re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+
+
+def headings(html):
+    return re.findall(r"<h2[^>]*>(.*?)</h2>", html)
+
+
+ALWAYS = ["What was run", "Can it be trusted?", "How good it is"]
+LATER = ["Calibration", "Most uncertain inputs", "Weights", "In ArviZ", "Versions, hardware and files"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "default"
+    return folder, execute(folder, "published=someone 1.5")
+
+
+def test_a_run_leaves_its_page_with_its_numbers(finished):
+    folder, metrics = finished
+    html = page(folder)
+    assert headings(html) == [*ALWAYS, "How training went", "Where the KL goes", "As a code", *LATER]
+    assert f"{metrics['test']['error']:.2f} %" in html
+    assert "someone 1.5" in html
+    assert f"{metrics['parameters']} " in html or f">{metrics['parameters']}<" in html
+    assert "Not checked yet" in html
+    assert torch.__version__ in html
+    assert f"ignoring the inputs: {metrics['trivial_free_energy']:.3g}" in html
+
+
+def test_the_check_brings_its_verdict_onto_the_page(finished):
+    folder, _ = finished
+    said = check.checked(folder)
+    found = json.loads((folder / "check.json").read_text())
+    assert "report.html" in said
+    html = page(folder)
+    assert found["verdict"][1:] in html
+    assert "Not checked yet" not in html
+    assert all(f">{finding['name'].capitalize()}<" in html for finding in found["findings"])
+
+
+def test_pruning_brings_its_curve_onto_the_page(finished, tmp_path):
+    folder = shutil.copytree(finished[0], tmp_path / "run")
+    pruning.analyse(folder, [0.0, 0.5], draws=0)
+    assert "Pruning" in headings(page(folder))
+    rows = json.loads((folder / "pruning" / "record.json").read_text())["rows"]
+    assert rows[1]["left"] == 13
+    assert '<td class="number" data-sort="13.0">13</td>' in page(folder)
+
+
+def test_of_values_there_is_a_band_and_no_code(tmp_path):
+    execute(tmp_path, *VALUES, "chains=2")
+    html = page(tmp_path)
+    assert headings(html) == [*ALWAYS, "How training went", "Where the KL goes", "Predictions", *LATER]
+    assert "chain 1" in html
+
+
+@pytest.mark.parametrize("prior", ["deterministic", "normal"])
+def test_what_has_no_posterior_or_no_steps_has_a_page_too(tmp_path, prior):
+    few = ["inference=nuts", "inference.warmup=2", "inference.draws=4", "inference.max_tree_depth=2"]
+    execute(tmp_path, f"prior={prior}", *(few if prior == "normal" else []))
+    found = headings(page(tmp_path))
+    assert ("Weights" in found) == (prior == "normal")
+    assert ("How training went" in found) == (prior == "deterministic")
+
+
+def test_it_can_be_switched_off_and_made_later(tmp_path, monkeypatch, capsys):
+    execute(tmp_path, "report=false")
+    assert not (tmp_path / "report.html").exists()
+    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path)])
+    report.main()
+    assert str(tmp_path / "report.html") in capsys.readouterr().out
+    assert "Weights" in headings(page(tmp_path))
+
+
+def test_without_the_extra_a_line_says_so_and_the_run_is_finished(tmp_path, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith("pyrobbb.report")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    metrics = execute(tmp_path)
+    assert metrics["epochs"] == 2
+    assert "pyrobbb[report]" in capsys.readouterr().out.splitlines()[-1]
+    assert not (tmp_path / "report.html").exists()
+    with pytest.raises(ConfigError, match=r"pyrobbb\[report\]"):
+        report.report(tmp_path)
+
+
+def test_bad_folders_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is not a run folder"):
+        report.report(tmp_path)
+    (tmp_path / "config.yaml").write_text("prior: {_target_: os.system}\n")
+    with pytest.raises(ConfigError, match="not a part of this library"):
+        report.report(tmp_path)
+    (tmp_path / "config.yaml").write_text("prior: {_target_: pyrobbb.priors.Normal}\n")
+    with pytest.raises(ValueError, match="the run is not finished"):
+        report.report(tmp_path)
+
+
+def test_the_command_that_repeats_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [*SMALL, "prior.sigma1=2", "folder=here"]
+    monkeypatch.setattr(sys, "argv", ["run", *words])
+    run_module.main()
+    said = json.loads((tmp_path / "here" / "provenance.json").read_text())["command"]
+    assert said.startswith("python -m experiments.run ")
+    assert all(word in said for word in ("prior.sigma1=2", "'model.hidden=[4]'", "folder=here"))
+    (tmp_path / "mine.yaml").write_text("defaults: [run, _self_]\nname: mine\n")
+    monkeypatch.setattr(sys, "argv", ["run", "mine.yaml", *words[:-1], "folder=there"])
+    run_module.main()
+    said = json.loads((tmp_path / "there" / "provenance.json").read_text())["command"]
+    assert f"python -m experiments.run {tmp_path / 'mine.yaml'} data=blobs" in said
+
+
+class Images:
+    """Random 8 x 8 images of two classes."""
+
+    def load(self):
+        rng = np.random.default_rng(0)
+        x, y = rng.random((60, 64), dtype=np.float32), np.arange(60) % 2
+        return from_arrays(x, y, task="classification", test=(x[:20], y[:20]))
+
+
+class Targets:
+    """Two targets."""
+
+    def load(self):
+        x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+        return from_arrays(x, x[:, :2], task="regression", test=(x[:20], x[:20, :2]))
+
+
+@pytest.mark.parametrize(("source", "likelihood"), [(Images, "categorical"), (Targets, "normal")])
+def test_a_library_s_own_run_without_a_configuration(tmp_path, source, likelihood):
+    from experiments._runner.build import build
+
+    made = build(declared("run", [*SMALL, f"likelihood={likelihood}"]))
+    options = {
+        name: getattr(made, name) for name in ("model", "prior", "likelihood", "guide", "epochs", "draws")
+    }
+    Run(data=source(), **options).execute(tmp_path)
+    html = without_vega(run_page(tmp_path))
+    assert html.count('<img class="input"') == (12 if source is Images else 0)
+    assert "Weights" in headings(html)
+
+
+def test_a_sweep_has_a_page_that_links_to_each_run(finished, tmp_path):
+    for lr in (0.01, 0.001):
+        folder = shutil.copytree(finished[0], tmp_path / "a b" / str(lr))
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        config["optim"]["lr"] = lr
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "a b" / "0.001" / "report.html").unlink()
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "error.json").write_text(json.dumps({"error": "it <broke>"}))
+    said = summarise(tmp_path)
+    assert "summary.html" in said
+    html = page(tmp_path, "summary.html")
+    assert headings(html) == ["All runs", "Which settings do well", "Without result"]
+    assert 'href="a%20b/0.01/report.html"' in html
+    assert "0.001/report.html" not in html
+    assert "it &lt;broke&gt;" in html
+    assert ">optim.lr</button>" in html
+    assert "test" not in html.partition("<main")[2]
