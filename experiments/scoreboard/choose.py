@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -33,11 +34,12 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
 }
 
 
+PARTS = ("regressions", "agreement", "detection")
+
+
 def markdown(records: Mapping[str, Result]) -> str:
     """A line for each method that a record has, from the records by part."""
-    regressions, agreement, detection = (
-        records[part]["rows"] if part in records else [] for part in ("regressions", "agreement", "detection")
-    )
+    regressions, agreement, detection = (records[part]["rows"] if part in records else [] for part in PARTS)
     found = [regressions, agreement, detection]
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
     head = ["method", "how", "take it for"]
@@ -59,6 +61,21 @@ def markdown(records: Mapping[str, Result]) -> str:
             line.append(_mean(rows_of(detection, method=name), "auroc Fashion-MNIST", "{:.3f}"))
         lines.append(line)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def spent(record: Result) -> str:
+    """What a part compares, on how much, and what each method could spend."""
+    rows = record["rows"]
+    if record["part"] == "regressions":
+        counts = Counter((row["table"], row["kind"]) for row in rows_of(rows, method=PLAIN))
+        over = ", ".join(f"{table} ({count} {kind})" for (table, kind), count in counts.items())
+    elif record["part"] == "agreement":
+        over = ", ".join(dict.fromkeys(row["model"].replace("_", " ") for row in rows))
+    else:
+        counts = Counter((row["network"], "seeds") for row in rows_of(rows, method=PLAIN))
+        over = ", ".join(f"{network} ({count} {kind})" for (network, kind), count in counts.items())
+    words = ", ".join(f"{key} {value}" for key, value in record["budget"].items() if key != "settings")
+    return f"{record['part']}: {over}; {words}."
 
 
 def _of_tables(rows: Sequence[Row], name: str) -> list[str]:

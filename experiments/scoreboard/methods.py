@@ -14,7 +14,7 @@ from experiments._runner.compose import declared
 
 Changes = Mapping[str, Any]
 PRIOR = "pyrobbb.priors"
-NOISE_PRIOR = {"_target_": "pyro.distributions.LogNormal", "loc": -2.0, "scale": 2.0}
+NOISE_PRIOR = {"_target_": "pyro.distributions.LogNormal", "loc": 0.0, "scale": 2.0}
 GAINS: Sequence[Changes] = tuple({"prior.gain": gain} for gain in (1.0, 2.0, 4.0))
 
 

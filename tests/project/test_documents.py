@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from experiments.scoreboard.choose import markdown, read
 from experiments.studies.bound import report
 from paths import ROOT
 
@@ -30,8 +29,3 @@ def test_the_planted_faults_are_those_of_their_record():
     assert len(kinds) == 7
     for name, found in kinds.items():
         assert f"| {name} | {found['flagged']} of {found['fits']} |" in page
-
-
-def test_which_method_when_is_that_of_the_scoreboards_records():
-    page = (ROOT / "docs" / "howto" / "posterior.md").read_text(encoding="utf-8")
-    assert markdown(read(ROOT / "docs" / "records")) in page
