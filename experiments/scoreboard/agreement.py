@@ -260,7 +260,7 @@ def report(record: Result) -> str:
             spreads = [f"{row['sd_at'][x]:.3g}" for x in at]
             lines.append(
                 [row["method"], *spreads, near, f"{row['sd_ratio']:.2f}", f"{row['total_variation']:.2f}",
-                 f"{row['seconds']:.0f}"]
+                 "-" if row["seconds"] is None else f"{row['seconds']:.0f}"]
             )  # fmt: skip
         head = ["method", *(f"sd at {x}" for x in at), f"within {FACTOR:g}", "sd ratio", "total variation"]
         parts += [name, table([*head, "seconds"], lines), *yardstick_words(rows)]

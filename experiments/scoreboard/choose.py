@@ -10,7 +10,7 @@ from statistics import fmean
 
 from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
-from experiments.scoreboard.compare import FAILED, Row, difference, values
+from experiments.scoreboard.compare import Row, difference, values
 from experiments.scoreboard.compare import chosen as rows_of
 
 PLAIN = "plain network"
@@ -48,7 +48,7 @@ def markdown(records: Mapping[str, Result]) -> str:
         if regressions
         else []
     )
-    head += ["six points, sd at 0"] if agreement else []
+    head += ["six points, sd at 0, 1.5 and 5"] if agreement else []
     head += ["Fashion-MNIST, AUROC"] if detection else []
     lines = [head, ["---"] * len(head)]
     for name in names:
@@ -56,7 +56,7 @@ def markdown(records: Mapping[str, Result]) -> str:
         if regressions:
             line += _of_tables(regressions, name)
         if agreement:
-            line.append(_mean([row["sd_at"] for row in _six(agreement, name)], "0", "{:.2g}"))
+            line.append(_spreads(agreement, name))
         if detection:
             line.append(_mean(rows_of(detection, method=name), "auroc Fashion-MNIST", "{:.3f}"))
         lines.append(line)
@@ -70,7 +70,9 @@ def spent(record: Result) -> str:
         counts = Counter((row["table"], row["kind"]) for row in rows_of(rows, method=PLAIN))
         over = ", ".join(f"{table} ({count} {kind})" for (table, kind), count in counts.items())
     elif record["part"] == "agreement":
-        over = ", ".join(dict.fromkeys(row["model"].replace("_", " ") for row in rows))
+        nuts = {row["model"]: row["r_hat"] for row in rows if "r_hat" in row}
+        said = (f"{name.replace('_', ' ')} (NUTS: R-hat at most {r_hat:.2f})" for name, r_hat in nuts.items())
+        over = ", ".join(said)
     else:
         counts = Counter((row["network"], "seeds") for row in rows_of(rows, method=PLAIN))
         over = ", ".join(f"{network} ({count} {kind})" for (network, kind), count in counts.items())
@@ -92,10 +94,9 @@ def _of_tables(rows: Sequence[Row], name: str) -> list[str]:
     return [apart, f"{100 * fmean(values(own, 'coverage_95')):.0f} %", f"{time:.1f} x"]
 
 
-def _six(rows: Sequence[Row], name: str) -> list[Row]:
-    return [
-        row for row in rows_of(rows, model="six_points", method=name) if not any(k in row for k in FAILED)
-    ]
+def _spreads(rows: Sequence[Row], name: str) -> str:
+    found = [row["sd_at"] for row in rows_of(rows, model="six_points", method=name) if "sd_at" in row]
+    return ", ".join(f"{sd:.2g}" for sd in found[0].values()) if found else "-"
 
 
 def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
