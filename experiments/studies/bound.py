@@ -5,8 +5,9 @@ compares the free energy with that of a posterior that ignores its inputs: fixed
 learned, and hierarchical ones whose scales the bound pays for. Writes `record.json`, with every seed, and the
 table. Points that are finished are not run again.
 
-networks=[2x400,2x1200,conv]    which networks; conv: 16 and 32 channels, one hidden layer of 128
+networks=[2x400,2x1200,conv]    which networks, from 2x50; conv: 16 and 32 channels, one hidden layer of 128
 priors=[mixture,gaussian,learned,learned_input,ard,group_horseshoe]    which priors
+rates=[10]       rho's learning rate, in units of mu's
 seeds=[1,2,3]    which seeds
 quick=true       two priors on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
@@ -33,8 +34,7 @@ from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.priors import Learned
 
 NETWORKS = {
-    "2x400": ["model.hidden=[400,400]"],
-    "2x1200": ["model.hidden=[1200,1200]"],
+    **{f"2x{n}": [f"model.hidden=[{n},{n}]"] for n in (50, 100, 200, 400, 1200)},
     "conv": ["model=convnet", "data.flatten=false"],
 }
 WEIGHTS = ["estimator=weights", "guide=non_centred"]  # latent scales: Pyro's own program, weights drawn
@@ -49,6 +49,7 @@ PRIORS = {
     "horseshoe": ["prior=horseshoe", *WEIGHTS],
     "group_horseshoe": ["prior=group_horseshoe", *WEIGHTS],
 }
+RATE = 10.0  # that of experiment=bound
 COLUMNS = ("free_energy", "trivial_free_energy", "kl", "train_nll", "test_error", "test_nll",
            "validation_error", "bits_per_weight", "in_use", "learned_numbers", "seconds")  # fmt: skip
 
@@ -61,6 +62,7 @@ class Settings:
     priors: list[str] = field(
         default_factory=lambda: ["mixture", "gaussian", "learned", "ard", "group_horseshoe"]
     )
+    rates: list[float] = field(default_factory=lambda: [RATE])
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     quick: bool = False
 
@@ -69,11 +71,11 @@ STUDY = Study(
     "experiments.studies.bound",
     "bound",
     Settings,
-    sets=("seed", "prior", "model"),
-    instead="say seeds=[...], priors=[...] or networks=[...]",
-    parts=("networks", "priors", "seeds"),
+    sets=("seed", "prior", "model", "rates"),
+    instead="say seeds=[...], rates=[...], priors=[...] or networks=[...]",
+    parts=("networks", "priors", "rates", "seeds"),
 )
-Place = tuple[str, str, int]  # network, prior, seed
+Place = tuple[str, str, float, int]  # network, prior, rho's rate, seed
 
 
 def measure(fitted: Fitted) -> Result:
@@ -100,20 +102,26 @@ def measure(fitted: Fitted) -> Result:
 def places(chosen: Settings) -> dict[str, Place]:
     """The folder's name of each point."""
     return {
-        f"network={network},prior={prior},seed={seed}": (network, prior, seed)
+        f"network={network},prior={prior}{_other(rate)},seed={seed}": (network, prior, rate, seed)
         for network in chosen.networks
         for prior in chosen.priors
+        for rate in chosen.rates
         for seed in chosen.seeds
     }
 
 
+def _other(rate: float) -> str:
+    return "" if rate == RATE else f",rate={rate:g}"
+
+
 def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
-    """One row for each network and prior: means over seeds, and each seed's values."""
+    """One row for each network, prior and rate: means over seeds, and each seed's values."""
     found = []
-    for network, prior in dict.fromkeys(place[:2] for place in results):
-        every = {s: r for (n, p, s), r in results.items() if (n, p) == (network, prior)}
+    for setting in dict.fromkeys(place[:3] for place in results):
+        every = {place[3]: r for place, r in results.items() if place[:3] == setting}
         own = {seed: result for seed, result in every.items() if "stopped" not in result}
-        row: dict[str, Any] = {"network": network, "prior": prior, "seeds": sorted(own)}
+        network, prior, rate = setting
+        row: dict[str, Any] = {"network": network, "prior": prior, "rate": rate, "seeds": sorted(own)}
         for name in COLUMNS:
             values = [r[name] for r in own.values() if r.get(name) is not None]
             row[name] = fmean(values) if values else None
@@ -124,7 +132,17 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
 
 def report(found: Sequence[dict[str, Any]]) -> str:
     """The table, and the rank correlation of free energy and validation error over all runs of a kind."""
-    head = ["network", "prior", "F", "ignoring the inputs", "KL", "NLL", "test error (%)", "test NLL"]
+    head = [
+        "network",
+        "prior",
+        "rate of rho",
+        "F",
+        "ignoring the inputs",
+        "KL",
+        "NLL",
+        "test error (%)",
+        "test NLL",
+    ]
     head += ["bits per weight", "|mu| > sigma (%)", "learned", "seconds"]
     digits = {"free_energy": 3, "trivial_free_energy": 2, "kl": 3, "train_nll": 3, "test_error": 2}
     digits |= {"test_nll": 4, "bits_per_weight": 3, "in_use": 1, "learned_numbers": 0, "seconds": 0}
@@ -132,7 +150,10 @@ def report(found: Sequence[dict[str, Any]]) -> str:
     def cell(row: dict[str, Any], name: str) -> str:
         return mean_sd(row[f"{name}_each"], digits[name]) if row[f"{name}_each"] else "-"
 
-    cells = [[row["network"], row["prior"], *(cell(row, name) for name in digits)] for row in found]
+    cells = [
+        [row["network"], row["prior"], f"{row.get('rate', RATE):g}", *(cell(row, name) for name in digits)]
+        for row in found
+    ]
     seeds = sorted({seed for row in found for seed in row["seeds"]})
     return "\n".join([table(head, cells), of_seeds(seeds), *map(correlation, kinds(found).items())])
 
@@ -157,7 +178,10 @@ def correlation(kind: tuple[str, list[dict[str, Any]]]) -> str:
     if len(pairs) < 3:
         return f"{name}: too few runs for a rank correlation"
     rank = float(spearmanr(*zip(*pairs, strict=True)).statistic)
-    return f"{name}: rank correlation of F with the validation error {rank:.2f} over {len(pairs)} runs"
+    return (
+        f"{name}: rank correlation of F with the validation error {rank:.2f} over {len(pairs)} runs, "
+        f"{len(own)} settings"
+    )
 
 
 def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
@@ -173,9 +197,11 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
             raise ConfigError(f"{what}: {unknown[0]!r} is not one of {', '.join(known)}")
     configs = {
         name: compose(
-            "bound", [*networks[network], *priors[prior], f"seed={seed}", *overrides], folder=out.fits / name
+            "bound",
+            [*networks[network], *priors[prior], f"rates.rho={rate:g}", f"seed={seed}", *overrides],
+            folder=out.fits / name,
         )
-        for name, (network, prior, seed) in points.items()
+        for name, (network, prior, rate, seed) in points.items()
     }
     fits = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['test_error']:.2f} %")
     found = rows({points[name]: result for name, result in fits.items()})

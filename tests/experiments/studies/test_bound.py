@@ -36,15 +36,15 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None:
     point = {"free_energy": 1.0, "validation_error": 2.0, "kl": 0.5}
-    results = {("2x400", "mixture", 1): point, ("2x400", "mixture", 2): {"stopped": "not finite"}}
+    results = {("2x400", "mixture", 10.0, 1): point, ("2x400", "mixture", 10.0, 2): {"stopped": "not finite"}}
     (row,) = rows(results)
     assert row["seeds"] == [1]
     assert correlation(("few", [row])) == "few: too few runs for a rank correlation"
     each = {"free_energy_each": [1.0, 2.0, 3.0], "validation_error_each": [5.0, 7.0, 6.0]}
-    assert "0.50 over 3 runs" in correlation(("some", [each]))
+    assert "0.50 over 3 runs, 1 settings" in correlation(("some", [each]))
 
 
 @pytest.mark.parametrize("word", ["networks=[3x9]", "priors=[flat]"])
 def test_an_unknown_name_is_refused(word: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is not one of (2x400|mixture)"):
+    with pytest.raises(ConfigError, match=r"is not one of (2x50|mixture)"):
         main([word, f"folder={tmp_path}"])
