@@ -143,7 +143,7 @@ def _what(about: About, metrics: Mapping[str, Any]) -> Section:
 
 def _checks(checked: Mapping[str, Any], command: str) -> Section:
     words = (
-        "Four checks for the usual faults: is training at its minimum, has the network learned more than "
+        "They look for the usual faults: is training at its minimum, has the network learned more than "
         "ignoring the inputs would, are held-out predictions as sure as they should be, do restarts agree?"
     )
     if not checked:
