@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.apidoc",
     "sphinx_copybutton",
+    "accessible",
     "mathml",
     "plain_docstrings",
     "yaml_reference",

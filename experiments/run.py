@@ -21,7 +21,7 @@ from yaml import YAMLError
 from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, innermost, register_resolvers
+from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
@@ -46,7 +46,7 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
         if not ranks.from_main(finished):
             error = run.likelihood.prediction.error
             shown = Printed(error=f", validation {error.name} {error.format}")
-            run.execute(folder, Silent() if quiet else shown, ranks)
+            run.execute(folder, Silent() if quiet else shown, ranks, loggers(config))
             if ranks.is_main:
                 write_text(folder / "provenance.json", json.dumps(provenance(run_command()), indent=1) + "\n")
     if not ranks.is_main:

@@ -17,7 +17,7 @@ from textwrap import shorten
 from typing import Any
 
 from experiments import report as page
-from experiments._runner.build import FREE_TO_CHANGE
+from experiments._runner.build import free_to_change
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
 from experiments._runner.record import command_line, provenance
@@ -155,7 +155,7 @@ def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
         data = sorted(
             (key, str(value))
             for key, value in run.config.items()
-            if key.startswith("data.") and key not in FREE_TO_CHANGE
+            if key.startswith("data.") and not free_to_change(key)
         )
         of = same.setdefault((str(data), y.tobytes()), {})
         if len(of) < COMPARED:

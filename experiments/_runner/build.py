@@ -17,13 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from pyrobbb.experiment import Run
+from pyrobbb.training.callbacks import Callback
 
-NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "report")
+NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "report", "callbacks")
 # where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
 FREE_TO_CHANGE = (
     "folder",
     "published",
     "report",
+    "callbacks",
     "device",
     "checkpoint_seconds",
     "record_every",
@@ -51,10 +53,12 @@ def first_cause(error: BaseException) -> BaseException:
 def innermost(error: BaseException) -> str:
     """The first cause of an exception, on one line, with the name that was perhaps meant."""
     cause = first_cause(error)
-    if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
+    if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")
-        there = f"{group}: there is no {name!r}; there are {', '.join(cause.options)}"
-        return there + meant(name, cause.options)
+        options = cause.options or sorted(path.stem for path in (DECLARATIONS / group).glob("*.yaml"))
+        if group and options:
+            there = f"{group}: there is no {name!r}; there are {', '.join(options)}"
+            return there + meant(name, options)
     words = " ".join(str(cause).split())
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
         words += meant(str(cause.key), [str(key) for key in cause.parent_node])
@@ -85,7 +89,10 @@ def _changes() -> str:
 
 
 def _components() -> str:
-    groups = {name: sorted((DECLARATIONS / name).glob("*.yaml")) for name in sorted(KNOWN | {"experiment"})}
+    groups = {
+        name: sorted((DECLARATIONS / name).glob("*.yaml"))
+        for name in sorted(KNOWN | {"experiment", "callbacks"})
+    }
     return "\n".join(f"{name}: {', '.join(f.stem for f in files)}" for name, files in groups.items() if files)
 
 
@@ -94,9 +101,16 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
+def free_to_change(key: str) -> bool:
+    """Whether a flat key, or the part that it belongs to, changes no result."""
+    return key in FREE_TO_CHANGE or key.partition(".")[0] in FREE_TO_CHANGE
+
+
 def changes(overrides: Iterable[str]) -> str:
     """What `key=value` words change, as the name of a folder; nothing where they change no result."""
-    kept = [o.lstrip("+") for o in overrides if key_of(o) not in (*NOT_OF_THE_RUN, *FREE_TO_CHANGE)]
+    kept = [
+        o.lstrip("+") for o in overrides if key_of(o) not in NOT_OF_THE_RUN and not free_to_change(key_of(o))
+    ]
     return ",".join(sorted(kept)).replace("/", "_").replace(" ", "")
 
 
@@ -124,6 +138,16 @@ def build(config: DictConfig) -> Run:
         return Run(**parts)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
+
+
+def loggers(config: DictConfig) -> list[Callback]:
+    """The callbacks that a configuration names, which log each epoch.
+
+    Raises:
+        ConfigError: If one cannot be made, or its package is not installed.
+    """
+    parts = config.get("callbacks") or {}
+    return [component(f"callbacks.{name}", part) for name, part in parts.items()]
 
 
 def component(key: str, part: Any) -> Any:
@@ -169,6 +193,8 @@ def _without_inherited(group: str, part: Any) -> Any:
 def _explain(key: str, error: Exception) -> str:
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
     cause = first_cause(error)
+    if isinstance(error.__cause__, ImportError) and "pip install" in str(error.__cause__):
+        cause = error.__cause__  # which says what to install; its own cause only what is not there
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
     where = f"{key}.{full}" if full and full != key else key
     return f"{where}: {reason}"

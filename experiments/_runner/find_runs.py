@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from experiments._runner.build import FREE_TO_CHANGE
+from experiments._runner.build import free_to_change
 from experiments._runner.folder import read_config, read_json
 from experiments._runner.sweep import ERROR, objective
 from pyrobbb._support.settings import flat
@@ -47,7 +47,7 @@ class RunFolder:
     @property
     def setting(self) -> str:
         """The configuration but for the seed: runs with the same setting differ only by it."""
-        kept = {k: v for k, v in self.config.items() if k not in ("seed", *FREE_TO_CHANGE)}
+        kept = {k: v for k, v in self.config.items() if k != "seed" and not free_to_change(k)}
         return json.dumps(kept, sort_keys=True, default=str)
 
 
@@ -128,7 +128,8 @@ def varied(configs: Sequence[dict[str, Any]]) -> list[str]:
 
     So for `prior=normal` and `prior=laplace` it is `prior._target_`, not each one's own options.
     """
-    keys = sorted({key for config in configs for key in config} - {"seed", *FREE_TO_CHANGE})
+    every = {key for config in configs for key in config} - {"seed"}
+    keys = sorted(key for key in every if not free_to_change(key))
     found = []
     for key in keys:
         components = [

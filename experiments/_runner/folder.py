@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from experiments._runner.build import FREE_TO_CHANGE, ConfigError
+from experiments._runner.build import ConfigError, free_to_change
 from experiments._runner.moved import up_to_date
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb._support.settings import changes, flat
@@ -130,7 +130,7 @@ def differences(config: DictConfig) -> list[str]:
     if not path.exists():
         return []
     before, now = DEFAULTS | flat(read_config(path)), DEFAULTS | flat(_content(config))
-    return [f"{key}: {a} -> {b}" for key, a, b in changes(before, now) if key not in FREE_TO_CHANGE]
+    return [f"{key}: {a} -> {b}" for key, a, b in changes(before, now) if not free_to_change(key)]
 
 
 def _content(config: DictConfig) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def run_schema() -> type:
     kinds = {name: kind if kind in scalars else Any for name, kind in types.items()}
     keys = [(f.name, kinds[f.name], MISSING) for f in fields(Run) if f.name != "rates"]
     rates: tuple[str, Any, Any] = ("rates", dict[str, float], field(default_factory=dict))
-    return make_dataclass("RunConfig", [*keys, rates, *OF_THE_COMMAND])
+    callbacks: tuple[str, Any, Any] = ("callbacks", dict[str, Any], field(default_factory=dict))
+    return make_dataclass("RunConfig", [*keys, rates, callbacks, *OF_THE_COMMAND])
 
 
 def bandit_schema() -> type:

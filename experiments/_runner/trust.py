@@ -32,6 +32,7 @@ MODULES = (
     "pyrobbb.kl_weights",
     "pyrobbb.likelihoods",
     "pyrobbb.priors",
+    "pyrobbb.training.loggers",
     "torch.optim",
     "torch.optim.lr_scheduler",
 )

@@ -11,7 +11,7 @@ import yaml
 from experiments.paper import regression_report
 from experiments.paper.table1 import declaration
 from experiments.results import table1_texts
-from experiments.results.records import NOT_RUN, Record, Records, estimate, interval, markdown, verdict
+from experiments.results.records import NOT_RUN, Record, Records, estimate, interval, markdown, seeds, verdict
 from experiments.tutorial.worked_example import PRINTED
 
 Found = tuple[str, str]  # ours, and whether it holds
@@ -35,8 +35,8 @@ def ahead(worse: str, record: Record, width: int | None = None) -> Found:
     """The mixture's lead, at the narrowest width unless said."""
     width = width or min(record["widths"])
     found = table1_texts.differences(record, worse, "mixture", width)
-    kind = f"{len(found)} seeds, 2x{width}, {record['epochs']} epochs"
-    return f"{estimate(found, 2, sign=True)} points, {kind}", verdict(found)
+    words = f"{estimate(found, 2, sign=True)} points, {seeds(len(found))}, 2x{width}"
+    return words, f"{verdict(found)}, after {record['epochs']} epochs"
 
 
 def widths_of_weights(record: Record) -> Found:
@@ -53,7 +53,7 @@ def widths_of_weights(record: Record) -> Found:
 def pruning_costs(share: float, paper: float, record: Record) -> Found:
     """What removing a share costs the mean weights, in points."""
     costs = cost_of(share, record)
-    kind = f"{len(costs)} seeds, {record['weights']:,} weights, {record['epochs']} epochs"
+    kind = f"{seeds(len(costs))}, {record['weights']:,} weights, {record['epochs']} epochs"
     return f"{estimate(costs, 2, sign=True)} points, {kind}", verdict([paper - cost for cost in costs])
 
 
@@ -68,7 +68,7 @@ def humps(record: Record) -> Found:
     each = record["each"]
     two = [one for one in each if one["valley"] is not None]
     near = [one for one in two if abs(one["cut_75"] - one["valley"]) < 1]
-    words = f"of {len(each)} seeds {len(two)} have two modes, {len(near)} the line in the valley"
+    words = f"{seeds(len(each))}: two modes in {len(two)}, the line in the valley in {len(near)}"
     words += f"; {record['epochs']} epochs"
     return words, "holds" if len(near) == len(each) else "in part" if two else "does not"
 
@@ -76,14 +76,14 @@ def humps(record: Record) -> Found:
 def widening(record: Record) -> Found:
     """Fig. 5: the interquartile range diverges off the data; at least threefold at x = -0.3 and at 1.2."""
     met = {prior: sum(map(regression_report.wide, each)) for prior, each in record["bayesian"].items()}
-    seeds = len(record["seeds"])
+    count_of = len(record["seeds"])
     words = "; ".join(
-        f"{regression_report.NAMES[prior]}{' (chosen)' * (prior == record['chosen'])} {count}"
+        f"{regression_report.NAMES[prior]}{' (chosen)' * (prior == record['chosen'])}: {count}"
         for prior, count in met.items()
     )
-    every, none = (all(count == least for count in met.values()) for least in (seeds, 0))
+    every, none = (all(count == least for count in met.values()) for least in (count_of, 0))
     return (
-        f"at least threefold on both sides, of {seeds} seeds: {words}",
+        f"at least threefold on both sides, of {seeds(count_of)}, under {words}",
         "holds" if every else "does not" if none else "depends on the prior",
     )
 
@@ -92,8 +92,9 @@ def plain_is_sure(record: Record) -> Found:
     """Fig. 5: the plain network's variance goes to zero off the data."""
     left, right = (estimate([one["ratio"][i] for one in record["plain"]], 1) for i in (0, 2))
     narrow = [max(one["ratio"][0], one["ratio"][2]) < 1 for one in record["plain"]]
-    words = f"{left} times at x = -0.3, {right} at 1.2, {len(narrow)} seeds"
-    return words, f"narrower on both sides for {sum(narrow)} of {len(narrow)} seeds"
+    words = f"{left} times at x = -0.3, {right} at 1.2; "
+    words += f"of {seeds(len(narrow))} {sum(narrow)} narrower on both sides"
+    return words, "holds" if all(narrow) else "in part" if any(narrow) else "does not"
 
 
 def same_kl(record: Record) -> Found:
@@ -101,7 +102,7 @@ def same_kl(record: Record) -> Found:
     pairs = zip(record["found"]["drawn"], record["found"]["closed"], strict=True)
     gap = [a["error"] - b["error"] for a, b in pairs]
     found = verdict(gap)
-    words = f"{estimate(gap, 3, sign=True)} points, {len(gap)} seeds"
+    words = f"{estimate(gap, 3, sign=True)} points, {seeds(len(gap))}"
     return words, "no difference found" if found == "undecided" else "does not"
 
 
@@ -109,14 +110,14 @@ def regret(record: Record) -> Found:
     """Showdown: Bayes by Backprop's regret in percent of choosing at random."""
     each = record["agents"]["Bayes by Backprop"]["percent of uniform, realised"]
     lower = verdict([26.9 - value for value in each]) == "holds"
-    return f"{estimate(each, 1)} %, {len(each)} seeds", "ours is lower" if lower else "undecided"
+    return f"{estimate(each, 1)} %, {seeds(len(each))}", "lower than that run" if lower else "undecided"
 
 
 def nine_numbers(record: Record) -> Found:
     """The tutorial's update."""
     worst = max(abs(record["ours"][name] - value) for name, value in PRINTED.items())
     return (
-        f"largest difference {worst:.1e} at eps = {record['noise']}",
+        f"largest difference {worst * 1e5:.1f} · 10⁻⁵ at eps = {record['noise']}",
         "holds" if worst < 5e-5 else "does not",
     )
 
@@ -162,10 +163,21 @@ def claims(records: Records) -> str:
     for claim in DECLARED["claims"]:
         record, found = records.get(claim["record"]), FOUND.get(claim.get("found", ""))
         ours, holds = ("-", NOT_RUN) if record is None or found is None else found(record)
-        command = claim["command"] if claim["command"] == "the same" else f"`{claim['command']}`"
+        command = (
+            claim["command"]
+            if claim["command"] == "the same"
+            else f"`{claim['command'].removeprefix('experiments.')}`"
+        )
         rows.append([claim["where"], claim["says"], ours, holds, command])
     return markdown(
-        ["where", "it says", "ours, with 95 % interval over seeds", "verdict", "after `python -m`"], rows
+        [
+            "where",
+            "it says",
+            "ours, with 95 % interval over seeds",
+            "verdict",
+            "after `python -m experiments.`",
+        ],
+        rows,
     )
 
 

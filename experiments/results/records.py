@@ -41,7 +41,8 @@ class Records:
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """A table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+    cells = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -55,9 +56,14 @@ def estimate(values: Sequence[float], digits: int, sign: bool = False) -> str:
     """`1.83 (1.71 to 1.95)`: mean and 95 % interval over seeds; a single value stands alone."""
     kind = f"{'+' if sign else ''}.{digits}f"
     if len(values) == 1:
-        return f"{values[0]:{kind}} (one seed)"
+        return f"{values[0]:{kind}}"
     mean, low, high = (f"{value:{kind}}" for value in interval(values))
     return f"{mean} ({low} to {high})"
+
+
+def seeds(count: int) -> str:
+    """`one seed`, `3 seeds`."""
+    return "one seed" if count == 1 else f"{count} seeds"
 
 
 def verdict(differences: Sequence[float]) -> str:
@@ -75,7 +81,8 @@ def made_by(record: Record) -> str:
         machine = (
             f"{machine['processor']}, {machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
         )
-    return f"`{record['command']}`; {machine}, torch {torch_of(record)}, {record['date']}."
+    others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
+    return f"`{record['command']}`{others}; {machine}, torch {torch_of(record)}, {record['date']}."
 
 
 def torch_of(record: Record) -> str:

@@ -1,9 +1,18 @@
-"""Which method when, and what was spent to know it, from the records of the scoreboard."""
+"""The scoreboard of inference methods: its tables, which method when, and what was spent to know it."""
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from experiments.results.records import NOT_RUN, Record, Records, made_by
-from experiments.scoreboard import choose
+from experiments.results.tables import Text, of
+from experiments.scoreboard import agreement, choose, detection, regressions
+
+PARTS: dict[str, ModuleType] = {
+    "regressions": regressions,
+    "detection": detection,
+    "agreement": agreement,
+}
 
 
 def found(records: Records) -> dict[str, Record]:
@@ -13,9 +22,9 @@ def found(records: Records) -> dict[str, Record]:
 
 
 def which(records: Records) -> str:
-    """A line for each method."""
+    """Which method when: a line for each."""
     parts = found(records)
-    return choose.markdown(parts) if parts else NOT_RUN
+    return choose.markdown(parts) if parts else f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}."
 
 
 def budget(records: Records) -> str:
@@ -24,4 +33,17 @@ def budget(records: Records) -> str:
     return "\n".join(f"- {choose.spent(record)} {made_by(record)}" for record in parts.values()) or NOT_RUN
 
 
-SCOREBOARD = {"scoreboard": which, "scoreboard_budget": budget}
+def part(name: str) -> Text:
+    """The tables of one part, as its command prints them."""
+
+    def words(record: Record) -> str:
+        return f"```\n{PARTS[name].report(record)}\n```"
+
+    return of(f"scoreboard_{name}", words)
+
+
+SCOREBOARD: dict[str, Text] = {
+    "scoreboard": which,
+    "scoreboard_budget": budget,
+    **{f"scoreboard.{name}": part(name) for name in PARTS},
+}

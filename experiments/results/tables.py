@@ -8,7 +8,7 @@ from benchmarks import generated
 from experiments import analyse
 from experiments._runner.tables import mean_sd
 from experiments.paper import pruning
-from experiments.paper.regression_report import HEAD, rows
+from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon
 from experiments.results import benchmarks, own_tables, table1_texts
@@ -103,14 +103,15 @@ def shape(record: Record) -> str:
 
 def regression(record: Record) -> str:
     """Fig. 5 in numbers."""
-    chosen, lines = record["bayesian"][record["chosen"]], []
-    for i, x in enumerate(record["at"]):
-        medians = ", ".join(f"{one['median'][i]:.2f}" for one in chosen)
-        within = f"{sum(one['truth within'][i] for one in chosen)} of {len(chosen)}"
-        sampled = [f"{record['nuts'][name][i]:.2f}" for name in ("median", "R-hat")]
-        lines.append([f"{x:g}", f"{record['truth'][i]:.2f}", medians, within, *sampled])
-    head = ["x", "truth", "medians, prior chosen", "truth in the 95 % band", "NUTS: median", "R-hat"]
-    return f"{markdown(HEAD, rows(record))}\n\n{markdown(head, lines)}"
+    at = [f"x = {x:g}" for x in record["at"]]
+    lines = []
+    for prior, each in record["bayesian"].items():
+        within = (sum(one["truth within"][i] for one in each) for i in range(len(at)))
+        lines.append([f"Bayes by Backprop, {NAMES[prior]}", *(f"{count} of {len(each)}" for count in within)])
+    lines.append(["NUTS, 1-50-1", *("yes" if found else "no" for found in record["nuts"]["truth within"])])
+    lines.append(["R-hat of NUTS' chains", *(f"{value:.2f}" for value in record["nuts"]["R-hat"])])
+    below = markdown(["the truth lies in the 95 % band", *at], lines)
+    return f"{markdown(HEAD, rows(record))}\n\n{below}"
 
 
 def closed_form(record: Record) -> str:
@@ -156,7 +157,7 @@ def toy(record: Record) -> str:
     below = markdown(
         ["plain network, squared error", "tutorial", *(f"ours, weights of seed {s}" for s in range(3))], plain
     )
-    return f"{made_by(each[0])} The same with `seed=2` and `seed=3`.\n\n{markdown(head, rows)}\n\n{below}"
+    return f"{markdown(head, rows)}\n\n{below}"
 
 
 def of_gluon(record: Record) -> str:
@@ -226,7 +227,7 @@ TABLES: dict[str, Text] = {
     "regression": of("regression", regression),
     "closed_form": of("closed_form", closed_form),
     "worked_example": of("worked_example", worked_example),
-    "toy_regression": of("toy_regression", toy, head=False),
+    "toy_regression": of("toy_regression", toy),
     "gluon": of("gluon", of_gluon),
     "showdown": of("showdown", showdown),
     "ledger": of("kl_ledger", ledger),

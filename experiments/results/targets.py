@@ -10,7 +10,7 @@ from experiments.paper.regression_report import NAMES
 from experiments.reproductions import training_choices
 from experiments.results import table1_texts
 from experiments.results.claims import cost_of
-from experiments.results.records import NOT_RUN, Record, Records
+from experiments.results.records import NOT_RUN, Record, Records, seeds
 from experiments.results.tables import Text
 from experiments.tutorial.worked_example import PRINTED
 
@@ -34,7 +34,7 @@ def a12(record: Record) -> str:
     each = record["each"]
     first, median = ([r["loss"][name] for r in each] for name in ("first", "median of last 100"))
     widening = [r["sd of the draws"]["5.0"] / r["sd of the draws"]["1.5"] for r in each]
-    return f"{len(each)} seeds: {_range(first, 0)}, {_range(median, 0)}, {_range(widening, 1)}"
+    return f"{seeds(len(each))}: {_range(first, 0)}, {_range(median, 0)}, {_range(widening, 1)}"
 
 
 def a13(record: Record) -> str:
@@ -82,7 +82,7 @@ def b5(record: Record) -> str:
 
 def b6(record: Record) -> str:
     costs = ", ".join(f"{fmean(cost_of(share, record)):+.2f}" for share in (0.5, 0.75, 0.95, 0.98))
-    return f"{NOT_RUN}; 2x400 after {record['epochs']} epochs, {len(record['each'])} seeds: {costs}"
+    return f"{NOT_RUN}; 2x400 after {record['epochs']} epochs, {seeds(len(record['each']))}: {costs}"
 
 
 def b9(record: Record) -> str:

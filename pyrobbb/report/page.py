@@ -91,7 +91,7 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """The image as a `data:` address."""
+        """The image within its address, as RFC 2397 has it."""
         return "data:image/png;base64," + base64.b64encode(self.png).decode()
 
 

@@ -1,7 +1,7 @@
-"""The page as HTML: nothing from outside, nothing unescaped, headings in order, numbers that are known."""
+"""The page as HTML: nothing from outside, nothing unescaped, headings in order, numbers in words."""
 
-import itertools
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_headings_are_in_order_and_links_lead_to_them(parsed):
     levels = [int(tag[1]) for tag, _ in parsed.elements if tag in ("h1", "h2", "h3")]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     names = [attrs["id"] for _, attrs in parsed.elements if "id" in attrs]
     assert len(names) == len(set(names))
     inside = [a["href"][1:] for tag, a in parsed.elements if tag == "a" and a["href"].startswith("#")]

@@ -59,4 +59,4 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path):
     assert record["chosen"] == "gaussian"
     assert [row[0].split(",")[0] for row in rows(record)][:2] == ["Bayes by Backprop", "NUTS"]
     assert "R-hat" in report(record)
-    assert [axes.get_title()[:5] for axes in figure(record).axes] == ["BbB, ", "NUTS,", "plain"]
+    assert [axes.get_title(loc="left")[:5] for axes in figure(record).axes] == ["BbB, ", "NUTS,", "plain"]

@@ -14,7 +14,7 @@ from experiments._runner.tables import mean_sd
 from experiments.reproductions.training_choices import CENTRE
 from experiments.results.__main__ import MARKED, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
-from experiments.results.records import Records, estimate, interval, verdict
+from experiments.results.records import Records, estimate, interval, markdown, seeds, verdict
 from experiments.results.texts import TEXTS
 from paths import ROOT
 
@@ -74,14 +74,18 @@ def test_every_claim_names_a_function_that_reads_it():
     assert yaml.safe_load(text) == DECLARED
 
 
+def test_a_bar_within_a_cell_is_no_border():
+    assert markdown(["a"], [["P(D|w)"]]) == "| a |\n| --- |\n| P(D\\|w) |"
+
+
 def test_intervals_are_students():
     assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
     assert estimate([1.0, 2.0, 3.0], 1) == "2.0 (-0.5 to 4.5)"
-    assert estimate([1.25], 2, sign=True) == "+1.25 (one seed)"
+    assert estimate([1.25], 2, sign=True) == "+1.25"
     assert verdict([1.0, 1.1, 0.9]) == "holds"
     assert verdict([-1.0, -1.1, -0.9]) == "does not"
     assert verdict([1.0, -1.0, 0.5]) == "undecided"
-    assert verdict([1.0]) == "one seed"
+    assert verdict([1.0]) == seeds(1) == "one seed"
 
 
 def test_runs_that_are_still_to_come_fill_their_targets(tmp_path):
@@ -110,4 +114,4 @@ def test_runs_that_are_still_to_come_fill_their_targets(tmp_path):
     assert "not run" not in " ".join(TEXTS[name](records) for name in ("B1", "B2", "B4", "B7"))
     first, *_, below = (line for line in claims(records).splitlines() if "table1 form=full" in line)
     assert "at 0 of 3 widths" in first
-    assert "| holds |" in below
+    assert "| holds, after 600 epochs |" in below
