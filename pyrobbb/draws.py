@@ -29,11 +29,24 @@ def fitted(chain: Chain) -> Chain:
 
 
 def one_draw(chain: Chain, key: tuple[int, int, int]) -> Weights:
-    """A value of each latent site; `key` is the seed, the number of the chain and that of the draw."""
+    """A value of each latent site; `key` is the seed, the number of the chain and that of the draw.
+
+    Of a guide that holds a sampler's draws, `stored_draw(number)` says which; the seed does not matter.
+    """
     model, guide = fitted(chain)
+    stored_draw = getattr(guide, "stored_draw", None)
+    if stored_draw is not None:
+        with torch.no_grad():
+            return model.with_padding(stored_draw(key[2]))
     with isolated(mixed_seed(*key), device=model.device), torch.no_grad():
         trace = poutine.trace(guide).get_trace()
     return model.with_padding({name: trace.nodes[name]["value"] for name in model.latents})
+
+
+def order(chain: Chain, draws: int) -> list[int] | None:
+    """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
+    place = getattr(chain[1], "place", None)
+    return None if place is None else sorted(range(draws), key=place)
 
 
 def stacked(draws: Sequence[Weights]) -> Weights:

@@ -28,8 +28,6 @@ from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.evaluation.distances import symmetric_difference, total_variation
-from pyrobbb.inference.empirical import EmpiricalGuide
-from pyrobbb.posterior import Posterior
 
 YARDSTICK = "NUTS"
 FACTOR = 2.0  # a spread within it of the yardstick's counts as near
@@ -151,11 +149,10 @@ def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
         run, data, posterior = fitted(config, keep=True)
         seconds = None if resumed else clock.seconds  # the time before the interruption is not known
         x = inputs(name, config).to(data.train.x.device)
-        if method == YARDSTICK:
-            f = in_order(posterior, x)
-        else:
-            draws = max(1, chosen.draws // len(posterior.chains))
-            f = function_draws(posterior, x, draws=draws, seed=run.seed)[..., 0]
+        draws = max(1, chosen.draws // len(posterior.chains))
+        if isinstance(run.inference, NUTS):  # all that it kept
+            draws = run.inference.draws
+        f = function_draws(posterior, x, draws=draws, seed=run.seed)[..., 0]
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, f=f.astype(np.float32))
         return {"seconds": seconds, "chains": len(f)}
@@ -165,19 +162,6 @@ def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
         return result
     with np.load(path) as found:
         return {**result, "f": found["f"].astype(np.float64)}
-
-
-def in_order(posterior: Posterior, x: Tensor) -> np.ndarray:
-    """Functions at `x` of all that a sampler kept, `(chains, draws, G)`, in the order of its chains.
-
-    A posterior gives stored draws at random, which would hide from R-hat how slowly a chain moves.
-    """
-    found = []
-    for model, guide in posterior.chains:
-        assert isinstance(guide, EmpiricalGuide)
-        with torch.no_grad():
-            found.append(model.apply_network(guide.values(guide.stored), x)[..., 0].cpu().numpy())
-    return np.stack(found)
 
 
 def inputs(name: str, config: DictConfig) -> Tensor:

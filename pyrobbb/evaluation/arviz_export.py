@@ -23,6 +23,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
+from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.posterior import Posterior, moments
@@ -30,6 +31,7 @@ from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
 logger = logging.getLogger(__name__)
 Groups = dict[str, dict[str, np.ndarray]]
+DRAWN = ("posterior", "log_prior", "posterior_predictive", "log_likelihood", "predictions")
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 FEATURES = 100  # of an input, at most, for the inputs to be kept
 SHOWN = 24  # the most uncertain test inputs, kept for their picture
@@ -152,6 +154,7 @@ def to_groups(
     groups["log_likelihood"] = {"y": _untied(np.stack([_numpy(p.log_likelihood) for p in seen]))}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
+    _as_drawn(groups, posterior, draws)
     layers = list(moments(posterior.chains[0])[0])
     return groups, {"parameter": chosen.labels, "layer": layers, "level": LEVELS}
 
@@ -278,6 +281,15 @@ def _mixed(chains: list[Tensor], weights: Sequence[float] | None) -> Tensor:
     """The average over chains, by their weights if they have any."""
     stacked = torch.stack(chains)
     return stacked.mean(0) if weights is None else torch.tensordot(stacked.new_tensor(weights), stacked, 1)
+
+
+def _as_drawn(groups: Groups, posterior: Posterior, draws: int) -> None:
+    """Sort what a sampler drew into the order of its chain: R-hat and ESS are about that order."""
+    for c, chain in enumerate(posterior.chains):
+        places = order(chain, draws)
+        for group in DRAWN if places is not None else ():
+            for array in groups.get(group, {}).values():
+                array[c] = array[c][places]
 
 
 def _untied(log_likelihood: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.network_checks import evaluating
+from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.posterior import Posterior
 
@@ -21,11 +22,13 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
     All of them are held in memory at once, so `x` should be a few hundred chosen inputs.
     """
     each = []
-    for c, (model, _) in enumerate(posterior.chains):
+    for c, (model, guide) in enumerate(posterior.chains):
         weights = posterior.draw(draws, chain=c, seed=seed)
         with torch.no_grad(), evaluating(model):
             network = posterior.network(c)
-            each.append(network.apply_network(weights, x.to(weights[model.sites[0]].device)).cpu())
+            values = network.apply_network(weights, x.to(weights[model.sites[0]].device)).cpu()
+        places = order((model, guide), draws)  # a sampler's chain, which R-hat is about
+        each.append(values if places is None else values[places])
     return torch.stack(each).numpy()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import torch
 from torch import Tensor
 
@@ -38,6 +40,20 @@ class EmpiricalGuide(FlatGuide):
         """One of the stored draws."""
         loc, kept = self.loc, int(self.kept)
         return self.stored[torch.randint(kept, ())] if kept else loc
+
+    def place(self, number: int) -> int:
+        """Which of the stored draws is draw `number` of a posterior.
+
+        However few are asked for, they are spread over the whole chain: steps of the golden section, round
+        and round, none twice before all were there once.
+        """
+        kept = max(1, int(self.kept))
+        step = next(s for s in range(round(0.618034 * kept), kept + 2) if gcd(s, kept) == 1)
+        return number * step % kept
+
+    def stored_draw(self, number: int) -> Weights:
+        """Draw `number` of a posterior; the sampler's position while there is none."""
+        return self.values(self.stored[self.place(number)] if int(self.kept) else self.loc)
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         """Mean and standard deviation of the stored draws."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,8 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.evaluation.arviz_export import to_groups
+from pyrobbb.evaluation.diagnostics import function_draws
 from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradient
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
 from pyrobbb.inference.swag import SWAGGuide
@@ -124,6 +128,32 @@ def test_sghmc_draws_from_the_exact_posterior_of_a_linear_model():
     drawn = guide.stored
     assert float(((drawn.mean(0) - mean) / sd).abs().max()) < 0.5  # over 20 seeds: sd 0.087
     torch.testing.assert_close(drawn.std(0), sd, rtol=0.35, atol=0.0)  # mean 0.032, sd 0.055
+
+
+def test_a_sampler_s_posterior_is_its_chain():
+    model, data, _, _ = _linear()
+    guides = []
+    for start in (0.0, 5.0):  # a chain that drifts: every draw above the one before
+        guide = SGHMC(cycles=2, draws=5).guide(model, None)
+        for i in range(10):
+            guide.keep(torch.full((D,), start + i))
+        guides.append(guide)
+    posterior = Posterior([(model, guide) for guide in guides])
+    assert sorted(posterior.draw(10)["weight"][:, 0, 0].tolist()) == list(range(10))
+    few = sorted(posterior.draw(4)["weight"][:, 0, 0].tolist())
+    assert min(b - a for a, b in pairwise(few)) >= 1  # spread over the chain, none twice
+    assert few[0] <= 2
+    assert few[-1] >= 7
+    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    groups, _ = to_groups(posterior, whole, draws=10, weights=3)
+    for c, start in enumerate((0.0, 5.0)):
+        drawn = groups["posterior"]["weight"][c, :, 0]
+        np.testing.assert_array_equal(drawn, start + np.arange(10))
+        each = [model.log_likelihood({"weight": torch.full((1, D), float(w))}, data.x, data.y) for w in drawn]
+        np.testing.assert_allclose(groups["log_likelihood"]["y"][c], torch.stack(each), rtol=1e-5, atol=1e-5)
+    f = function_draws(posterior, data.x[:1], draws=10)[..., 0]
+    slope = float(data.x[0].sum())
+    np.testing.assert_allclose(f[0, :, 0], slope * np.arange(10), rtol=1e-5, atol=1e-5)
 
 
 def _laplace(model: BayesianNetwork, data: Split, mode: Tensor | None = None, **options: Any) -> LaplaceGuide:
