@@ -41,7 +41,7 @@ def make(root: Path) -> list[Path]:
     """Fill the pages and draw the figures under `root`; returns the files."""
     records = Records(root / "docs" / "records")
     written = []
-    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
+    for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
         before = page.read_text(encoding="utf-8")
         if MARKED.search(before):
             write_text(page, filled(before, records))

@@ -1,10 +1,10 @@
-"""The scoreboard of inference methods: its tables from docs/records/scoreboard_*.json."""
+"""The scoreboard of inference methods: its tables, which method when, and what was spent to know it."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
-from experiments.results.records import NOT_RUN, Record, Records
+from experiments.results.records import NOT_RUN, Record, Records, made_by
 from experiments.results.tables import Text, of
 from experiments.scoreboard import agreement, choose, detection, regressions
 
@@ -15,10 +15,22 @@ PARTS: dict[str, ModuleType] = {
 }
 
 
+def found(records: Records) -> dict[str, Record]:
+    """The records by part; without those that are not there."""
+    each = {part: records.get(f"scoreboard_{part}") for part in choose.PARTS}
+    return {part: record for part, record in each.items() if record is not None}
+
+
 def which(records: Records) -> str:
-    """Which method when: a line for each, from the parts that are recorded."""
-    found = {part: record for part in PARTS if (record := records.get(f"scoreboard_{part}")) is not None}
-    return choose.markdown(found) if found else f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}."
+    """Which method when: a line for each."""
+    parts = found(records)
+    return choose.markdown(parts) if parts else f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}."
+
+
+def budget(records: Records) -> str:
+    """What each method could spend, by part."""
+    parts = found(records)
+    return "\n".join(f"- {choose.spent(record)} {made_by(record)}" for record in parts.values()) or NOT_RUN
 
 
 def part(name: str) -> Text:
@@ -32,5 +44,6 @@ def part(name: str) -> Text:
 
 SCOREBOARD: dict[str, Text] = {
     "scoreboard": which,
+    "scoreboard_budget": budget,
     **{f"scoreboard.{name}": part(name) for name in PARTS},
 }

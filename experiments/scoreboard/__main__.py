@@ -1,6 +1,6 @@
 """Every method of inference on the same models and data, as they are chosen by name.
 
-`python -m experiments.scoreboard [key=value ...]` fits what is missing, writes `scoreboard_PART.json` and
+`python -m experiments.scoreboard [key=value ...]` fits what is missing, writes `record.json` and
 prints its tables. A finished point is read back, so the same command resumes.
 
 part=regressions     the default; UCI tables: log-likelihood, RMSE, coverage, CRPS, beside published numbers
@@ -31,7 +31,6 @@ from types import ModuleType
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.fit_points import Result
-from experiments._runner.record import provenance
 from experiments._runner.study import Outputs
 from experiments.scoreboard import agreement, choose, detection, regressions
 
@@ -63,17 +62,15 @@ def main(arguments: Sequence[str]) -> Result:
     part = own.get("part", "regressions")
     if part not in PARTS:
         raise ConfigError(f"part: {part!r} is not one of {', '.join(PARTS)}")
-    said = [word for word in arguments if not word.startswith("folder=")]
-    head = {**provenance(" ".join(["python -m experiments.scoreboard", *said])), "part": part}
     places: list[Outputs] = []
 
     def keep(out: Outputs, found: Result) -> None:
         places[:] = [out]
-        out.json(f"scoreboard_{part}.json", {**head, **found})
+        out.record({"part": part, **found})
 
-    record = {**head, **PARTS[part].run(rest, keep)}
-    places[0].end(report(record))
-    return record
+    found: Result = {"part": part, **PARTS[part].run(rest, keep)}
+    places[0].end(report(found))
+    return found
 
 
 if __name__ == "__main__":

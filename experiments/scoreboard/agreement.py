@@ -28,6 +28,8 @@ from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.evaluation.distances import symmetric_difference, total_variation
+from pyrobbb.inference.empirical import EmpiricalGuide
+from pyrobbb.posterior import Posterior
 
 YARDSTICK = "NUTS"
 FACTOR = 2.0  # a spread within it of the yardstick's counts as near
@@ -58,7 +60,7 @@ MODELS = {
     "six_points": Model(
         [
             "data=toy_points", "batch_size=6", "model.hidden=[32]", "model.activation=sigmoid",
-            "prior=normal", "prior.sigma=10", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.1",
+            "prior=normal", "prior.sigma=10.0", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.1",
         ],
         last="2",
         x=torch.linspace(-5, 5, 41)[:, None],
@@ -149,8 +151,11 @@ def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
         run, data, posterior = fitted(config, keep=True)
         seconds = None if resumed else clock.seconds  # the time before the interruption is not known
         x = inputs(name, config).to(data.train.x.device)
-        draws = max(1, chosen.draws // len(posterior.chains)) if method != YARDSTICK else chosen.draws
-        f = function_draws(posterior, x, draws=draws, seed=run.seed)[..., 0]
+        if method == YARDSTICK:
+            f = in_order(posterior, x)
+        else:
+            draws = max(1, chosen.draws // len(posterior.chains))
+            f = function_draws(posterior, x, draws=draws, seed=run.seed)[..., 0]
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, f=f.astype(np.float32))
         return {"seconds": seconds, "chains": len(f)}
@@ -160,6 +165,19 @@ def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
         return result
     with np.load(path) as found:
         return {**result, "f": found["f"].astype(np.float64)}
+
+
+def in_order(posterior: Posterior, x: Tensor) -> np.ndarray:
+    """Functions at `x` of all that a sampler kept, `(chains, draws, G)`, in the order of its chains.
+
+    A posterior gives stored draws at random, which would hide from R-hat how slowly a chain moves.
+    """
+    found = []
+    for model, guide in posterior.chains:
+        assert isinstance(guide, EmpiricalGuide)
+        with torch.no_grad():
+            found.append(model.apply_network(guide.values(guide.stored), x)[..., 0].cpu().numpy())
+    return np.stack(found)
 
 
 def inputs(name: str, config: DictConfig) -> Tensor:
@@ -242,7 +260,7 @@ def report(record: Result) -> str:
             spreads = [f"{row['sd_at'][x]:.3g}" for x in at]
             lines.append(
                 [row["method"], *spreads, near, f"{row['sd_ratio']:.2f}", f"{row['total_variation']:.2f}",
-                 f"{row['seconds']:.0f}"]
+                 "-" if row["seconds"] is None else f"{row['seconds']:.0f}"]
             )  # fmt: skip
         head = ["method", *(f"sd at {x}" for x in at), f"within {FACTOR:g}", "sd ratio", "total variation"]
         parts += [name, table([*head, "seconds"], lines), *yardstick_words(rows)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
-from experiments.scoreboard.compare import FAILED, Row, difference, values
+from experiments.scoreboard.compare import Row, difference, values
 from experiments.scoreboard.compare import chosen as rows_of
 
 PLAIN = "plain network"
@@ -33,11 +34,12 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
 }
 
 
+PARTS = ("regressions", "agreement", "detection")
+
+
 def markdown(records: Mapping[str, Result]) -> str:
     """A line for each method that a record has, from the records by part."""
-    regressions, agreement, detection = (
-        records[part]["rows"] if part in records else [] for part in ("regressions", "agreement", "detection")
-    )
+    regressions, agreement, detection = (records[part]["rows"] if part in records else [] for part in PARTS)
     found = [regressions, agreement, detection]
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
     head = ["method", "how", "take it for"]
@@ -46,7 +48,7 @@ def markdown(records: Mapping[str, Result]) -> str:
         if regressions
         else []
     )
-    head += ["six points, sd at 0"] if agreement else []
+    head += ["six points, sd at 0, 1.5 and 5"] if agreement else []
     head += ["Fashion-MNIST, AUROC"] if detection else []
     lines = [head, ["---"] * len(head)]
     for name in names:
@@ -54,11 +56,28 @@ def markdown(records: Mapping[str, Result]) -> str:
         if regressions:
             line += _of_tables(regressions, name)
         if agreement:
-            line.append(_mean([row["sd_at"] for row in _six(agreement, name)], "0", "{:.2g}"))
+            line.append(_spreads(agreement, name))
         if detection:
             line.append(_mean(rows_of(detection, method=name), "auroc Fashion-MNIST", "{:.3f}"))
         lines.append(line)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def spent(record: Result) -> str:
+    """What a part compares, on how much, and what each method could spend."""
+    rows = record["rows"]
+    if record["part"] == "regressions":
+        counts = Counter((row["table"], row["kind"]) for row in rows_of(rows, method=PLAIN))
+        over = ", ".join(f"{table} ({count} {kind})" for (table, kind), count in counts.items())
+    elif record["part"] == "agreement":
+        nuts = {row["model"]: row["r_hat"] for row in rows if "r_hat" in row}
+        said = (f"{name.replace('_', ' ')} (NUTS: R-hat at most {r_hat:.2f})" for name, r_hat in nuts.items())
+        over = ", ".join(said)
+    else:
+        counts = Counter((row["network"], "seeds") for row in rows_of(rows, method=PLAIN))
+        over = ", ".join(f"{network} ({count} {kind})" for (network, kind), count in counts.items())
+    words = ", ".join(f"{key} {value}" for key, value in record["budget"].items() if key != "settings")
+    return f"{record['part']}: {over}; {words}."
 
 
 def _of_tables(rows: Sequence[Row], name: str) -> list[str]:
@@ -75,10 +94,9 @@ def _of_tables(rows: Sequence[Row], name: str) -> list[str]:
     return [apart, f"{100 * fmean(values(own, 'coverage_95')):.0f} %", f"{time:.1f} x"]
 
 
-def _six(rows: Sequence[Row], name: str) -> list[Row]:
-    return [
-        row for row in rows_of(rows, model="six_points", method=name) if not any(k in row for k in FAILED)
-    ]
+def _spreads(rows: Sequence[Row], name: str) -> str:
+    found = [row["sd_at"] for row in rows_of(rows, model="six_points", method=name) if "sd_at" in row]
+    return ", ".join(f"{sd:.2g}" for sd in found[0].values()) if found else "-"
 
 
 def _mean(rows: Sequence[Row], measure: str, form: str) -> str:

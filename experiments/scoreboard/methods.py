@@ -14,7 +14,7 @@ from experiments._runner.compose import declared
 
 Changes = Mapping[str, Any]
 PRIOR = "pyrobbb.priors"
-NOISE_PRIOR = {"_target_": "pyro.distributions.LogNormal", "loc": -2.0, "scale": 2.0}
+NOISE_PRIOR = {"_target_": "pyro.distributions.LogNormal", "loc": 0.0, "scale": 2.0}
 GAINS: Sequence[Changes] = tuple({"prior.gain": gain} for gain in (1.0, 2.0, 4.0))
 
 
@@ -64,7 +64,7 @@ METHODS: Mapping[str, Method] = {
     "Laplace, Kronecker": Method(["inference=laplace", "inference.structure=kronecker"]),
     "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),
     "SGHMC": Method(
-        ["inference=sghmc", "inference.draws=20"],
+        ["inference=sghmc", "inference.cycles=1", "inference.draws=50"],
         each("inference.lr", (0.01, 0.003, 0.03)),
         samples_noise=True,
     ),

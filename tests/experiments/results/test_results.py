@@ -18,7 +18,7 @@ from experiments.results.records import Records, estimate, interval, markdown, s
 from experiments.results.texts import TEXTS
 from paths import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,8 @@ def copy(tmp_path_factory):
     shutil.copy(ROOT / "README.md", root)
     shutil.copytree(ROOT / "docs" / "records", root / "docs" / "records")
     for page in PAGES[1:]:
-        shutil.copy(page, root / "docs")
+        (root / page.relative_to(ROOT)).parent.mkdir(exist_ok=True)
+        shutil.copy(page, root / page.relative_to(ROOT))
     make(root)
     return root
 

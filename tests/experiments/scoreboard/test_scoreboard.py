@@ -33,9 +33,10 @@ def test_regressions_choose_on_validation_rows_and_keep_a_record(
     assert 0 <= plain["coverage_50"] <= plain["coverage_95"] <= 1
     assert 0 < plain["crps"] < plain["rmse"]
     assert "fewer than 30 for the snapshots" in swag["refused"]
-    (path,) = tmp_path.rglob("scoreboard_regressions.json")
-    assert json.loads(path.read_text()) == record
-    assert record["command"].startswith("python -m experiments.scoreboard part=regressions quick=true")
+    (path,) = tmp_path.rglob("record.json")
+    kept = json.loads(path.read_text())
+    assert kept["rows"] == record["rows"]
+    assert kept["command"].startswith("python -m experiments.scoreboard part=regressions quick=true")
     said = capsys.readouterr().out
     assert "SWAG: 40 steps leave fewer than 30" in said
     main([f"record={path}"])
