@@ -159,7 +159,7 @@ def test_a_natural_gradient_s_normal_is_trained_by_its_rho() -> None:
 
 
 def test_a_run_folder_is_checked(tmp_path: Path) -> None:
-    words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2"]
+    words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2", "report=false"]
     execute(declared("run", [*words, f"folder={tmp_path}"]), quiet=True)
     said = checked(tmp_path, sbc=2)
     assert "on 2 data sets drawn from the model" in said

@@ -28,7 +28,13 @@ def process(app: Any, what: str, name: str, kind: Any, options: Any, lines: list
         lines.insert(0, "")  # else napoleon takes what stands before a colon for a type
 
 
+def skip(app: Any, what: str, name: str, thing: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out what scikit-learn adds to an estimator: its text links into scikit-learn's own pages."""
+    return True if str(getattr(thing, "__module__", "")).startswith("sklearn.") else None
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Connect it ahead of napoleon, whose priority is 500."""
     app.connect("autodoc-process-docstring", process, priority=400)
+    app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

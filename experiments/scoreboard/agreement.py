@@ -118,7 +118,7 @@ STUDY = Study(
     Settings,
     sets=("data", "model", "prior", "likelihood", "epochs", "chains", "draws"),
     instead="say models=[...], methods=[...] or steps=N",
-    parts=("models", "methods"),
+    parts=("models",),
     named=("steps", "chains", "draws"),
     small=("inference.warmup=5", "inference.draws=10"),
 )

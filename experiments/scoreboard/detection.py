@@ -86,7 +86,7 @@ STUDY = Study(
     Settings,
     sets=("seed", "model", "prior", "likelihood", "chains"),
     instead="say networks=[...], methods=[...] or seeds=[...]",
-    parts=("networks", "methods", "seeds"),
+    parts=("networks", "seeds"),
     named=("epochs", "draws", "images"),
     small=(),
 )

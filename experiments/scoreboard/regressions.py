@@ -71,7 +71,7 @@ STUDY = Study(
     Settings,
     sets=("data", "model", "prior", "likelihood", "inference", "epochs", "chains", "draws"),
     instead="say tables=[...], methods=[...] or steps=N",
-    parts=("tables", "splits", "gaps", "methods"),
+    parts=("tables", "splits", "gaps"),  # the names of all methods are too long for a folder
     named=("network", "steps", "trials", "draws"),
     small=(),
 )

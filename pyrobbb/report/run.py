@@ -143,7 +143,7 @@ def _what(about: About, metrics: Mapping[str, Any]) -> Section:
 
 def _checks(checked: Mapping[str, Any], command: str) -> Section:
     words = (
-        "Four checks for the usual faults: is training at its minimum, has the network learned more than "
+        "The checks look for the usual faults: is training at its minimum, has the network learned more than "
         "ignoring the inputs would, are held-out predictions as sure as they should be, do restarts agree?"
     )
     if not checked:
@@ -158,7 +158,9 @@ def _checks(checked: Mapping[str, Any], command: str) -> Section:
         tone = "" if value is None else "good" if value <= limit else "bad"
         name = str(finding["name"]).capitalize()
         rows.append([Cell(name), Cell(RESULTS[tone], tone=tone), Cell(finding["words"])])
-    return Section("Can it be trusted?", words, [Table("The checks", ["Check", "Result", "Found"], rows)])
+    table = Table("The checks", ["Check", "Result", "Found"], rows)
+    notes = [Text(f"Note: {note}.") for note in checked.get("notes", [])]
+    return Section("Can it be trusted?", words, [table, *notes])
 
 
 def _scores(metrics: Mapping[str, Any], published: str) -> Section:

@@ -318,7 +318,7 @@ def test_command_line_errors_are_short_and_name_the_key(arguments, message):
 @pytest.mark.parametrize("name", [name for group, name in COMPONENTS if group == "prior"])
 def test_figures_find_the_prior_of_every_run(name):
     found = yaml.safe_load(OmegaConf.to_yaml(config(f"prior={name}"), resolve=True))["prior"]
-    density = analyse._prior_density(found)
+    density = analyse.prior_density(found)
     of_each = ("fan_in_normal", "mixture_weights_point_biases", "deterministic")  # not one for all weights
     found_later = ("learned_normal", "learned_mixture", "ard", "horseshoe", "group_horseshoe")
     if name in of_each + found_later:
