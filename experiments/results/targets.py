@@ -27,7 +27,7 @@ def of(name: str, words: Callable[[Record], str]) -> Text:
 
 def a1(record: Record) -> str:
     worst = max(abs(record["ours"][name] - value) for name, value in PRINTED.items())
-    return f"{worst:.1e}, with one more digit of the noise than was printed"
+    return f"{_short(worst)}, with one more digit of the noise than was printed"
 
 
 def a12(record: Record) -> str:
@@ -38,7 +38,7 @@ def a12(record: Record) -> str:
 
 
 def a13(record: Record) -> str:
-    return f"{min(one['20000'] for one in record['plain']['mse']):.1e}"
+    return _short(min(one["20000"] for one in record["plain"]["mse"]))
 
 
 def a14(record: Record) -> str:
@@ -137,8 +137,13 @@ def b8(record: Record) -> str:
     return f"{', '.join(words)}; {last:,.0f} in the last fifth"
 
 
+def _short(value: float) -> str:
+    return f"{value:.1e}".replace("e-0", "e-")
+
+
 def _range(values: list[float], digits: int) -> str:
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
 
 
 TARGETS: dict[str, Text] = {
