@@ -28,6 +28,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.evaluation.distances import symmetric_difference, total_variation
+from pyrobbb.inference import NUTS
 
 YARDSTICK = "NUTS"
 FACTOR = 2.0  # a spread within it of the yardstick's counts as near
