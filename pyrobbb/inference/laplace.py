@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -114,7 +114,7 @@ class LaplaceGuide(FlatGuide):
         """The model with its network expanded to first order around the mode."""
         if not self.method.linearised or not bool(self.fitted):
             return model
-        return linearised(model, self.split(self.loc.detach()))
+        return linearised(model, self.split(self.loc.detach()), self.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,18 +194,25 @@ class Laplace(Descent):
         return Posterior(chains)
 
 
-def linearised(model: BayesianNetwork, centre: Weights) -> BayesianNetwork:
-    """A view of `model` whose network is expanded to first order in the weights around `centre`."""
+def linearised(
+    model: BayesianNetwork, centre: Weights, names: Sequence[str] | None = None
+) -> BayesianNetwork:
+    """A view of `model` whose network is expanded to first order around `centre` in the weights `names`.
+
+    The others keep their values at the centre, so that what lies before the first of `names` is computed
+    once for all draws. By default all weights.
+    """
     _quiet_jvp()
     view = copy(model)
     exact = model.apply_network
+    moved = centre if names is None else {name: centre[name] for name in names}
 
     def apply_network(weights: Weights, x: Tensor) -> Tensor:
         draws = model.draws_of(weights)
-        flat = {n: (weights[n] - c).reshape(draws.numel(), *c.shape) for n, c in centre.items()}
+        flat = {n: (weights[n] - c).reshape(draws.numel(), *c.shape) for n, c in moved.items()}
 
         def expanded(deviation: Weights) -> Tensor:
-            value, slope, *_ = jvp(lambda w: exact(w, x), (centre,), (deviation,))
+            value, slope, *_ = jvp(lambda w: exact({**centre, **w}, x), (moved,), (deviation,))
             return value + slope
 
         if not draws:

@@ -239,9 +239,10 @@ def test_a_convolution_of_one_position_has_the_curvature_of_the_linear_map():
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
-def test_predictions_are_those_of_the_linearised_network():
+@pytest.mark.parametrize("layers", ["all", "last"])
+def test_predictions_are_those_of_the_linearised_network(layers):
     model, data = _softmax()
-    guide = _laplace(model, data, structure="full")
+    guide = _laplace(model, data, structure="full", layers=layers)
     posterior = Posterior([(model, guide)])
     prediction = posterior.predict(data.x, draws=5)
     mode = guide.split(guide.loc.detach())
