@@ -232,6 +232,7 @@ TABLES: dict[str, Text] = {
     "showdown": of("showdown", showdown),
     "ledger": of("kl_ledger", ledger),
     "bound": of("bound", priors),
+    "bound_ranks": of("bound_ranks", priors),
     "own_tables": of("own_tables", own_tables.scores, head=False),
     "bench.steps": of("bench_steps", benchmarks.steps),
     "bench.aims": of("bench_steps", benchmarks.aims, head=False),
