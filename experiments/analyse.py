@@ -5,7 +5,6 @@ Train on the cluster, look at the results at home: nothing but the files of the 
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from matplotlib.figure import Figure
 
 from experiments._runner.build import ConfigError, component
-from experiments._runner.command import folder_command
+from experiments._runner.command import folder_command, trust_option
 from experiments._runner.folder import read_config, read_metrics
 from experiments._runner.trust import check_trusted
 from pyrobbb import figures as draw
@@ -208,14 +207,9 @@ def analyse(folder: Path, trust: bool = False) -> str:
     return report(folder)
 
 
-def options(parser: ArgumentParser) -> None:
-    """The options of `analyse`."""
-    parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
-
-
 def main() -> None:
     """The command line."""
-    folder_command("experiments.analyse", __doc__, analyse, options)
+    folder_command("experiments.analyse", __doc__, analyse, trust_option)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from experiments import report
-from experiments._runner.command import folder_command
+from experiments._runner.command import folder_command, trust_option
 from experiments._runner.reopen import reopen
 from pyrobbb import Posterior
 from pyrobbb._support.files import write_text
@@ -55,7 +55,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sbc", type=int, default=0, metavar="M", help="fit to M data sets drawn from the model as well"
     )
-    parser.add_argument("--trust", action="store_true", help="call whatever parts config.yaml names")
+    trust_option(parser)
 
 
 def main() -> None:

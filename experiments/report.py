@@ -8,7 +8,6 @@ folder are read.
 from __future__ import annotations
 
 import shlex
-from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import yaml
 
 from experiments._runner.build import ConfigError
-from experiments._runner.command import folder_command
+from experiments._runner.command import folder_command, trust_option
 from experiments._runner.find_runs import TARGET, RunFolder, varied
 from experiments._runner.folder import read_config, read_json
 from experiments._runner.trust import check_trusted
@@ -149,14 +148,9 @@ def _made(made: Mapping[str, Any]) -> dict[str, str]:
     return {**{name: str(made[name]) for name in ("date", "machine") if name in made}, **versions}
 
 
-def options(parser: ArgumentParser) -> None:
-    """The options of `report`."""
-    parser.add_argument("--trust", action="store_true", help="call whatever prior config.yaml names")
-
-
 def main() -> None:
     """The command line."""
-    folder_command("experiments.report", __doc__, report, options)
+    folder_command("experiments.report", __doc__, report, trust_option)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from pyro import poutine
@@ -13,6 +14,19 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 
 Chain = tuple[BayesianNetwork, nn.Module]
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """A guide that holds a sampler's draws, of which number s is always the same, whatever the seed."""
+
+    def stored_draw(self, number: int) -> Weights:
+        """Draw `number`, of as many as are asked for."""
+        ...
+
+    def place(self, number: int) -> int:
+        """Where that draw is in the sampler's chain."""
+        ...
 
 
 def fitted(chain: Chain) -> Chain:
@@ -29,15 +43,11 @@ def fitted(chain: Chain) -> Chain:
 
 
 def one_draw(chain: Chain, key: tuple[int, int, int]) -> Weights:
-    """A value of each latent site; `key` is the seed, the number of the chain and that of the draw.
-
-    Of a guide that holds a sampler's draws, `stored_draw(number)` says which; the seed does not matter.
-    """
+    """A value of each latent site; `key` is the seed, the number of the chain and that of the draw."""
     model, guide = fitted(chain)
-    stored_draw = getattr(guide, "stored_draw", None)
-    if stored_draw is not None:
+    if isinstance(guide, Stored):
         with torch.no_grad():
-            return model.with_padding(stored_draw(key[2]))
+            return model.with_padding(guide.stored_draw(key[2]))
     with isolated(mixed_seed(*key), device=model.device), torch.no_grad():
         trace = poutine.trace(guide).get_trace()
     return model.with_padding({name: trace.nodes[name]["value"] for name in model.latents})
@@ -45,8 +55,8 @@ def one_draw(chain: Chain, key: tuple[int, int, int]) -> Weights:
 
 def order(chain: Chain, draws: int) -> list[int] | None:
     """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
-    place = getattr(chain[1], "place", None)
-    return None if place is None else sorted(range(draws), key=place)
+    guide: Any = chain[1]
+    return sorted(range(draws), key=guide.place) if isinstance(guide, Stored) else None
 
 
 def stacked(draws: Sequence[Weights]) -> Weights:

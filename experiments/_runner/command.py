@@ -107,6 +107,11 @@ def folder_command(
         sys.exit(2)
 
 
+def trust_option(parser: argparse.ArgumentParser) -> None:
+    """The option of a command that opens a run folder."""
+    parser.add_argument("--trust", action="store_true", help="call whatever parts config.yaml names")
+
+
 def command(main: Callable[[list[str]], object], doc: str | None) -> None:
     """Run `main` on the `key=value` words given; one line for bad input, and `doc` for `--help`."""
     arguments = sys.argv[1:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
@@ -14,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import ConfigError, free_to_change
 from experiments._runner.moved import up_to_date
+from pyrobbb._support import files
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb._support.settings import changes, flat
 from pyrobbb.experiment import Run
@@ -101,15 +101,10 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: If it is damaged.
     """
-    if not path.exists():
-        return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return files.read_json(path)
     except ValueError as error:
-        raise ConfigError(f"{path} is damaged ({error}); {AGAIN}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is damaged (no values by name); {AGAIN}")
-    return content
+        raise ConfigError(f"{error}; {AGAIN}") from error
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

@@ -1,16 +1,24 @@
-"""Tables in plain text: aligned columns, and numbers over seeds with their spread."""
+"""Tables in plain text and in Markdown, and numbers over seeds with their spread."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy.stats import t as student
 
 
 def mean_sd(values: Sequence[float], digits: int) -> str:
     """Mean and standard deviation (n - 1) over seeds, `1.83 ± 0.05`; a single value shows no spread."""
     mean = f"{np.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, and 95 % interval of it by Student's t over seeds (at least two)."""
+    mean = float(np.mean(values))
+    half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    return mean, mean - half, mean + half
 
 
 def of_seeds(seeds: Iterable[int]) -> str:
@@ -31,3 +39,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         )
         for line in lines
     )
+
+
+def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    cells = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -20,7 +20,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 from torch import Tensor, nn
 
-from experiments._runner.command import folder_command
+from experiments._runner.command import folder_command, trust_option
 from experiments._runner.record import command_line, provenance
 from experiments._runner.reopen import reopen
 from experiments.paper.figures import error_by_removed
@@ -242,7 +242,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--biases", action=BooleanOptionalAction, default=True, help="biases count as weights"
     )
-    parser.add_argument("--trust", action="store_true", help="call whatever config.yaml names")
+    trust_option(parser)
     parser.add_argument(
         "--removed", dest="shares", type=float, nargs="+", default=list(SHARES), help="shares, 0 to 1"
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from experiments.results.records import Record, markdown
+from experiments._runner.tables import markdown
+from experiments.results.records import Record
 
 
 def steps(record: Record) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import yaml
 
+from experiments._runner.tables import interval, markdown
 from experiments.paper import regression_report
 from experiments.paper.table1 import declaration
 from experiments.results import table1_texts
-from experiments.results.records import NOT_RUN, Record, Records, estimate, interval, markdown, seeds, verdict
+from experiments.results.records import NOT_RUN, Record, Records, estimate, seeds, verdict
 from experiments.tutorial.worked_example import PRINTED
 
 Found = tuple[str, str]  # ours, and whether it holds

@@ -15,19 +15,9 @@ from experiments.paper.figures import (
     weights_by_method,
 )
 from experiments.paper.table1 import declaration
-from experiments.results.records import Record, Records
+from experiments.results.records import Record, Records, of
 
 Draw = Callable[[Records], Figure | None]
-
-
-def of(name: str, draw: Callable[[Record], Figure]) -> Draw:
-    """The figure of one record."""
-
-    def drawn(records: Records) -> Figure | None:
-        record = records.get(name)
-        return None if record is None else draw(record)
-
-    return drawn
 
 
 def figure2(record: Record) -> Figure:
@@ -84,9 +74,9 @@ def _listed(seeds: list[int]) -> str:
 
 
 FIGURES: dict[str, Draw] = {
-    "figure2": of("table1_400", figure2),
-    "figure3": of("table1_400", figure3),
-    "figure4": of("pruning", figure4),
-    "table2": of("pruning", pruned),
-    "figure5": of("regression", regression_report.figure),
+    "figure2": of("table1_400", figure2, None),
+    "figure3": of("table1_400", figure3, None),
+    "figure4": of("pruning", figure4, None),
+    "table2": of("pruning", pruned, None),
+    "figure5": of("regression", regression_report.figure, None),
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from experiments.results.records import Record, Records, markdown
+from experiments._runner.tables import markdown
+from experiments.results.records import Record, Records
 from experiments.studies.own_tables import PUBLISHED
 
 NEAR = 0.1  # nats a row

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from math import sqrt
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from typing import Any, TypeVar
 
-from scipy.stats import t as student
+from experiments._runner.tables import interval
 
 Record = dict[str, Any]
+T = TypeVar("T")
 NOT_RUN = "not run on today's code"
+NONE = f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}."  # as a sentence
 
 
 class Records:
@@ -38,18 +38,14 @@ class Records:
         return found
 
 
-def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table."""
-    lines = [head, ["---"] * len(head), *rows]
-    cells = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records], T]:
+    """What is made of the record of that name; `missing` without it."""
 
+    def found(records: Records) -> T:
+        record = records.get(name)
+        return missing if record is None else made(record)
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, and 95 % interval of it by Student's t over seeds (at least two)."""
-    mean = fmean(values)
-    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / sqrt(len(values))
-    return mean, mean - half, mean + half
+    return found
 
 
 def estimate(values: Sequence[float], digits: int, sign: bool = False) -> str:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
-from experiments.results.records import NOT_RUN, Record, Records, made_by
-from experiments.results.tables import Text, of
-from experiments.scoreboard import agreement, choose, detection, regressions
-
-PARTS: dict[str, ModuleType] = {
-    "regressions": regressions,
-    "detection": detection,
-    "agreement": agreement,
-}
+from experiments.results.records import NONE, NOT_RUN, Record, Records, made_by, of
+from experiments.results.tables import Text, headed
+from experiments.scoreboard import choose
+from experiments.scoreboard.parts import PARTS
 
 
 def found(records: Records) -> dict[str, Record]:
     """The records by part; without those that are not there."""
-    each = {part: records.get(f"scoreboard_{part}") for part in choose.PARTS}
+    each = {part: records.get(f"scoreboard_{part}") for part in PARTS}
     return {part: record for part, record in each.items() if record is not None}
 
 
 def which(records: Records) -> str:
     """Which method when: a line for each."""
     parts = found(records)
-    return choose.markdown(parts) if parts else f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}."
+    return choose.markdown(parts) if parts else NONE
 
 
 def budget(records: Records) -> str:
@@ -39,7 +32,7 @@ def part(name: str) -> Text:
     def words(record: Record) -> str:
         return f"```\n{PARTS[name].report(record)}\n```"
 
-    return of(f"scoreboard_{name}", words)
+    return of(f"scoreboard_{name}", headed(words), NONE)
 
 
 SCOREBOARD: dict[str, Text] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiments._runner.tables import mean_sd
+from experiments._runner.tables import markdown, mean_sd
 from experiments.paper.table1 import NEAR_ZERO, declaration
-from experiments.results.records import Record, estimate, markdown, verdict
+from experiments.results.records import Record, estimate, verdict
 
 PAIRS = (("sgd", "mixture"), ("gaussian", "mixture"), ("dropout", "mixture"))
 

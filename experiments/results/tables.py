@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from benchmarks import generated
 from experiments import analyse
-from experiments._runner.tables import mean_sd
+from experiments._runner.tables import markdown, mean_sd
 from experiments.paper import pruning
 from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon
 from experiments.results import benchmarks, own_tables, table1_texts
-from experiments.results.records import NOT_RUN, Record, Records, estimate, made_by, markdown
+from experiments.results.records import NONE, Record, Records, estimate, made_by, of
 from experiments.studies import bound
 from experiments.tutorial import toy_regression
 from experiments.tutorial.worked_example import PRINTED
@@ -21,16 +21,9 @@ Text = Callable[[Records], str]
 OTHERS = {"Gluon 400": "Gluon", "saxena-mayur 1200": "saxena-mayur", "JINKEHE 1200": "JINKEHE"}
 
 
-def of(name: str, text: Callable[[Record], str], head: bool = True) -> Text:
-    """The text of a record, below the command that made it."""
-
-    def made(records: Records) -> str:
-        record = records.get(name)
-        if record is None:
-            return f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}."
-        return f"{made_by(record)}\n\n{text(record)}" if head else text(record)
-
-    return made
+def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
+    """Words on a record, below the command that made it."""
+    return lambda record: f"{made_by(record)}\n\n{words(record)}"
 
 
 def mnist(record: Record) -> str:
@@ -218,23 +211,23 @@ def priors(record: Record) -> str:
 
 
 TABLES: dict[str, Text] = {
-    "mnist": of("mnist", mnist),
-    "mnist.printed": of("mnist", printed, head=False),
-    "table1": of("table1_400", table1_texts.table),
-    "table1.gaps": of("table1_400", table1_texts.gaps, head=False),
-    "table1.weights": of("table1_400", table1_texts.weights, head=False),
-    "pruning": of("pruning", pruned),
-    "regression": of("regression", regression),
-    "closed_form": of("closed_form", closed_form),
-    "worked_example": of("worked_example", worked_example),
-    "toy_regression": of("toy_regression", toy),
-    "gluon": of("gluon", of_gluon),
-    "showdown": of("showdown", showdown),
-    "ledger": of("kl_ledger", ledger),
-    "bound": of("bound", priors),
-    "bound_ranks": of("bound_ranks", priors),
-    "own_tables": of("own_tables", own_tables.scores, head=False),
-    "bench.steps": of("bench_steps", benchmarks.steps),
-    "bench.aims": of("bench_steps", benchmarks.aims, head=False),
-    "cuda_kernels": of("cuda_kernels", generated.table, head=False),
+    "mnist": of("mnist", headed(mnist), NONE),
+    "mnist.printed": of("mnist", printed, NONE),
+    "table1": of("table1_400", headed(table1_texts.table), NONE),
+    "table1.gaps": of("table1_400", table1_texts.gaps, NONE),
+    "table1.weights": of("table1_400", table1_texts.weights, NONE),
+    "pruning": of("pruning", headed(pruned), NONE),
+    "regression": of("regression", headed(regression), NONE),
+    "closed_form": of("closed_form", headed(closed_form), NONE),
+    "worked_example": of("worked_example", headed(worked_example), NONE),
+    "toy_regression": of("toy_regression", headed(toy), NONE),
+    "gluon": of("gluon", headed(of_gluon), NONE),
+    "showdown": of("showdown", headed(showdown), NONE),
+    "ledger": of("kl_ledger", headed(ledger), NONE),
+    "bound": of("bound", headed(priors), NONE),
+    "bound_ranks": of("bound_ranks", headed(priors), NONE),
+    "own_tables": of("own_tables", own_tables.scores, NONE),
+    "bench.steps": of("bench_steps", headed(benchmarks.steps), NONE),
+    "bench.aims": of("bench_steps", benchmarks.aims, NONE),
+    "cuda_kernels": of("cuda_kernels", generated.table, NONE),
 }

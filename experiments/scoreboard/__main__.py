@@ -26,19 +26,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.fit_points import Result
 from experiments._runner.study import Outputs
-from experiments.scoreboard import agreement, choose, detection, regressions
-
-PARTS: dict[str, ModuleType] = {
-    "regressions": regressions,
-    "detection": detection,
-    "agreement": agreement,
-}
+from experiments.scoreboard import choose
+from experiments.scoreboard.parts import PARTS
 
 
 def report(record: Result) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from experiments._runner.tables import table
 from experiments.scoreboard import methods
 from experiments.scoreboard.compare import FAILED, Row, notes
 from experiments.scoreboard.compare import chosen as rows_of
-from experiments.scoreboard.points import Clock, fitted, kept, said
+from experiments.scoreboard.points import fitted, kept, said
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -41,6 +42,7 @@ class Model:
     Args:
         words: Overrides of `experiments.run`.
         last: How the names of the last layer's parameters begin.
+        batches: Steps of an epoch.
         x: Where functions are compared; None: at the test rows.
         at: The inputs among them that are printed.
         even: Whether the posterior is symmetric in x.
@@ -49,6 +51,7 @@ class Model:
 
     words: Sequence[str]
     last: str
+    batches: int = 1
     x: Tensor | None = None
     at: Sequence[float] = ()
     even: bool = False
@@ -79,6 +82,7 @@ MODELS = {
             "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.01",
         ],
         last="2",
+        batches=10,
         x=torch.linspace(-0.5, 1.2, 35)[:, None],
         at=(-0.3, 0.25, 0.8),
     ),
@@ -126,8 +130,7 @@ STUDY = Study(
 def config_of(name: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]) -> DictConfig:
     """The configuration of a method on one of the models."""
     model = MODELS[name]
-    rows = {"six_points": 1, "curve": 10, "yacht": 1}[name]
-    epochs = max(1, chosen.steps // rows)
+    epochs = max(1, chosen.steps // model.batches)
     shared = [*model.words, f"epochs={epochs}", f"record_every={epochs}", "validation_draws=0"]
     own = [*model.words_of.get(method, ()), *([f"chains={chosen.chains}"] if method == YARDSTICK else [])]
     if method != YARDSTICK:
@@ -146,9 +149,9 @@ def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
     path = out.fits / name / method / "functions.npz"
 
     def made() -> Result:
-        clock, resumed = Clock(), any(path.parent.glob("chain-*.pt"))
+        began, resumed = perf_counter(), any(path.parent.glob("chain-*.pt"))
         run, data, posterior = fitted(config, keep=True)
-        seconds = None if resumed else clock.seconds  # the time before the interruption is not known
+        seconds = None if resumed else perf_counter() - began  # the time before the interruption is not known
         x = inputs(name, config).to(data.train.x.device)
         draws = max(1, chosen.draws // len(posterior.chains))
         if isinstance(run.inference, NUTS):  # all that it kept

@@ -10,8 +10,10 @@ from statistics import fmean
 
 from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
+from experiments._runner.tables import markdown as table
 from experiments.scoreboard.compare import Row, difference, values
 from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard.parts import PARTS
 
 PLAIN = "plain network"
 WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
@@ -34,12 +36,9 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
 }
 
 
-PARTS = ("regressions", "agreement", "detection")
-
-
 def markdown(records: Mapping[str, Result]) -> str:
     """A line for each method that a record has, from the records by part."""
-    regressions, agreement, detection = (records[part]["rows"] if part in records else [] for part in PARTS)
+    regressions, detection, agreement = (records[part]["rows"] if part in records else [] for part in PARTS)
     found = [regressions, agreement, detection]
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
     head = ["method", "how", "take it for"]
@@ -52,7 +51,7 @@ def markdown(records: Mapping[str, Result]) -> str:
     head += ["in 95 % interval, within gaps"] if gaps else []
     head += ["six points, sd at 0, 1.5 and 5"] if agreement else []
     head += ["Fashion-MNIST, AUROC"] if detection else []
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for name in names:
         line = [name, *WHEN[name]]
         if regressions:
@@ -64,7 +63,7 @@ def markdown(records: Mapping[str, Result]) -> str:
         if detection:
             line.append(_mean(rows_of(detection, method=name), "auroc Fashion-MNIST", "{:.3f}"))
         lines.append(line)
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return table(head, lines)
 
 
 def spent(record: Result) -> str:

@@ -7,10 +7,10 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
+
+from experiments._runner.tables import interval
 
 Row = dict[str, Any]
-LEVEL = 0.95
 FAILED = ("refused", "stopped")
 
 
@@ -56,10 +56,7 @@ def paired(own: Sequence[float], other: Sequence[float]) -> tuple[float, float, 
     0.8333333333333334
     """
     apart = np.subtract(own, other)
-    if len(apart) < 2:
-        return None
-    half = t.ppf(0.5 + LEVEL / 2, len(apart) - 1) * apart.std(ddof=1) / sqrt(len(apart))
-    return float(apart.mean()), float(apart.mean() - half), float(apart.mean() + half)
+    return interval(apart.tolist()) if len(apart) > 1 else None
 
 
 def difference(own: Sequence[Row], other: Sequence[Row], measure: str, pair: str, digits: int = 2) -> str:

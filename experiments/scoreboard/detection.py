@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import Row, cell, difference, notes
 from experiments.scoreboard.compare import chosen as rows_of
-from experiments.scoreboard.points import Clock, fitted, kept, said
+from experiments.scoreboard.points import fitted, kept, said
 from experiments.tutorial.mnist_uncertainty import noise_images
 from pyrobbb._support import checks
 from pyrobbb.data import FashionMNIST
@@ -184,9 +185,9 @@ def point(
     config = config_of(network, method, seed, chosen, out, words)
 
     def made() -> Result:
-        clock = Clock()
+        began = perf_counter()
         run, data, posterior = fitted(config, keep=True)
-        seconds = clock.seconds
+        seconds = perf_counter() - began
         assert data.test is not None
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
         others = outsiders(OUTSIDE if not chosen.quick else OUTSIDE[2:])

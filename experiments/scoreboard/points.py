@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
-from time import perf_counter
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -94,18 +93,6 @@ def _validated(config: str) -> float:
     scores = posterior.predict(held.x, held.y, draws=run.draws, seed=run.seed).log_predictive
     score = float(scores.double().mean())
     return score if isfinite(score) else -inf
-
-
-class Clock:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self.began = perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Until now."""
-        return perf_counter() - self.began
 
 
 def said(result: Result, measure: str) -> str:

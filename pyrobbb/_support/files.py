@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -60,6 +62,24 @@ def write_text(path: Path | str, text: str) -> None:
     """Write `text` to `path`, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path | str) -> dict[str, Any]:
+    """The values by name in a `.json` file; nothing if it is not there.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged (no values by name)")
+    return content
 
 
 @contextmanager

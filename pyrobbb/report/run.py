@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pyrobbb._support.files import read_json
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 from pyrobbb.report import predictions, training, weights
@@ -62,10 +62,10 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
         ValueError, OSError: `metrics.json` is missing, or a file is damaged.
     """
     folder, about = Path(folder), about or About()
-    metrics = _json(folder / "metrics.json")
+    metrics = read_json(folder / "metrics.json")
     if not metrics:
         raise ValueError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
-    checked = _json(folder / "check.json")
+    checked = read_json(folder / "check.json")
     page = Page(
         title=about.name,
         lead=LEAD,
@@ -81,18 +81,6 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
         ],
     )
     return render(page)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error})") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is damaged (no values by name)")
-    return content
 
 
 def _verdict(checked: Mapping[str, Any], metrics: Mapping[str, Any]) -> Text:
@@ -207,7 +195,7 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
 def _posterior(folder: Path, metrics: Mapping[str, Any], prior: weights.Density | None) -> list[Section]:
     """What `posterior.nc` shows; nothing for a point estimate, which has none."""
     sections: list[Section] = []
-    pruned = _json(folder / "pruning" / "record.json")
+    pruned = read_json(folder / "pruning" / "record.json")
     path = folder / "posterior.nc"
     if path.exists():
         data = arviz_io.load(path)

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from matplotlib.image import imread
 
-from experiments._runner.tables import mean_sd
+from experiments._runner.tables import interval, markdown, mean_sd
 from experiments.reproductions.training_choices import CENTRE
 from experiments.results.__main__ import MARKED, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
-from experiments.results.records import Records, estimate, interval, markdown, seeds, verdict
+from experiments.results.records import Records, estimate, seeds, verdict
 from experiments.results.texts import TEXTS
 from paths import ROOT
 
