@@ -2,11 +2,18 @@ r"""The two parts of :math:`-\log p(y, w \mid x)` as functions of one flat vecto
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from pyro import poutine
 from torch import Tensor
 
+from pyrobbb.accelerated.compile import CannotRecordError, prepared
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
+
+PAYS = 25_000  # gradients of a small network, from where compiling them (about 20 s) saves time
+Gradient = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def log_prior(model: BayesianNetwork, values: Weights) -> Tensor:
@@ -38,3 +45,28 @@ class Energy:
         else:
             prior = sum((p.log_prob(values[name]) for name, p in self.priors.items()), z.new_zeros(()))
         return -prior, -self.model.log_likelihood(values, x, y).sum()
+
+    def gradient(self, z: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The two energies, and the gradient of prior energy + NLL / share with respect to z."""
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            prior, nll = self(z, x, y)
+            (found,) = torch.autograd.grad(prior + nll / share, z)
+        return prior.detach(), nll.detach(), found
+
+    def prepared(self, z: Tensor, x: Tensor, y: Tensor, calls: int) -> Gradient:
+        """`gradient`, compiled for inputs of these shapes if that pays for so many calls and is possible."""
+        if calls < PAYS:
+            return self.gradient
+        try:
+            program = prepared(self.gradient, (z.detach(), x, y, z.new_ones(())))
+        except CannotRecordError:
+            return self.gradient
+
+        def compiled(z: Tensor, x_: Tensor, y_: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            if x_.shape != x.shape:  # the last batch of an epoch may be shorter
+                return self.gradient(z, x_, y_, share)
+            prior, nll, found = program(z.detach(), x_, y_, share)
+            return prior, nll, found
+
+        return compiled

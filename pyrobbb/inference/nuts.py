@@ -90,15 +90,33 @@ class NUTS(OwnStep):
         x, y = _in_double(data.x), _in_double(data.y)
         initial = {"z": self.start * torch.randn(guide.loc.shape, dtype=torch.float64)}
 
+        gradients = (self.warmup + self.draws) * 2 ** (self.max_tree_depth - 1)
+        gradient, one = energy.prepared(initial["z"], x, y, gradients), torch.ones((), dtype=torch.float64)
+
         def potential(at: Weights) -> Tensor:
-            prior, nll = energy(at["z"], x, y)
-            return prior + nll
+            energies: Tensor = _Energies.apply(at["z"], lambda z: gradient(z, x, y, one))
+            return energies
 
         drawn, divergences = _sampled(potential, initial, self.warmup, self.draws, self.max_tree_depth)
         for flat in drawn["z"]:
             guide.keep(flat.to(guide.loc))
         log(f"NUTS drew {self.draws} times, {divergences} of them divergent")
         return True
+
+
+class _Energies(torch.autograd.Function):
+    """U(z), with the gradient that its program computes beside it."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, gradient: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+        prior, nll, found = gradient(z.detach())
+        ctx.save_for_backward(found)
+        return prior + nll
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
+        (found,) = ctx.saved_tensors
+        return outer[0] * found, None
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class SGHMC(OwnStep):
         first: Split,
         **options: Any,
     ) -> Step:
-        return SGHMCStep(self, model, guide, optimizer, options["steps"])
+        return SGHMCStep(self, model, guide, optimizer, first, options["steps"])
 
 
 class SGHMCStep:
@@ -95,10 +95,12 @@ class SGHMCStep:
         model: BayesianNetwork,
         guide: EmpiricalGuide,
         optimizer: torch.optim.Optimizer,
+        first: Split,
         steps: int,
     ) -> None:
         self.method, self.guide, self.optimizer = method, guide, optimizer
-        self.energy = Energy(model, guide)
+        self.N = model.N
+        self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps)
         self.length = math.ceil(steps / method.cycles)
         noisy = self.length - math.ceil(method.exploring * self.length)
         if noisy < method.draws or steps < (method.cycles - 1) * self.length + 1:
@@ -129,9 +131,8 @@ class SGHMCStep:
         method, loc = self.method, self.guide.loc
         state: Any = self.optimizer.state[loc]
         cycle, place = divmod(int(state["step"]), self.length)
-        prior, nll = self.energy(loc, x, y)
-        (gradient,) = torch.autograd.grad(prior + nll / share, loc)
-        rate = method.lr / self.energy.model.N * 0.5 * (math.cos(math.pi * place / self.length) + 1)
+        prior, nll, gradient = self.gradient(loc, x, y, loc.new_tensor(share))
+        rate = method.lr / self.N * 0.5 * (math.cos(math.pi * place / self.length) + 1)
         with torch.no_grad():
             velocity = state["velocity"]
             velocity.mul_(1 - method.friction).sub_(gradient, alpha=rate)
@@ -142,4 +143,4 @@ class SGHMCStep:
                 self.guide.keep(loc)
         state["step"] += 1
         self.optimizer.step()  # nothing has a gradient; a schedule wants to see that it was called
-        return Terms(prior.detach(), nll.detach())
+        return Terms(prior, nll)

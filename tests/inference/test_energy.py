@@ -1,0 +1,67 @@
+"""The energies of a flat vector as a compiled program: the same numbers, and where it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pyrobbb import BayesianNetwork, fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.inference import NUTS, SGHMC, energy
+from pyrobbb.inference.empirical import EmpiricalGuide
+from pyrobbb.inference.energy import Energy
+
+
+def data() -> Dataset:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 2, generator=draw)
+    return from_arrays(x, x.sum(1, keepdim=True), task="regression")
+
+
+def model() -> BayesianNetwork:
+    network = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    return BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(scale=0.3), N=20)
+
+
+def test_a_compiled_gradient_has_the_same_numbers_at_every_batch_size() -> None:
+    made, rows = model().double(), data().train
+    x, y, share = rows.x.double(), rows.y.double(), torch.tensor(0.4, dtype=torch.float64)
+    guide = EmpiricalGuide(made, 1).double()
+    with torch.no_grad():
+        z = torch.randn_like(guide.loc)
+    exact = Energy(made, guide)
+    with isolated():  # as within a fit, where nothing is validated at each step
+        compiled = Energy(made, guide).prepared(z, x[:8], y[:8], calls=energy.PAYS)
+    assert compiled.__name__ != "gradient"
+    for B in (8, 5):
+        mine, theirs = compiled(z, x[:B], y[:B], share), exact.gradient(z, x[:B], y[:B], share)
+        for a, b in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [SGHMC(cycles=1, draws=4), NUTS(warmup=4, draws=4, max_tree_depth=2)],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_long_chain_runs_the_compiled_program(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "PAYS", 1)
+    eager = []
+    plain = Energy.gradient
+
+    def counted(self: Energy, *inputs: Any) -> Any:
+        eager.append(len(inputs[1]))
+        return plain(self, *inputs)
+
+    monkeypatch.setattr(Energy, "gradient", counted)
+    fit(model(), None, data(), inference=method, epochs=10, batch_size=8, seed=1, progress=None)
+    recordings = [rows for rows in eager if rows != 4]
+    assert 1 <= len(recordings) <= 2, "it records the program, and then runs that"
+    assert eager.count(4) == (10 if isinstance(method, SGHMC) else 0), (
+        "only the short batches run as they are"
+    )
