@@ -9,7 +9,12 @@ import torch
 from paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("tutorials/*.md"), *DOCS.glob("howto/*.md")])
+PAGES = [
+    page
+    for folder in ("tutorials", "howto")
+    for page in sorted((DOCS / folder).glob("*.md"))
+    if "\n```python\n" in page.read_text(encoding="utf-8")
+]
 
 
 def executed(page):
