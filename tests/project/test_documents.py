@@ -28,6 +28,16 @@ def test_the_table_of_the_bound_is_that_of_its_record():
     assert {"network", "prior", "free_energy", "trivial_free_energy", "test_error", "seeds"} <= set(rows[0])
 
 
+def test_the_gallery_shows_every_figure_and_names_the_command_of_its_record():
+    page = " ".join((ROOT / "docs" / "gallery.md").read_text(encoding="utf-8").split())
+    shown = re.findall(r"\(figures/([\w-]+\.png)\)", page)
+    assert sorted(shown) == sorted(path.name for path in (ROOT / "docs" / "figures").iterdir())
+    named = re.findall(r"From `(docs/records/[\w-]+\.json)`, by `(.*?)`", page)
+    assert len(named) == len(shown)
+    for record, command in named:
+        assert json.loads((ROOT / record).read_text(encoding="utf-8"))["command"] == command
+
+
 @pytest.mark.parametrize("path", DECLARED, ids=lambda path: path.stem)
 def test_where_a_declaration_says_its_result_is_recorded_there_is_a_page_that_has_it(path):
     (said,) = re.findall(r"^# Recorded: (.*)", path.read_text(encoding="utf-8"), re.M)
