@@ -2,7 +2,7 @@
 
 A tiny run is killed, cut off from its disk or robbed of its checkpoint in processes of their own, and is then
 given the same call again. A fault counts as survived if the run ends in the very parameters, history, metrics
-and posterior of the undisturbed run. The table it prints is that of `docs/reliability.md`.
+and posterior of the undisturbed run. A table of earlier code is in `docs/history.md`.
 """
 
 from __future__ import annotations

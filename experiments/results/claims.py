@@ -1,4 +1,4 @@
-"""The first page of docs/results.md: each claim (`claims.yaml`), and what today's code finds."""
+"""The claims (`claims.yaml`) and what today's code finds: docs/results.md, and the head of its pages."""
 
 from __future__ import annotations
 
@@ -138,6 +138,7 @@ def notebook_order(record: Record) -> Found:
     return f"sigma of the first layer from {low:.4f} to {high:.4f}: the two orders are one", "does not"
 
 
+PAGES = list(dict.fromkeys(claim["page"] for claim in DECLARED["claims"] if "page" in claim))
 FOUND: dict[str, Callable[[Record], Found]] = {
     "errors": mixture,
     "below dropout": partial(ahead, "dropout", width=1200),
@@ -158,10 +159,15 @@ FOUND: dict[str, Callable[[Record], Found]] = {
 }
 
 
-def claims(records: Records) -> str:
-    """One row for each claim."""
+def claims(records: Records, page: str | None = None) -> str:
+    """One row for each claim: all of them, each with a link to its page, or those of one page."""
     rows = []
     for claim in DECLARED["claims"]:
+        if page not in (None, claim.get("page")):
+            continue
+        where, its_page = claim["where"], claim.get("page")
+        if page is None and its_page:
+            where = f"[{where}](reproduction/{its_page}.md)"
         record, found = records.get(claim["record"]), FOUND.get(claim.get("found", ""))
         ours, holds = ("-", NOT_RUN) if record is None or found is None else found(record)
         command = (
@@ -169,7 +175,7 @@ def claims(records: Records) -> str:
             if claim["command"] == "the same"
             else f"`{claim['command'].removeprefix('experiments.')}`"
         )
-        rows.append([claim["where"], claim["says"], ours, holds, command])
+        rows.append([where, claim["says"], ours, holds, command])
     return markdown(
         [
             "where",
@@ -180,6 +186,12 @@ def claims(records: Records) -> str:
         ],
         rows,
     )
+
+
+CLAIMS: dict[str, Callable[[Records], str]] = {
+    "claims": claims,
+    **{f"claims.{page}": partial(claims, page=page) for page in PAGES},
+}
 
 
 def not_run(records: Records) -> str:

@@ -15,6 +15,7 @@ from experiments.paper.figures import (
     weights_by_method,
 )
 from experiments.paper.table1 import declaration
+from experiments.results import pictures
 from experiments.results.records import Record, Records, of
 
 Draw = Callable[[Records], Figure | None]
@@ -79,4 +80,6 @@ FIGURES: dict[str, Draw] = {
     "figure4": of("pruning", figure4, None),
     "table2": of("pruning", pruned, None),
     "figure5": of("regression", regression_report.figure, None),
+    "coverage": of("scoreboard_regressions", pictures.coverage, None),
+    "bound": of("bound_ranks", pictures.bound, None),
 }

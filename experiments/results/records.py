@@ -78,7 +78,18 @@ def made_by(record: Record) -> str:
             f"{machine['processor']}, {machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
         )
     others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
-    return f"`{record['command']}`{others}; {machine}, torch {torch_of(record)}, {record['date']}."
+    when = f"{record['date']}{_spent(record)}"
+    return f"`{record['command']}`{others}; {machine}, torch {torch_of(record)}, {when}."
+
+
+def _spent(record: Record) -> str:
+    """How long the trainings took in all, where a record has it of each run, cell or fit."""
+    cells = [*record.get("runs", ()), *record.get("cells", ())]
+    seconds = [one["metrics"]["train_seconds"] for one in cells]
+    for found in record.get("found", {}).values():
+        fits = found if isinstance(found, list) else [found]
+        seconds += [one["seconds"] for one in fits if "seconds" in one]
+    return f"; trainings of {sum(seconds) / 60:.0f} minutes in all" if seconds else ""
 
 
 def torch_of(record: Record) -> str:

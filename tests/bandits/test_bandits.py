@@ -442,9 +442,7 @@ def test_declarations_say_how_they_are_run_and_the_table_says_whose_it_is():
     folder = ROOT / "experiments"
     for name in bandit.CONFIGS.values():
         text = (folder / f"{name}.yaml").read_text()
-        assert all(
-            word in text for word in ("# Command:", "# Expect:", "# Time:", "experiments.paper.bandit")
-        )
+        assert all(word in text for word in ("# Command:", "# Recorded:", "experiments.paper.bandit"))
     licence = resources.files("pyrobbb.bandits").joinpath("mushroom.LICENSE.txt").read_text()
     assert "CC BY 4.0" in licence
     assert "10.24432/C5959T" in licence

@@ -152,8 +152,7 @@ def test_every_experiment_composes_and_says_how_it_is_run(name):
     header = (FOLDER / "experiment" / f"{name}.yaml").read_text().splitlines()
     comments = " ".join(line for line in header if line.startswith("#"))
     assert f"experiment={name}" in comments
-    assert "Expect" in comments
-    assert "Time" in comments
+    assert "Command: " in comments
     assert "TODO" not in comments
 
 

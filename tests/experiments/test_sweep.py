@@ -149,7 +149,7 @@ def test_launchers_find_the_same_posterior(launcher, alone, tmp_path):
     plugin, options = PLUGINS[launcher]
     for module in (f"hydra_plugins.{plugin}", launcher.partition("_")[0]):
         if find_spec("hydra_plugins") is None or find_spec(module) is None:
-            pytest.skip(f"{module} is not installed; docs/scaling.md says how to install it")
+            pytest.skip(f"{module} is not installed; docs/howto/sweep.md says how to install it")
     same_again = [*TINY, "optim.lr=0.01", "seed=2"]
     done, pid = command(tmp_path, "-m", *same_again, "prior.pi=0.5,2", f"hydra/launcher={launcher}", *options)
     assert "2 jobs, 1 failed" in done.stdout.splitlines(), done.stderr
@@ -161,7 +161,7 @@ def test_launchers_find_the_same_posterior(launcher, alone, tmp_path):
 
 def test_optuna_minimises_the_objective_and_survives_a_failed_job(tmp_path):
     if find_spec("hydra_plugins") is None or find_spec("hydra_plugins.hydra_optuna_sweeper") is None:
-        pytest.skip("hydra-optuna-sweeper is not installed; docs/scaling.md says how to install it")
+        pytest.skip("hydra-optuna-sweeper is not installed; docs/howto/sweep.md says how to install it")
     search = ["hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "hydra.sweeper.n_trials=4"]
     done, _ = command(tmp_path, "-m", *TINY, "prior.pi=0.5,2", "optim.lr=0.01,0.1", *search)
     assert "4 jobs, 2 failed" in done.stdout.splitlines(), done.stderr

@@ -26,7 +26,14 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 SITE = ROOT / "build" / "docs"
-PAGES = ("index.html", "tutorials/regression.html", "howto/prior.html", "reference/keys.html", "results.html")
+PAGES = (
+    "index.html",
+    "tutorials/regression.html",
+    "howto/prior.html",
+    "reference/keys.html",
+    "results.html",
+    "reproduction/figure5.html",
+)
 BAD = ("serious", "critical")
 DRAWN = "() => [...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('svg'))"
 SMALL = ["data=noisy_sine", "likelihood=normal", "model.hidden=[4]", "epochs=3", "batch_size=50", "draws=10"]

@@ -8,8 +8,14 @@ import pytest
 from experiments.studies.bound import report
 from paths import ROOT
 
+DECLARED = [
+    path
+    for path in sorted((ROOT / "experiments").rglob("*.yaml"))
+    if "# Command:" in path.read_text(encoding="utf-8")
+]
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
 def test_every_test_file_that_a_document_names_exists(page):
     named = re.findall(r"(?:tests/)?((?:\w+/)*test_\w+\.py)", page.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
@@ -17,9 +23,27 @@ def test_every_test_file_that_a_document_names_exists(page):
 
 def test_the_table_of_the_bound_is_that_of_its_record():
     rows = json.loads((ROOT / "docs" / "records" / "bound.json").read_text(encoding="utf-8"))["rows"]
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reproduction" / "bound.md").read_text(encoding="utf-8")
     assert report(rows) in page
     assert {"network", "prior", "free_energy", "trivial_free_energy", "test_error", "seeds"} <= set(rows[0])
+
+
+def test_the_gallery_shows_every_figure_and_names_the_command_of_its_record():
+    page = " ".join((ROOT / "docs" / "gallery.md").read_text(encoding="utf-8").split())
+    shown = re.findall(r"\(figures/([\w-]+\.png)\)", page)
+    assert sorted(shown) == sorted(path.name for path in (ROOT / "docs" / "figures").iterdir())
+    named = re.findall(r"From `(docs/records/[\w-]+\.json)`, by `(.*?)`", page)
+    assert len(named) == len(shown)
+    for record, command in named:
+        assert json.loads((ROOT / record).read_text(encoding="utf-8"))["command"] == command
+
+
+@pytest.mark.parametrize("path", DECLARED, ids=lambda path: path.stem)
+def test_where_a_declaration_says_its_result_is_recorded_there_is_a_page_that_has_it(path):
+    (said,) = re.findall(r"^# Recorded: (.*)", path.read_text(encoding="utf-8"), re.M)
+    for page, section in re.findall(r"(docs/[\w/-]+\.md)(?:, \"(.*?)\")?", said):
+        assert section in (ROOT / page).read_text(encoding="utf-8")
+    assert "docs/" in said
 
 
 def test_the_planted_faults_are_those_of_their_record():

@@ -113,7 +113,7 @@ def test_the_design_names_every_room():
 
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "experiments").rglob("*.yaml")),
 ]
 

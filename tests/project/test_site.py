@@ -9,7 +9,12 @@ import torch
 from paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("tutorials/*.md"), *DOCS.glob("howto/*.md")])
+PAGES = [
+    page
+    for folder in ("tutorials", "howto")
+    for page in sorted((DOCS / folder).glob("*.md"))
+    if "\n```python\n" in page.read_text(encoding="utf-8")
+]
 
 
 def executed(page):
@@ -34,6 +39,12 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     "own-images": lambda n: n["prediction"].metrics(n["data"].test.y)["error"] < 5,
     "arviz": lambda n: n["agreement"].shape[0] == 9 and "r_hat" in n["table"],
     "refuse": lambda n: n["wrong"][n["answered"]].mean() < n["wrong"].mean(),
+    "partly-bayesian": lambda n: (
+        n["same"]
+        and n["middle"] > 3 * max(n["left"], n["right"])
+        and n["moved"] < 0.05
+        and (n["high"] - n["low"])[2] < 2 * (n["high"] - n["low"])[:2].min()
+    ),
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
     "posterior": lambda n: n["outside"] > n["inside"],
     "rho": lambda n: len(n["warm"].history.rows) == 10,

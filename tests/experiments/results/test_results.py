@@ -14,7 +14,7 @@ from experiments._runner.tables import interval, markdown, mean_sd
 from experiments.reproductions.training_choices import CENTRE
 from experiments.results.__main__ import MARKED, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
-from experiments.results.records import Records, estimate, seeds, verdict
+from experiments.results.records import Records, estimate, made_by, seeds, verdict
 from experiments.results.texts import TEXTS
 from paths import ROOT
 
@@ -46,7 +46,9 @@ def test_every_figure_is_what_the_records_make_and_has_a_page(copy):
         ours, made = imread(folder / name), imread(copy / "docs" / "figures" / name)
         assert ours.shape == made.shape
         assert float(np.abs(ours - made).mean()) < 0.005  # a letter drawn otherwise by another release
-    shown = set(re.findall(r"\]\(figures/([\w.]+)\)", "".join(p.read_text(encoding="utf-8") for p in PAGES)))
+    shown = set(
+        re.findall(r"\]\((?:\.\./)?figures/([\w.]+)\)", "".join(p.read_text(encoding="utf-8") for p in PAGES))
+    )
     assert shown == names
 
 
@@ -86,6 +88,20 @@ def test_intervals_are_students():
     assert verdict([-1.0, -1.1, -0.9]) == "does not"
     assert verdict([1.0, -1.0, 0.5]) == "undecided"
     assert verdict([1.0]) == seeds(1) == "one seed"
+
+
+def test_times_are_said_where_a_record_has_them(tmp_path):
+    timed = {"machine": "4 cores", "date": "2030-01-01", "seconds": {"make mnist": 99.6, "make test": 500}}
+    (tmp_path / "first_run.json").write_text(json.dumps(timed))
+    assert TEXTS["first_run"](Records(tmp_path)) == (
+        "in a fresh clone `make mnist` took 100 s, set-up included, then `make test` 500 s, "
+        "on 4 cores, 2030-01-01."
+    )
+    record = {"command": "a", "machine": "b", "date": "c", "versions": {"torch": "2"}}
+    assert made_by(record) == "`a`; b, torch 2, c."
+    record["runs"] = [{"metrics": {"train_seconds": 90}}]
+    record["found"] = {"x": [{"seconds": 40}, {"seconds": 50}], "y": {"seconds": 60}, "z": {}}
+    assert made_by(record) == "`a`; b, torch 2, c; trainings of 4 minutes in all."
 
 
 def test_runs_that_are_still_to_come_fill_their_targets(tmp_path):

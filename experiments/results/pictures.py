@@ -1,0 +1,55 @@
+"""Two figures over many fits: the intervals of every method, and the bound against the error."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from experiments.results.records import Record
+from pyrobbb.figures.style import BLUE, CHAINS, GREY, ORANGE, caption, label, new_figure, styled
+
+MARKERS = ("o", "s", "D", "^")
+KINDS = {"standard": (BLUE, "standard split"), "gap": (ORANGE, "gap split: no training row near")}
+
+
+@styled
+def coverage(record: Record) -> Figure:
+    """Share of the test rows within their 95 % interval: a row for each method, a dot for each split."""
+    rows = [row for row in record["rows"] if "coverage_95" in row]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    tables = list(dict.fromkeys(row["table"] for row in rows))
+    figure = new_figure(7.5, 1.3 + 0.3 * len(methods))
+    axes = figure.subplots()
+    axes.axvline(95, color=GREY, ls="--", lw=1.2, label="as it should be")
+    for kind, (colour, name) in KINDS.items():
+        chosen = [row for row in rows if row["kind"] == kind]
+        at = [methods.index(row["method"]) for row in chosen]
+        shares = [100 * row["coverage_95"] for row in chosen]
+        axes.plot(shares, at, "o", color=colour, ms=6, mew=0, alpha=0.7, label=name)
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_ylim(len(methods) - 0.4, -0.6)
+    label(axes, "test rows within their 95 % interval (%)", "")
+    figure.legend(loc="outside lower center", ncols=3)
+    caption(figure, f"95 % intervals of each method on {' and '.join(tables)}")
+    return figure
+
+
+@styled
+def bound(record: Record) -> Figure:
+    """Test error against the free energy above the trivial bound: a line for each network and prior."""
+    rows = record["rows"]
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    priors = list(dict.fromkeys(row["prior"] for row in rows))
+    figure = new_figure(7.5, 4.4)
+    axes = figure.subplots()
+    axes.axvline(0, color=GREY, ls="--", lw=1.2, label="ignoring the inputs")
+    for colour, prior in zip(CHAINS, priors, strict=False):
+        for marker, network in zip(MARKERS, networks, strict=False):
+            path = [row for row in rows if (row["prior"], row["network"]) == (prior, network)]
+            x = [row["free_energy"] - row["trivial_free_energy"] for row in path]
+            y = [row["test_error"] for row in path]
+            axes.plot(x, y, f"{marker}-", color=colour, lw=1, ms=5.5, mew=0, label=f"{prior}, {network}")
+    label(axes, "free energy less that of ignoring the inputs (nats per datum)", "test error (%)")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    rates = [row["rate"] for row in rows]
+    caption(figure, f"Free energy and error; rates of rho from {min(rates):g} to {max(rates):g} along a line")
+    return figure
