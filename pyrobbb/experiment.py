@@ -25,7 +25,6 @@ from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.code_length import code_length
 from pyrobbb.evaluation.kl_ledger import kl_ledger
-from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import stacking_weights
 from pyrobbb.likelihoods import Likelihood, in_units
 from pyrobbb.posterior import Posterior
@@ -161,9 +160,7 @@ class Run(Options):
                 "train_seconds": sum(t.history.train_seconds for t in chains),
                 "epochs": self.epochs,
                 "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
-                **self._bound(
-                    posterior, data, [t.history.rows[-1].free_energy for t in chains if t.history.rows]
-                ),
+                **self._bound(posterior, data, chains),
                 "chains": self.chains,
                 **({} if posterior.weights is None else {"chain_weights": posterior.weights}),
                 "processes": ranks.size,
@@ -176,8 +173,9 @@ class Run(Options):
             result.save(folder)
         return result
 
-    def _bound(self, posterior: Posterior, data: Dataset, of_chains: Sequence[float]) -> dict[str, Any]:
+    def _bound(self, posterior: Posterior, data: Dataset, chains: Sequence[Training]) -> dict[str, Any]:
         """The free energy, that of ignoring the inputs, where it goes, and what it is as a code."""
+        of_chains = [chain.history.rows[-1].free_energy for chain in chains if chain.history.rows]
         if not of_chains:  # of a method without steps
             return {}
         free_energy = fmean(of_chains)
@@ -185,7 +183,7 @@ class Run(Options):
         ledger = kl_ledger(posterior, seed=self.seed) if posterior.model.sites else None
         if ledger is None:
             return found
-        found["trivial_free_energy"] = trivial_free_energy(posterior.model, data.train)
+        found["trivial_free_energy"] = chains[0].trivial
         if data.spec.task == "classification" and data.spec.outputs > 1:
             found["code_length"] = code_length(
                 free_energy, data.spec.N, data.spec.outputs, labels=data.train.y[:1].numel()

@@ -65,7 +65,8 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
             prior = _distinct(univariate(model.prior_of(name)), model.initial()[name].shape)
             if prior is None:
                 return None
-            sites[name] = _Site(prior, model.initial()[name])
+            alike = next((site for site in sites.values() if _equal(site.prior, prior)), None)
+            sites[name] = _Site(prior, model.initial()[name], alike)
         with evaluating(model):
             found = _Search(model, sites, train).least()
     return found if math.isfinite(found) else None
@@ -100,11 +101,21 @@ def _distinct(prior: Any, shape: torch.Size) -> Any:
         return None
 
 
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two priors are of one kind, shape and numbers."""
+    if type(a) is not type(b) or a.batch_shape != b.batch_shape:
+        return False
+    return all(torch.equal(getattr(a, key), getattr(b, key)) for key in a.arg_constraints if hasattr(a, key))
+
+
 class _Site:
     """The normals nearest to one parameter's prior; loc and scale broadcast to the parameter's shape."""
 
-    def __init__(self, prior: Any, like: Tensor) -> None:
+    def __init__(self, prior: Any, like: Tensor, alike: _Site | None = None) -> None:
         self.prior, self.like = prior, like
+        if alike is not None:
+            self.loc, self.starts = alike.loc, alike.starts
+            return
         loc = getattr(prior, "loc", None)
         self.loc = torch.zeros(prior.batch_shape, dtype=torch.float64) if loc is None else loc
         widest, narrowest = nearest_scales(prior, self.loc)

@@ -46,11 +46,15 @@ class Silent:
 
 
 class Printed:
-    """A progress bar over the steps of each epoch on a terminal; at most one line a second elsewhere."""
+    """A progress bar over the steps of each epoch on a terminal; at most one line a second elsewhere.
+
+    `trivial` is the free energy of ignoring the inputs, if it is known while training.
+    """
 
     def __init__(self, file: Any = None, error: str = ", validation error {:.4g}") -> None:
         self.file = sys.stderr if file is None else file
         self.error = error
+        self.trivial: float | None = None
         self.bar: Any = None
         self.last_line = -math.inf
 
@@ -72,9 +76,10 @@ class Printed:
     def epoch(self, row: Epoch) -> None:
         left = (monotonic() - self.began) / (row.epoch - self.first) * (self.epochs - row.epoch)
         error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
-        energy = (
-            f"free energy {row.free_energy:.4g} = KL {row.kl:.4g} + " if row.kl else ""
-        )  # 0: a point estimate
+        beside = "" if self.trivial is None else f" (ignoring the inputs: {self.trivial:.3g})"
+        energy = ""
+        if row.kl:  # 0: a point estimate
+            energy = f"free energy {row.free_energy:.4g}{beside} = KL {row.kl:.4g} + "
         line = f"{energy}NLL {row.nll:.4g}{error}"
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -25,6 +26,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Learned
 from pyrobbb.svi import RowWeights, Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
 from pyrobbb.training.callbacks import Callback
@@ -40,6 +42,11 @@ MakeGuide = Callable[[BayesianNetwork], nn.Module]
 
 class Training(Chain):
     """A chain that is trained by itself; the arguments are those of `Chain`."""
+
+    @cached_property
+    def trivial(self) -> float | None:
+        """The free energy of ignoring the inputs, in nats per datum, under the prior as it now stands."""
+        return trivial_free_energy(self.model, self.train)
 
     def run(self) -> History:
         """Train to the last epoch, from where a checkpoint or an interruption left off.
@@ -112,6 +119,8 @@ class _Loop:
             tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
+            if isinstance(self.progress, Printed):
+                self.progress.trivial = self._trivial()
             set_random_state(first.noise, self.device)
             try:
                 self.progress.start(first.chain, first.epoch, first.epochs, first.M, first.batch)
@@ -172,6 +181,15 @@ class _Loop:
         for chain in self.active:
             chain.end_epoch()
         self._stopped()
+
+    def _trivial(self) -> float | None:
+        """What ignoring the inputs costs; None where training changes that, or there is no free energy."""
+        first = self.first
+        points = any(True for _ in first.model.network.parameters())
+        changes = points or any(isinstance(module, Learned) for module in first.model.modules())
+        if changes or first.done or not (isinstance(first, Training) and first.inference.bounds):
+            return None
+        return first.trivial
 
     def _run_many(self, rows: Sequence[Tensor]) -> bool:
         """On CUDA, as much of the epoch as goes with many steps per launch; whether a callback stopped it.
@@ -390,6 +408,6 @@ def fit(
     posterior = Posterior([(training.model, training.guide) for training in trained])
     if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
-        show.log(compared(energy, trivial_free_energy(posterior.model, trained[0].train)))
+        show.log(compared(energy, trained[0].trivial))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
     return posterior

@@ -5,9 +5,15 @@ from __future__ import annotations
 import io
 import math
 import re
+from copy import deepcopy
 
 import pytest
+import torch
+from torch import nn
 
+from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
+from pyrobbb.data import from_arrays
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Printed, Silent
 from terminals import Terminal
@@ -37,6 +43,24 @@ def test_epoch_free_energy_its_parts_error_and_times(kind: type[io.StringIO]) ->
     assert "free energy 3.75 = KL 2.5 + NLL 1.25" in text
     assert "validation error 2.5" in text
     assert "12.3 s/epoch" in text
+
+
+def test_each_epoch_says_what_ignoring_the_inputs_costs() -> None:
+    network = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1))
+    model = BayesianNetwork(network, priors.Normal(sigma=1.0), likelihoods.Normal(scale=0.5))
+    x = torch.linspace(-1, 1, 20)[:, None]
+    data = from_arrays(x, x, task="regression")
+    file = io.StringIO()
+    fit(model, MeanFieldNormal, data, epochs=2, progress=Printed(file))
+    bound = f"(ignoring the inputs: {trivial_free_energy(model, data.train):.3g})"
+    assert f"{bound} = KL " in file.getvalue()
+    assert f"nats per datum {bound}" in file.getvalue()
+    learned = BayesianNetwork(
+        deepcopy(network), priors.Learned(priors.Normal(sigma=1.0)), likelihoods.Normal(scale=0.5)
+    )
+    fit(learned, MeanFieldNormal, data, epochs=2, progress=Printed(file := io.StringIO()))
+    assert "nats per datum (ignoring the inputs: " in file.getvalue()
+    assert ") = KL" not in file.getvalue(), "a prior that is learned changes it with every step"
 
 
 def test_a_plain_network_has_no_kl_to_show() -> None:
