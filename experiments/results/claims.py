@@ -25,17 +25,19 @@ def mixture(record: Record) -> Found:
     """Test errors of the scale mixture, and whether the paper's lie within their intervals."""
     paper = declaration().rows.mixture.reported.paper
     each = {width: table1_texts.errors(record, "mixture", width) for width in record["widths"]}
-    words = " / ".join(estimate(errors, 2) for errors in each.values())
+    words = ", ".join(f"2x{width} {estimate(errors, 2)} %" for width, errors in each.items())
     if len(record["seeds"]) < 2:
         return words, "one seed"
     reached = [interval(errors)[1] <= paper[width] for width, errors in each.items()]
-    return f"{words} %", "holds" if all(reached) else f"at {sum(reached)} of {len(reached)} widths"
+    return words, "holds" if all(reached) else f"at {sum(reached)} of {len(reached)} widths"
 
 
 def ahead(worse: str, record: Record, width: int | None = None) -> Found:
     """The mixture's lead, at the narrowest width unless said."""
     width = width or min(record["widths"])
     found = table1_texts.differences(record, worse, "mixture", width)
+    if not found:
+        return "-", NOT_RUN
     words = f"{estimate(found, 2, sign=True)} points, {seeds(len(found))}, 2x{width}"
     return words, f"{verdict(found)}, after {record['epochs']} epochs"
 

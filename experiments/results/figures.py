@@ -76,6 +76,7 @@ def _listed(seeds: list[int]) -> str:
 
 FIGURES: dict[str, Draw] = {
     "figure2": of("table1_400", figure2, None),
+    "figure2_full": of("table1_full", figure2, None),
     "figure3": of("table1_400", figure3, None),
     "figure4": of("pruning", figure4, None),
     "table2": of("pruning", pruned, None),

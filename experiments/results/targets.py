@@ -90,8 +90,12 @@ def of_row(row: str, *widths: int) -> Text:
     """Test errors of a row of Table 1 at its full length."""
 
     def words(record: Record) -> str:
-        errors = [mean_sd(table1_texts.errors(record, row, width), 2) for width in widths]
-        return f"{record['epochs']} epochs, {len(record['seeds'])} seeds: {', '.join(errors)} %"
+        each = {width: table1_texts.errors(record, row, width) for width in widths}
+        if not any(each.values()):
+            return NOT_RUN
+        found = (f"{mean_sd(errors, 2)} %" if errors else NOT_RUN for errors in each.values())
+        told = ", ".join(f"2x{width} {words}" for width, words in zip(each, found, strict=True))
+        return f"{record['epochs']} epochs, {seeds(len(record['seeds']))}: {told}"
 
     return of("table1_full", words, NOT_RUN)
 
@@ -116,6 +120,8 @@ def a22(record: Record) -> str:
 
 
 def b7(record: Record) -> str:
+    if {"sgd", "dropout"} - {*record["rows"]}:
+        return NOT_RUN
     return ", ".join(f"{name} {w['sd']:.3f}" for name, w in record["weights"].items())
 
 
