@@ -10,6 +10,7 @@ from benchmarks import bandit, compiling, estimators, growth, memory, parts, pre
 from benchmarks.growth import SAMPLES
 from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
+from pyrobbb import priors
 from pyrobbb._support.random_state import isolated
 
 Say = Callable[[str], None]
@@ -24,6 +25,8 @@ def step(rounds: int, log: Say) -> dict[str, Any]:
             works: dict[str, Work] = {"plain": steps.plain(width), "ours": steps.ours(width)}
             works |= {f"ours, {s} samples": steps.ours(width, samples=s) for s in SAMPLES[1:]}
             works |= {"ours, not compiled": steps.ours(width, "eager"), "reference": steps.ours(width, "off")}
+            works["natural gradient"] = steps.natural(width)
+            works["natural gradient, normal prior"] = steps.natural(width, priors.Normal())
             works["pyro"] = steps.usual(width)
             works["pyro, unchecked"] = steps.usual(width, validate=False)
             peers, notes = make_peers(width)
@@ -46,6 +49,8 @@ def _step_figures(times: dict[str, list[float]], peers: dict[str, Work], log: Sa
         "ratio_to_pyro": ("ours", "pyro"),
         "ratio_to_pyro_unchecked": ("ours", "pyro, unchecked"),
         "ratio_to_reference": ("ours", "reference"),
+        "ratio_of_natural_gradient": ("natural gradient", "plain"),
+        "ratio_of_natural_gradient_normal_prior": ("natural gradient, normal prior", "plain"),
         **{f"ratio_of_{s}_samples": (f"ours, {s} samples", "ours") for s in SAMPLES[1:]},
     }
     fastest = min(peers, key=lambda name: spread(times[name]).middle, default=None)

@@ -23,6 +23,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.distributions import ScaleMixtureNormal
+from pyrobbb.inference import Inference, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
@@ -78,6 +79,7 @@ def training(
     tf32: bool = False,
     prior: priors.Prior | None = None,
     estimator: str = "weights",
+    inference: Inference | None = None,
     told: Told | None = None,
 ) -> tuple[Training, Tensor, Tensor]:
     """This library's training, and a minibatch for it; `told` receives its log lines."""
@@ -85,8 +87,9 @@ def training(
     data = Dataset("made", Split(x, y), Spec(batch, (INPUTS,), CLASSES, "classification"))
     model = network(width, batch, prior)
     adam = partial(torch.optim.Adam, lr=1e-3)
+    guide = MeanFieldNormal(model) if inference is None else inference.guide(model, MeanFieldNormal)
     made = Training(
-        model, MeanFieldNormal(model), data,
+        model, guide, data, inference=inference,
         epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device, tf32=tf32,
         estimator=estimator, progress=told or Told(f"{width} wide, fast={fast}"),
     )  # fmt: skip
@@ -105,6 +108,14 @@ def ours(
 ) -> Work:
     """This library's step; `fast` is "compiled", "eager" or "off", which is Pyro's own SVI."""
     made, x, y = training(width, fast, samples=samples, batch=batch, device=device, tf32=tf32, told=told)
+    return partial(made.step, x, y, batch / N, batch / N)
+
+
+def natural(
+    width: int, prior: priors.Prior | None = None, *, fast: str = "compiled", batch: int = BATCH
+) -> Work:
+    """This library's natural gradient of the mean field."""
+    made, x, y = training(width, fast, batch=batch, prior=prior, inference=NaturalGradient())
     return partial(made.step, x, y, batch / N, batch / N)
 
 

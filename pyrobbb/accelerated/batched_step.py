@@ -79,11 +79,11 @@ def batched_nll(
 
 
 class StackedStep:
-    """Gradients of R chains on a minibatch each.
+    """Gradients of R chains of mean-field normals on a minibatch each.
 
     Args:
         models: One `BayesianNetwork` for each chain, of the same structure and likelihood.
-        guides: One mean-field normal for each, with flat `loc` and `rho` and `shapes`.
+        guides: A guide for each, with flat `loc` and `rho` and `shapes`.
         segments: For each, its prior segment by segment (`pyrobbb.accelerated.fused_kl.prior_segments`).
         samples: Weight draws per step, S.
         compiled: None, or a batch `(x, y)` of shapes (R, B, *features) and (R, B, ...) to compile for;
@@ -109,26 +109,30 @@ class StackedStep:
         if any(len(list(model.parameters())) for model in models):
             raise NotBatchableError("their networks have parameters without a prior")
         self.model, self.guides, self.samples = models[0], list(guides), samples
-        loc, rho = self._gathered()
+        loc = guides[0].loc.detach()
         self.segments = stack_segments(segments, loc.dtype)
-        self.share = torch.zeros(len(guides), 1, dtype=loc.dtype, device=loc.device)
-        self.noise_shape = (samples, *loc.shape)
+        self.share = loc.new_zeros(len(guides), 1)
         self.shapes: tuple[torch.Size, torch.Size] | None = None
         if compiled is not None:
             noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
-            inputs = [noise, torch.ones_like(self.share), *compiled, loc, rho]
+            inputs = [noise, torch.ones_like(self.share), *compiled, *self._gathered()]
             graph, self.held = lift(record(self._program, inputs), len(inputs))
             self.run = compile(graph, [*inputs, *self.held])
             self.shapes = compiled[0].shape, compiled[1].shape
 
-    def _gathered(self) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            return torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the noise, (S, R, D)."""
+        return self.samples, len(self.guides), self.guides[0].loc.numel()
 
-    def _program(
-        self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, loc: Tensor, rho: Tensor
-    ) -> list[Tensor]:
-        """KL and NLL (R,) and the gradients with respect to loc and rho (R, D); `noise` is (S, R, D)."""
+    def _gathered(self) -> list[Tensor]:
+        """What the program takes of the guides."""
+        with torch.no_grad():
+            return [torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])]
+
+    def _program(self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, *flats: Tensor) -> list[Tensor]:
+        """KL and NLL (R,), and the gradients (R, D) of F with respect to what was gathered."""
+        loc, rho = flats
         sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * noise
         log_prior, score = score_all(self.segments, w)
@@ -138,7 +142,7 @@ class StackedStep:
         return [kl / self.samples, nll.sum(0) / self.samples, to_loc, to_rho]
 
     def evaluate(self, x: Tensor, y: Tensor, shares: Sequence[float] | Tensor, noise: Tensor) -> Terms:
-        """The terms (R,); leaves the gradients of its F in each guide's `grad`.
+        """The terms (R,); leaves the gradients of each F in its guide's `grad`.
 
         On CUDA, shares that differ from chain to chain should be a tensor there, (R,): numbers would be
         copied from the host at each step.
@@ -150,11 +154,39 @@ class StackedStep:
                 self.share.fill_(shares[0])
             else:
                 self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
-            inputs = [noise, self.share, x, y, *self._gathered()]
+            inputs = [noise.detach(), self.share, x, y, *self._gathered()]
             if (x.shape, y.shape) == self.shapes:
-                kl, nll, to_loc, to_rho = self.run(*inputs, *self.held)
+                kl, nll, *gradients = self.run(*inputs, *self.held)
             else:
-                kl, nll, to_loc, to_rho = self._program(*inputs)
+                kl, nll, *gradients = self._program(*inputs)
+        self._leave(noise, gradients)
+        return Terms(kl, nll)
+
+    def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:
+        """Leave the gradients in each guide's `grad`."""
+        to_loc, to_rho = gradients
         for r, guide in enumerate(self.guides):
             guide.loc.grad, guide.rho.grad = to_loc[r], to_rho[r]
-        return Terms(kl, nll)
+
+
+class StackedDescent(StackedStep):
+    """The same for points: KL is -log P(w), and `noise` the points w (R, D), drawn from the guides' `loc`.
+
+    The gradients go back through the draws, and add to what `grad` holds.
+    """
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the points, (R, D)."""
+        return super().noise_shape[1:]
+
+    def _gathered(self) -> list[Tensor]:
+        return []
+
+    def _program(self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, *flats: Tensor) -> list[Tensor]:
+        log_prior, score = score_all(self.segments, noise)
+        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, noise, x, y)
+        return [-log_prior.sum(-1), nll, G - share * score]
+
+    def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:
+        noise.backward(*gradients)

@@ -14,6 +14,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
+from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.local_noise import NotLocalError
 from pyrobbb.accelerated.local_program import LocalProgram
@@ -35,7 +36,8 @@ ESTIMATORS = ("weights", "local")
 # and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
 # On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
 # they read and write beyond those of the one program, at 4.3 TB/s.
-_MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
+MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
+POINT = {"cpu": (0.3e-3, 10e-9, 20.0)}  # reckoned: without noise and widths, a quarter of the passes
 _PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
@@ -144,7 +146,7 @@ def compilation_pays(
     fast: str,
     size: int,
     steps: int,
-    savings: Mapping[str, tuple[float, float, float]] = _MEAN_FIELD,
+    savings: Mapping[str, tuple[float, float, float]] = MEAN_FIELD,
     *,
     calls: int = 1,
     device: torch.device | None = None,
@@ -320,20 +322,22 @@ def _size(value: Tensor) -> float:
 
 
 def gradients(
-    step: MeanFieldStep | ProgramStep | PointStep | ReferenceStep,
+    step: FastStep | ReferenceStep,
     rows: Split,
-    noise: Tensor,
+    noise: Tensor | None = None,
     *,
     share: float = 1.0,
     N: int = 1,
 ) -> Seen:
-    """KL, NLL and the gradient of F = share KL - log P(D_i | w) that a step sees on given noise.
+    """KL, NLL and the gradient of F = share KL - log P(D_i | w) that a step sees, and does not take.
 
-    `noise` has the step's `noise_shape`, `N` is the model's number of data. No parameter changes.
+    `noise`, of the step's `noise_shape`, takes the place of draws from torch's random state; a
+    `ReferenceStep` needs it, and N, the model's number of data.
     """
     for parameter in parameters(step.optimizer):
         parameter.grad = None
     if isinstance(step, ReferenceStep):
+        assert noise is not None
         with Injected(noise.flatten()):
             terms = step.evaluate(rows.x, rows.y, share, len(rows) / N)
     else:

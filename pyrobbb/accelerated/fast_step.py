@@ -37,9 +37,13 @@ class FastStep(ABC):
     def take(self, x: Tensor, y: Tensor) -> Terms:
         """One step at the share that `self.share` holds."""
         terms = self.compute(x, y)
+        self.optimise()
+        return terms
+
+    def optimise(self) -> None:
+        """Step along the gradients that lie in the parameters."""
         self.optimizer.step()
         self.clear()
-        return terms
 
     def take_all(self, xs: Tensor, ys: Tensor, shares: Tensor) -> Terms:
         """One step after another on K minibatches (K, B, ...) at K shares; the terms (K,) of each."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import Energy
@@ -66,12 +67,14 @@ class MAP(Descent):
         return FlatGuide(model, self.init_loc)
 
 
-class DescentStep:
+class DescentStep(FastStep):
     """One step on F_i = -share log P(w) - log P(D_i | w) at the draw of a guide that has one parameter `loc`.
 
     Terms, gradients and update are those of `ReferenceStep` for a guide of point masses. `at` gives other
-    coordinates than the guide's draw.
+    coordinates than the guide's draw. There is no noise but what the guide draws.
     """
+
+    noise_shape = (1, 0)
 
     def __init__(
         self,
@@ -82,13 +85,17 @@ class DescentStep:
     ) -> None:
         self.at, self.optimizer = at or guide.draw, optimizer
         self.energy = Energy(model, guide, jacobian=False)
+        self.share = guide.loc.detach().new_zeros(())
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
+    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+        """The terms and gradients at the share that `self.share` holds."""
         prior, nll = self.energy(self.at(), x, y)
-        (share * prior + nll).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        (self.share * prior + nll).backward()
         return Terms(prior.detach(), nll.detach())
+
+    def clear(self) -> None:
+        """Forget all gradients: they would add up."""
+        self.optimizer.zero_grad(set_to_none=True)
 
 
 def refuse_latents(method: Inference, model: BayesianNetwork) -> None:

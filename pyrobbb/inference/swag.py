@@ -24,7 +24,7 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep
 from pyrobbb.initializers import Initial, network
-from pyrobbb.svi import Step, Terms
+from pyrobbb.svi import Step
 
 
 class SWAGGuide(FlatGuide):
@@ -116,7 +116,7 @@ class SWAG(Descent):
         return SWAGStep(self, model, guide, optimizer, options["steps"])
 
 
-class SWAGStep:
+class SWAGStep(DescentStep):
     """A step of the descent, after which a snapshot may be due."""
 
     def __init__(
@@ -127,8 +127,8 @@ class SWAGStep:
         optimizer: torch.optim.Optimizer,
         steps: int,
     ) -> None:
+        super().__init__(model, guide, optimizer, at=lambda: guide.loc)
         self.guide = guide
-        self.descent = DescentStep(model, guide, optimizer, at=lambda: guide.loc)
         every = int((1 - method.start) * steps) // method.snapshots
         if steps and every < 1:
             raise ValueError(
@@ -137,9 +137,8 @@ class SWAGStep:
             )
         self.due = {steps - every * i for i in range(method.snapshots)}
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
-        terms = self.descent(x, y, share, fraction)
+    def optimise(self) -> None:
+        super().optimise()
         self.guide.taken += 1
         if int(self.guide.taken) in self.due:
             self.guide.collect()
-        return terms

@@ -1,4 +1,4 @@
-"""Several chains of a small network as one batch of steps: restarts, or settings of a prior.
+"""Several chains of a small network as one batch of steps: restarts, ensembles, settings of a prior.
 
 A small network's step is mostly call overhead, not arithmetic; R in one program cost little more than one.
 Every chain keeps its own data order, noise, optimiser, schedule, history and checkpoint.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
-from pyrobbb.accelerated.batched_step import NotBatchableError, StackedStep
-from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
+from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
+from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, first_line
 from pyrobbb.accelerated.dispatch import (
+    MEAN_FIELD,
+    POINT,
     NotFastError,
     compilation_pays,
     difference,
@@ -23,11 +26,19 @@ from pyrobbb.accelerated.dispatch import (
     gradients,
     seen,
 )
+from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.data.dataset import Split
+from pyrobbb.inference.point import DescentStep
 from pyrobbb.svi import Terms
 from pyrobbb.training.chain import Chain
+
+Batchable = MeanFieldStep | ProgramStep | DescentStep
+
+LARGEST = (
+    400_000  # weights times draws of a chain; a batch of larger ones would be bound by memory, not calls
+)
 
 
 class BatchedChains:
@@ -43,24 +54,29 @@ class BatchedChains:
 
     def __init__(self, chains: Sequence[Chain], fast: str) -> None:
         self.chains = list(chains)
-        self.alone: list[MeanFieldStep | ProgramStep] = []
+        self.alone: list[Batchable] = []
         first = self._check_alike()
         with isolated():
             try:
-                runs = [element_wise(c.model, c.guide, c.train.head(1)) for c in self.chains]
-            except NotFastError as reason:
+                runs = [_prior(*both) for both in zip(self.chains, self.alone, strict=True)]
+            except (NotFastError, NotElementwiseError) as reason:
                 raise NotBatchableError(f"they cannot be trained together: {reason}") from reason
             parts = [c.train.head(first.batch_size) for c in self.chains]
-            size = sum(step.noise_shape[1] for step in self.alone)
-            samples = self.alone[0].noise_shape[0]
-            compiled = compilation_pays(fast, size * samples, first.epochs * first.M, calls=len(chains))
             models = [c.model for c in self.chains]
-            guides = [c.guide for c in self.chains]
-            self.step = StackedStep(models, guides, runs, samples=samples)
+            guides: list[Any] = [c.guide for c in self.chains]
+            samples = self.alone[0].noise_shape[0]
+            each = guides[0].loc.numel() * samples
+            if each > LARGEST:
+                raise NotBatchableError(f"steps over {each:,} weights times draws are faster one at a time")
+            points = isinstance(self.alone[0], DescentStep)
+            stacked, savings = (StackedDescent, POINT) if points else (StackedStep, MEAN_FIELD)
+            steps = first.epochs * first.M
+            compiled = compilation_pays(fast, each * len(chains), steps, savings, calls=len(chains))
+            self.step = stacked(models, guides, runs, samples=samples)
             if compiled:
                 began = perf_counter()
                 try:
-                    self.step = StackedStep(models, guides, runs, samples=samples, compiled=_stacked(parts))
+                    self.step = stacked(models, guides, runs, samples=samples, compiled=_joined(parts))
                 except (CannotCompileError, CannotRecordError) as reason:
                     first.log(f"training without compiled code: {reason}")
                 else:
@@ -75,12 +91,14 @@ class BatchedChains:
                 raise NotBatchableError("trainings on several processes are not batched")
             if c.device.type != "cpu":
                 raise NotBatchableError(f"trainings are batched on the CPU only, but one is on {c.device}")
-            if not isinstance(c.step, MeanFieldStep | ProgramStep) or len(c.step.noise_shape) != 2:
+            if not isinstance(c.step, Batchable) or len(c.step.noise_shape) != 2:
                 raise NotBatchableError(
-                    "each training must take the fast path with a mean-field normal guide"
+                    "each training must take the fast path with a mean-field normal guide, or descend to a "
+                    "point"
                 )
             self.alone.append(c.step)
             for name, mine, theirs in (
+                ("methods", type(first.inference).__name__, type(c.inference).__name__),
                 ("numbers of data", len(first.train), len(c.train)),
                 ("shapes of an input", first.train.head(1).x.shape, c.train.head(1).x.shape),
                 ("batch sizes", first.batch_size, c.batch_size),
@@ -95,34 +113,59 @@ class BatchedChains:
 
     def _compare(self, parts: Sequence[Split]) -> None:
         """NotBatchableError unless each chain's own step sees the same terms and gradients."""
-        noise = torch.randn(self.step.noise_shape, dtype=self.step.share.dtype)
-        terms = self.step.evaluate(*_stacked(parts), [1.0] * len(parts), noise)
+        before = [chain.noise for chain in self.chains]
+        noise = self._draw()
+        for chain, state in zip(self.chains, before, strict=True):
+            chain.noise = state
+        at = torch.get_rng_state()
+        try:
+            terms = self.step.evaluate(*_joined(parts), [1.0] * len(parts), noise)
+        except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
+            raise NotBatchableError(f"the network cannot be batched: {first_line(error)}") from error
+        if not torch.equal(at, torch.get_rng_state()):
+            raise NotBatchableError("the network draws random numbers of its own, as dropout does")
         each = [Terms(*both) for both in zip(terms.kl, terms.nll, strict=True)]
         ours = [seen(c.optimizer, own) for c, own in zip(self.chains, each, strict=True)]
         for r, step in enumerate(self.alone):
-            found = difference(ours[r], gradients(step, parts[r], noise[:, r]))
+            set_random_state(before[r], self.chains[r].device)
+            found = difference(ours[r], gradients(step, parts[r]))
             if found is not None:
                 raise NotBatchableError(f"training {r} has a different {found.name} in the batch than alone")
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:
         """Step every chain on a minibatch of its own; the terms have a row for each."""
-        noise = torch.stack([_draw(*both) for both in zip(self.chains, self.alone, strict=True)], dim=1)
-        terms = self.step.evaluate(*_stacked(parts), kl_weights, noise)
-        for chain in self.chains:
-            chain.optimizer.step()
+        terms = self.step.evaluate(*_joined(parts), kl_weights, self._draw())
+        for step in self.alone:
+            step.optimise()
         return terms
 
+    def _draw(self) -> Tensor:
+        """What each chain would draw alone, from its own random state: noise (S, R, D), or points (R, D)."""
+        drawn = []
+        for chain, step in zip(self.chains, self.alone, strict=True):
+            set_random_state(chain.noise, chain.device)
+            drawn.append(_drawn(step))
+            chain.noise = random_state(chain.device)
+        return torch.stack(drawn, dim=-2)
 
-def _stacked(parts: Sequence[Split]) -> tuple[Tensor, Tensor]:
+
+def _joined(parts: Sequence[Split]) -> tuple[Tensor, Tensor]:
     return torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts])
 
 
-def _draw(chain: Chain, step: MeanFieldStep | ProgramStep) -> Tensor:
-    """The noise (S, D) that the chain would draw alone, from its own random state."""
-    set_random_state(chain.noise, chain.device)
+def _prior(chain: Chain, step: Batchable) -> list[PriorSegment]:
+    """The prior of the chain's weights, segment by segment."""
+    if isinstance(step, DescentStep):
+        return prior_segments({name: chain.model.prior_of(name) for name in chain.model.sites})
+    return element_wise(chain.model, chain.guide, chain.train.head(1))
+
+
+def _drawn(step: Batchable) -> Tensor:
+    """The noise (S, D) of a step, or the point (D,) of a descent."""
+    if isinstance(step, DescentStep):
+        return step.at()
     parts = []
     for _ in range(torch.Size(step.noise_shape).numel() // step.normals.values.numel()):
         step.normals.draw()
         parts.append(step.normals.values.clone())
-    chain.noise = random_state(chain.device)
     return torch.cat(parts).reshape(step.noise_shape)

@@ -44,7 +44,12 @@ def test_each_contender_changes_its_parameters() -> None:
         before = made.guide.loc.detach().clone()
         made.step(x, y, 0.1, 0.1)
         assert not torch.equal(made.guide.loc, before)
-        for work in (steps.plain(20, 8), steps.ours(20, "off", batch=8), steps.usual(20, 8)):
+        for work in (
+            steps.plain(20, 8),
+            steps.ours(20, "off", batch=8),
+            steps.natural(20, fast="eager", batch=8),
+            steps.usual(20, 8),
+        ):
             work()
 
 

@@ -20,7 +20,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.evaluation.diagnostics import function_draws
-from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradient
+from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradient, natural_gradient_step
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
 from pyrobbb.inference.swag import SWAGGuide
 from pyrobbb.posterior import Posterior
@@ -41,11 +41,13 @@ def _linear() -> tuple[BayesianNetwork, Split, Tensor, Tensor]:
     return model, Split(x, y), precision, torch.linalg.solve(precision, x.T @ y / NOISE**2)[:, 0]
 
 
-def _step(method: Any, model: BayesianNetwork, data: Split, steps: int) -> tuple[Any, Any]:
+def _step(
+    method: Any, model: BayesianNetwork, data: Split, steps: int, fast: str = "eager"
+) -> tuple[Any, Any]:
     guide = method.guide(model, None)
     guide()
     optimizer = torch.optim.SGD([*guide.parameters(), *model.parameters()], lr=1e-3)
-    return guide, method.step(model, guide, optimizer, data, steps=steps, fast="eager", log=print)
+    return guide, method.step(model, guide, optimizer, data, steps=steps, fast=fast, log=print)
 
 
 def test_the_maximum_a_posteriori_of_a_linear_model_is_its_posterior_mean():
@@ -63,7 +65,9 @@ def test_the_maximum_a_posteriori_of_a_linear_model_is_its_posterior_mean():
 @pytest.mark.parametrize(
     "prior", [priors.Normal(sigma=0.7), priors.Laplace(scale=0.4), priors.Centred(sigma=2.0)]
 )
-def test_a_natural_gradient_step_is_the_printed_algorithm(prior):
+@pytest.mark.parametrize("large", [1, D, 100_000])
+def test_a_natural_gradient_step_is_the_printed_algorithm(prior, large, monkeypatch):
+    monkeypatch.setattr(natural_gradient_step, "LARGE", large)
     _, data, _, _ = _linear()
     model = BayesianNetwork(nn.Linear(D, 1), prior, likelihoods.Normal(scale=NOISE), N)
     method = NaturalGradient(lr=0.3, beta1=0.8, beta2=0.9, h0=2.0, radius=1e6)
@@ -101,6 +105,24 @@ def test_a_natural_gradient_step_is_the_printed_algorithm(prior):
     torch.testing.assert_close(
         guide.scale.detach().double(), 1 / (N * (h + delta)).sqrt(), rtol=1e-3, atol=1e-5
     )
+
+
+def test_a_compiled_natural_gradient_step_is_the_same(monkeypatch):
+    """With weights and biases in one pass or in a pass each, and parameters of the prior that differ."""
+    model = BayesianNetwork(network(D), priors.Centred(sigma=2.0), likelihoods.Categorical(), N)
+    data = Split(normal(N, D), torch.arange(N) % 3)
+    found = []
+    for fast, large in (("eager", 100_000), ("compiled", 10)):
+        monkeypatch.setattr(natural_gradient_step, "LARGE", large)
+        with isolated(0):
+            guide, step = _step(NaturalGradient(lr=0.3, beta2=0.9), model, data, 0, fast)
+            assert [names for _, names in step.pieces] == (
+                [["0.weight"], ["0.bias"], ["2.weight"], ["2.bias"]] if large == 10 else [list(guide.shapes)]
+            )
+            for _ in range(5):
+                step(data.x, data.y, 1.0, 1.0)
+        found.append(torch.cat([guide.loc.detach(), guide.scale.detach()]))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
 def test_natural_gradients_reach_the_exact_mean_field_of_a_linear_model():

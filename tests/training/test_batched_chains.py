@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run
+from pyrobbb.inference import MAP, SVI, SWAG, Inference, Laplace, MCDropout
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import Terms
+from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, Training, train
 
@@ -50,12 +53,13 @@ def training(r: int, prior: Any = None, **options: Any) -> Training:
     net = options.pop("net", None) or network(seed=r)
     likelihood = options.pop("likelihood", likelihoods.Categorical())
     model = BayesianNetwork(net, prior or MIXTURES[r % 3], likelihood, N).double()
+    method: Inference = options.get("inference", SVI())
     defaults: dict[str, Any] = {
         "epochs": 3, "batch_size": 6, "seed": r, "chain": r, "device": "cpu", "fast": "eager",
         "optim": partial(torch.optim.Adam, lr=0.01 * (1 + r)),
         "schedule": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=3),
     }  # fmt: skip
-    return Training(model, MeanFieldNormal(model), data, **defaults | options)
+    return Training(model, method.guide(model, MeanFieldNormal), data, **defaults | options)
 
 
 class Listens(Silent):
@@ -111,6 +115,70 @@ def test_priors_that_differ_by_layer_and_regression_and_kl_shares() -> None:
         torch.testing.assert_close(found(b), found(a), rtol=1e-8, atol=1e-8)
 
 
+DESCENTS = {
+    "map": MAP(),
+    "swag": SWAG(snapshots=3, rank=2, start=0.25),
+    "dropout": MCDropout(p=0.3),  # draws a mask at each step
+    "laplace": Laplace(),  # has something left to do at the end
+}
+
+
+@pytest.mark.parametrize("task", ["classes", "values"])
+@pytest.mark.parametrize("method", DESCENTS)
+def test_an_interrupted_batch_of_points_ends_where_each_ends_alone(
+    method: str, task: str, tmp_path: Path
+) -> None:
+    def make(r: int, **options: Any) -> Training:
+        regression = {"data": values(N, outputs=3), "likelihood": likelihoods.Normal(scale=0.5)}
+        prior = priors.Normal(sigma=(0.5, 1.0, 2.0)[r])
+        return training(
+            r, prior, inference=DESCENTS[method], **(regression if task == "values" else {}), **options
+        )
+
+    alone = [make(r) for r in range(3)]
+    start = [found(run) for run in alone]
+    for run in alone:
+        run.run()
+    stopped = [make(r, folder=tmp_path, callbacks=[Interrupts(at=5)][r:]) for r in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped)
+    together = [make(r, folder=tmp_path) for r in range(3)]
+    assert all(run.resume() for run in together)
+    assert [(run.epoch, run.batch) for run in together] == [(1, 1)] * 3
+    train(together)
+    for a, b, before in zip(alone, together, start, strict=True):
+        assert (found(a) - before).norm() > 0.1
+        torch.testing.assert_close(b.guide.state_dict(), a.guide.state_dict(), rtol=1e-8, atol=1e-8)
+        assert len(b.history.rows) == 3
+        for x, y in zip(a.history.rows, b.history.rows, strict=True):
+            expected = asdict(x) | {"seconds": y.seconds}
+            assert asdict(y) == pytest.approx(expected, rel=1e-8, nan_ok=True)
+
+
+def test_a_compiled_batch_of_points_ends_where_each_ends_alone() -> None:
+    alone, together = ([training(r, inference=MAP()) for r in range(3)] for _ in range(2))
+    for run in alone:
+        run.run()
+    progress = together[0].progress = Listens()
+    train(together, fast="compiled")
+    assert progress.said[0].startswith("compiled the step of 3 trainings")
+    for a, b in zip(alone, together, strict=True):
+        torch.testing.assert_close(found(b), found(a), rtol=1e-8, atol=1e-8)
+
+
+def test_the_last_of_a_batch_of_points_goes_on_alone() -> None:
+    class Stops(Callback):
+        def on_step(self, view: View, terms: Terms) -> None:
+            view.stop("enough")
+
+    alone = training(1, inference=MAP())
+    alone.run()
+    pair = [training(0, inference=MAP(), callbacks=[Stops()]), training(1, inference=MAP())]
+    train(pair)
+    assert [(run.epoch, run.batch) for run in pair] == [(0, 1), (3, 0)]
+    torch.testing.assert_close(found(pair[1]), found(alone), rtol=1e-8, atol=1e-8)
+
+
 def test_the_same_training_twice_gives_the_same_twice() -> None:
     pair = [training(1), training(1)]
     train(pair)
@@ -163,6 +231,7 @@ class Doubling(nn.Module):
         ({"prior": priors.Normal(sigma=1.0)}, "different families"),
         ({"net": network(hidden=5)}, "different weights"),
         ({"net": Doubling()}, "a different NLL in the batch than alone"),
+        ({"inference": MAP()}, "different methods: SVI and MAP"),
         (
             {"prior": priors.PerParameter(default=MIXTURES[0], where={"2.bias": priors.Deterministic()})},
             "families|weights|without a prior",
@@ -177,6 +246,37 @@ def test_what_cannot_be_batched_is_refused_untouched(options: dict[str, Any], me
         train(runs)
     for run, kept in zip(runs, before, strict=True):
         assert torch.equal(found(run), kept)
+
+
+class Recurrent(nn.Module):
+    """An LSTM, which torch cannot batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.linear = nn.LSTM(3, 2, batch_first=True), nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.lstm(x[:, None])[0][:, 0])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("method", [SVI(), MAP()], ids=["svi", "map"])
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (lambda: nn.Sequential(network(), nn.Dropout(0.5)), "draws random numbers of its own"),
+        (Recurrent, "cannot be batched: .*lstm"),
+        (lambda: network(hidden=60_000), "steps over 420,003 weights times draws are faster one at a time"),
+    ],
+    ids=["dropout", "lstm", "large"],
+)
+def test_networks_that_cannot_be_batched_are_refused_untouched(method: Any, net: Any, message: str) -> None:
+    runs = [training(r, priors.Normal(), net=net(), inference=method) for r in range(2)]
+    before = [(found(run), run.noise) for run in runs]
+    with pytest.raises(NotBatchableError, match=message):
+        train(runs)
+    for run, (kept, noise) in zip(runs, before, strict=True):
+        assert torch.equal(found(run), kept)
+        assert all(torch.equal(run.noise[key], noise[key]) for key in noise)
 
 
 def test_nothing_to_train_is_an_error() -> None:
@@ -199,12 +299,16 @@ def made(**options: Any) -> Run:
     )  # fmt: skip
 
 
-def test_a_run_trains_its_chains_together(tmp_path: Path) -> None:
-    apart, together = made().execute(), made(together=True).execute(tmp_path)
+@pytest.mark.parametrize("method", [SVI(), MAP()], ids=["svi", "map"])
+def test_a_run_trains_its_chains_together(method: Inference, tmp_path: Path) -> None:
+    progress = Listens()
+    apart = made(inference=method).execute()
+    together = made(inference=method, together=True).execute(tmp_path, progress=progress)
+    assert not any("one chain after the other" in line for line in progress.said)
     for (_, a), (_, b) in zip(apart.posterior.chains, together.posterior.chains, strict=True):
         torch.testing.assert_close(b.loc, a.loc, rtol=1e-4, atol=1e-5)
     assert (tmp_path / "chain-1.pt").exists()
-    again = made(together=True).execute(tmp_path)
+    again = made(inference=method, together=True).execute(tmp_path)
     for (_, a), (_, b) in zip(again.posterior.chains, together.posterior.chains, strict=True):
         assert torch.equal(a.loc, b.loc)
 

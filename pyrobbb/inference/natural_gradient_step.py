@@ -1,0 +1,230 @@
+"""One step of `pyrobbb.inference.natural_gradient`, on flat buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from pyrobbb.accelerated.compile import Program, compile, record
+from pyrobbb.accelerated.fused_kl import PriorSegment
+from pyrobbb.accelerated.rng import Normals
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.inference.energy import log_prior
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import Terms
+
+if TYPE_CHECKING:
+    from pyrobbb.inference.natural_gradient import NaturalGradient
+
+LOG_2PI = math.log(2 * math.pi)
+LARGE = 100_000  # weights; the gradient of a larger site is read where it is, not copied to its neighbours'
+Pass = Callable[[], Any]
+
+
+def _split(segments: Sequence[PriorSegment], *flats: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The part of each flat tensor that belongs to each segment."""
+    lengths = [segment.length for segment in segments]
+    return zip(*(flat.split(lengths) for flat in flats), strict=True)
+
+
+def _pieces(
+    segments: Sequence[PriorSegment], sizes: Mapping[str, int]
+) -> Iterator[tuple[PriorSegment, list[str]]]:
+    """The segments cut so that a large site lies by itself; each piece with the names of its sites."""
+    waiting = iter(sizes)
+    for segment in segments:
+        names, left = [], segment.length
+        while left:
+            names.append(next(waiting))
+            left -= sizes[names[-1]]
+        begin = 0
+        for _, group in groupby(names, key=lambda name: name if sizes[name] >= LARGE else ""):
+            own = list(group)
+            where = slice(begin, begin + sum(sizes[name] for name in own))
+            begin = where.stop
+            vectors = {key: vector[where] for key, vector in segment.vectors.items()}
+            yield replace(segment, vectors=vectors, length=where.stop - where.start), own
+
+
+class NaturalGradientStep:
+    """One step on flat buffers: draw and score, the network, update; g and t lie in the optimiser's state.
+
+    Args:
+        method: Its options.
+        model: The model.
+        guide: Its mean-field guide.
+        optimizer: Trains the parameters without a prior.
+        segments: The prior of each segment of weights, in the guide's order; None takes its gradient by Pyro.
+        compiled: Compile the element-wise passes and the noise.
+    """
+
+    def __init__(
+        self,
+        method: NaturalGradient,
+        model: BayesianNetwork,
+        guide: MeanFieldNormal,
+        optimizer: torch.optim.Optimizer,
+        segments: Sequence[PriorSegment] | None,
+        *,
+        compiled: bool = False,
+    ) -> None:
+        self.method, self.model, self.guide, self.optimizer = method, model, guide, optimizer
+        loc, scale = guide.loc.detach(), guide.scale.detach()
+        self.normals = Normals(loc.numel(), loc, compiled=compiled)
+        self.w, self.score, self.g = (torch.zeros_like(loc) for _ in range(3))
+        self.weights = {name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()}
+        self.others = [p for g in optimizer.param_groups for p in g["params"]]
+        self.others = [p for p in self.others if p is not guide.loc and p is not guide.scale]
+        optimizer.state[guide.loc] = {"g": self.g, "step": torch.zeros(())}
+        # what changes from step to step: 1 / (pi_i N), alpha_t, and 1 / (1 - beta1^t)
+        self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(3)]
+        self.initial_lr = float(optimizer.param_groups[0]["lr"])
+        self.by_pyro = segments is None
+        whole = segments or [PriorSegment(None, {}, {}, loc.numel())]
+        parts = [_Part(segment, float(model.N)) for segment in whole]
+        for part, (own,) in zip(parts, _split(whole, scale), strict=True):
+            own.copy_((part.N * (method.h0 + part.normal(part.vectors)[0])) ** -0.5)
+        flats = (loc, scale, self.normals.values, self.w, self.score)
+        self.draws: list[Pass] = []
+        for part, drawn in zip(parts, _split(whole, *flats), strict=True):
+            inputs = [*drawn, *part.vectors]
+            run = compile(record(part.draw, inputs), inputs) if compiled else part.draw
+            self.draws.append(partial(run, *inputs))
+        self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
+        self.fixed, self.update = self._update(compiled)
+
+    def _update(self, compiled: bool) -> tuple[list[Tensor], Program]:
+        """What runs after the network, as one program of each piece's gradient and of fixed tensors."""
+        method, segments = self.method, [segment for segment, _ in self.pieces]
+        parts = [_Part(segment, float(self.model.N)) for segment in segments]
+        flats = (self.score, self.normals.values, self.guide.loc.detach(), self.guide.scale.detach(), self.g)
+        owned = [[*own, *part.vectors] for part, own in zip(parts, _split(segments, *flats), strict=True)]
+        fixed = [*self.scalars, *(tensor for own in owned for tensor in own)]
+
+        def program(*inputs: Tensor) -> None:
+            given = iter(inputs)
+            gradients, scalars = ([next(given) for _ in one] for one in (parts, self.scalars))
+            for part, G, own in zip(parts, gradients, owned, strict=True):
+                settings = method.beta1, method.beta2, method.radius
+                part.update(*settings, *scalars, G, *(next(given) for _ in own))
+
+        if not compiled:
+            return fixed, program
+        inputs = [*(torch.zeros_like(own[0]) for own in owned), *fixed]
+        return fixed, compile(record(program, inputs), inputs)
+
+    def _gathered(self, gradients: Mapping[str, Tensor | None]) -> list[Tensor]:
+        """The gradient of each piece, flat."""
+        flat = {
+            name: torch.zeros_like(w).flatten() if (G := gradients[name]) is None else G.flatten()
+            for name, w in self.weights.items()
+        }
+        return [
+            torch.cat([flat[name] for name in names]) if len(names) > 1 else flat[names[0]]
+            for _, names in self.pieces
+        ]
+
+    def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
+        state: Any = self.optimizer.state[self.guide.loc]
+        if state["g"] is not self.g:  # a checkpoint brings a tensor of its own
+            state["g"] = self.g.copy_(state["g"])
+            state["step"] = state["step"].cpu()  # where reading it waits for nothing
+        state["step"] += 1
+        rate = self.method.lr * float(self.optimizer.param_groups[0]["lr"]) / self.initial_lr
+        values = (1 / (share * self.model.N), rate, 1 / (1 - self.method.beta1 ** int(state["step"])))
+        for scalar, value in zip(self.scalars, values, strict=True):
+            scalar.fill_(value)
+        self.normals.draw()
+        with torch.no_grad():
+            kl: Any = sum(run() for run in self.draws)
+        loss = nll = -self.model.log_likelihood(self.weights, x, y).sum()
+        if self.by_pyro:
+            prior = -log_prior(self.model, self.weights)
+            loss, kl = nll + share * prior, kl + prior.detach()
+        gradients = torch.autograd.grad(loss, [*self.weights.values(), *self.others], allow_unused=True)
+        own = self._gathered(dict(zip(self.weights, gradients, strict=False)))
+        with torch.no_grad():
+            self.update(*own, *self.fixed)
+        for parameter, gradient in zip(self.others, gradients[len(self.weights) :], strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        return Terms(kl, nll.detach())
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The passes over a segment of weights with a common family of priors; a family of None is Pyro's."""
+
+    segment: PriorSegment
+    N: float
+
+    @property
+    def vectors(self) -> tuple[Tensor, ...]:
+        """The prior's parameters that differ from weight to weight."""
+        return tuple(self.segment.vectors.values())
+
+    def normal(self, vectors: Sequence[Tensor]) -> tuple[Any, Any]:
+        """Delta and c of a normal prior; 0 for another."""
+        if self.segment.family is not dist.Normal:
+            return 0.0, 0.0
+        values: dict[str, Any] = {
+            **self.segment.constants,
+            **dict(zip(self.segment.vectors, vectors, strict=True)),
+        }
+        return 1 / (self.N * values["scale"] ** 2), values["loc"]
+
+    def draw(
+        self, loc: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, score: Tensor, *vectors: Tensor
+    ) -> Tensor:
+        """Write w, and the prior's derivative there if it is not normal; returns log q(w) - log P(w)."""
+        weight = loc + sigma * eps
+        each = -0.5 * eps * eps - torch.log(sigma)  # log q - log P, up to constants
+        constant: Any = -0.5 * LOG_2PI * eps.numel()
+        delta, c = self.normal(vectors)
+        if self.segment.family is dist.Normal:
+            precision = torch.as_tensor(self.N * delta, dtype=w.dtype, device=w.device)
+            each = each + 0.5 * precision * (weight - c) ** 2
+            constant = 0.5 * precision.log().sum() * (-eps.numel() / precision.numel())
+        elif self.segment.family is not None:
+            log_P, derivative = self.segment.score(weight, vectors)
+            each = each - log_P
+            score.copy_(derivative)
+        w.copy_(weight)
+        return each.sum() + constant
+
+    def update(
+        self,
+        beta1: float,
+        beta2: float,
+        radius: float,
+        per_datum: Tensor,
+        rate: Tensor,
+        debias: Tensor,
+        G: Tensor,
+        score: Tensor,
+        eps: Tensor,
+        loc: Tensor,
+        scale: Tensor,
+        g: Tensor,
+        *vectors: Tensor,
+    ) -> None:
+        """The method's four lines; `per_datum` makes the mean loss of the sum over the minibatch."""
+        delta, c = self.normal(vectors)
+        gradient = G * per_datum
+        if self.segment.family not in (None, dist.Normal):
+            gradient = gradient - score * (1 / self.N)
+        momentum = beta1 * g + (1 - beta1) * gradient
+        u = (1 - beta2) * (self.N * scale * (gradient * eps + delta * scale) - 1)
+        sigma = scale * torch.rsqrt(1 + u + 0.5 * u * u)
+        step = rate * (momentum * debias + delta * (loc - c)) * (self.N * sigma)  # in units of sigma
+        loc.copy_(loc - sigma * step.clamp(-radius, radius))
+        g.copy_(momentum)
+        scale.copy_(sigma)
