@@ -9,7 +9,6 @@ apart: they stay in the second-level cache.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 
 from benchmarks.steps import network, rows
-from pyrobbb._support.files import write_text
+from pyrobbb._support.files import make_folder, write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compile import lift, record
 from pyrobbb.accelerated.cuda_rewrites import fewer_launches
@@ -243,8 +242,8 @@ def main() -> None:
         }
     print(table(found))
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        write_text(options.json, json.dumps(found, indent=1) + "\n")
+        make_folder(options.json.parent)
+        write_json(options.json, found)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks import gpu_sections as measure
-from pyrobbb._support.files import write_text
+from pyrobbb._support.files import write_json
 from pyrobbb.accelerated.compile import first_line
 
 MINUTES = 8
@@ -129,7 +129,7 @@ def run(names: list[str], folder: Path, rounds: int, found: Found) -> bool:
                     print(f"FAILED {name}: {first_line(error)}", flush=True)
                 good = False
                 continue
-            write_text(folder / "gpu.json", json.dumps(found, indent=2) + "\n")
+            write_json(folder / "gpu.json", found, indent=2)
         holds, text = section.verdict(found[name])
         good &= holds
         print(f"{'GOOD' if holds else 'BAD'} {name}: {text}", flush=True)

@@ -9,10 +9,8 @@ epochs.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from benchmarks.run import machine
+from experiments._runner.record import write_record
 from pyrobbb import fit, likelihoods, priors
-from pyrobbb._support.files import write_text
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import Finding, check
@@ -115,11 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     each = max(1, options.fits // 2 // len(FAULTS))
     plans = {SOUND: (Plan(), options.fits // 2)} | {name: (plan, each) for name, plan in FAULTS.items()}
-    found: dict[str, Any] = {
-        "command": f"python -m benchmarks.planted --fits {options.fits}",
-        "date": date.today().isoformat(),
-        "machine": machine(),
-    }
+    found: dict[str, Any] = {}
     for name, (plan, count) in plans.items():
         flags: dict[str, int] = {}
         values: dict[str, list[float | None]] = {}
@@ -133,7 +126,7 @@ def main() -> None:
         found[name] = {"fits": count, "flagged": alarms, "by": flags, "values": values}
         print(f"{name:22} {alarms:3} of {count:3} flagged   {flags}", flush=True)
         if options.json:
-            write_text(options.json, json.dumps(found, indent=1) + "\n")
+            write_record(options.json, f"python -m benchmarks.planted --fits {options.fits}", found)
 
 
 if __name__ == "__main__":

@@ -7,39 +7,14 @@ Every figure is a ratio to something timed beside it in the same run, with its q
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-from datetime import date
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-
 from benchmarks import report
-from benchmarks.steps import BATCH
-from pyrobbb._support.files import write_text
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    return {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "processor": processor(),
-        "batch": BATCH,
-        "prior": "scale mixture",
-    }
-
-
-def processor() -> str:
-    """The processor's name where the system tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+from experiments._runner.record import provenance, write_record
+from pyrobbb._support.files import make_folder
 
 
 def main() -> None:
@@ -66,20 +41,23 @@ def main() -> None:
     sections["growth"] = partial(report.growing, path=options.plot)
     log = partial(print, flush=True)
     command = " ".join(["python -m benchmarks.run --only", *options.only])
-    found: dict[str, Any] = {"command": command, "date": date.today().isoformat(), "machine": machine()}
-    log(", ".join(f"{key} {value}" for key, value in found["machine"].items()))
+    head = provenance(command)
+    log(f"{head['machine']}, torch {head['versions']['torch']}")
+    found: dict[str, Any] = {}
     began = perf_counter()
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep() -> None:
+        if options.json:
+            make_folder(options.json.parent)
+            write_record(options.json, command, found)
+
     for name in options.only:
         found[name] = sections[name](options.rounds, log)
-        if options.json:  # what is there so far, should a later section fail
-            write_text(options.json, json.dumps(found, indent=2) + "\n")
+        keep()  # what is there so far, should a later section fail
     found["targets"] = report.targets(found, log)
     found["seconds"] = round(perf_counter() - began)
     log(f"\n{found['seconds']} s in all")
-    if options.json:
-        write_text(options.json, json.dumps(found, indent=2) + "\n")
+    keep()
 
 
 if __name__ == "__main__":

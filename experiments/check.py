@@ -9,7 +9,6 @@ drawn from the model, by the run's own settings: for small models. Writes `check
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from experiments import report
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.reopen import reopen
 from pyrobbb import Posterior
-from pyrobbb._support.files import write_text
+from pyrobbb._support.files import write_json
 from pyrobbb.checkup import check, notes, verdict
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.sbc import simulation_based_calibration
@@ -38,7 +37,7 @@ def checked(folder: Path, trust: bool = False, sbc: int = 0) -> str:
         beside.append(str(calibration))
     said = verdict(findings)
     kept = {"verdict": said, "findings": [asdict(finding) for finding in findings], "notes": beside}
-    write_text(folder / "check.json", json.dumps(kept, indent=1) + "\n")
+    write_json(folder / "check.json", kept)
     lines = [*map(str, findings), *(f"{'note':9} {note}" for note in beside), said]
     return "\n".join(filter(None, [*lines, report.renew(folder, trust=trust)]))
 

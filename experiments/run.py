@@ -26,7 +26,7 @@ from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import write_text
+from pyrobbb._support.files import write_json
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
@@ -48,7 +48,7 @@ def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = F
             shown = Printed(error=f", validation {error.name} {error.format}")
             run.execute(folder, Silent() if quiet else shown, ranks, loggers(config))
             if ranks.is_main:
-                write_text(folder / "provenance.json", json.dumps(provenance(run_command()), indent=1) + "\n")
+                write_json(folder / "provenance.json", provenance(run_command()))
     if not ranks.is_main:
         return {}
     metrics = read_metrics(folder)

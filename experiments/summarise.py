@@ -8,7 +8,6 @@ folder. Only numbers and text are read: no code of the folder is run.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -20,10 +19,10 @@ from experiments import report as page
 from experiments._runner.build import free_to_change
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
-from experiments._runner.record import command_line, provenance
+from experiments._runner.record import command_line, write_record
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
-from pyrobbb._support.files import replacing, write_text
+from pyrobbb._support.files import replacing
 from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare
@@ -71,7 +70,7 @@ def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
             )
 
 
-def write_record(root: Path, runs: Sequence[RunFolder]) -> None:
+def record(root: Path, runs: Sequence[RunFolder]) -> None:
     """The metrics of the finished runs, each with what was varied and its seed."""
     keys = varied([run.config for run in runs if run.metrics])
     found = [
@@ -83,8 +82,7 @@ def write_record(root: Path, runs: Sequence[RunFolder]) -> None:
         for run in runs
         if run.metrics
     ]
-    head = provenance(command_line("experiments.summarise", [str(root)]))
-    write_text(root / "record.json", json.dumps({**head, "runs": found}, indent=1) + "\n")
+    write_record(root / "record.json", command_line("experiments.summarise", [str(root)]), {"runs": found})
 
 
 def report(runs: Sequence[RunFolder], root: Path) -> str:
@@ -174,7 +172,7 @@ def summarise(root: Path) -> str:
     files = ["summary.csv", "record.json"]
     write_csv(root / "summary.csv", every, root)
     runs = distinct(every)
-    write_record(root, runs)
+    record(root, runs)
     words = report(runs, root)
     if any(run.metrics for run in runs):
         files.append("summary.png")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
@@ -16,7 +15,7 @@ from torch import nn
 from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, make_folder, sweep, write_text
+from pyrobbb._support.files import locked, make_folder, sweep, write_json
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -243,19 +242,17 @@ class Result:
     def save(self, folder: Path) -> None:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`."""
         run = self.run
-        if not self.posterior.model.sites:
-            write_text(folder / "metrics.json", json.dumps(self.metrics, indent=2) + "\n")
-            return
-        tree = export.to_arviz(
-            self.posterior,
-            self.data,
-            draws=run.draws,
-            weights=run.export_weights,
-            observations=run.observations,
-            seed=run.seed,
-        )
-        arviz_io.save(tree, folder / "posterior.nc")
-        write_text(folder / "metrics.json", json.dumps(self.metrics, indent=2) + "\n")
+        if self.posterior.model.sites:
+            tree = export.to_arviz(
+                self.posterior,
+                self.data,
+                draws=run.draws,
+                weights=run.export_weights,
+                observations=run.observations,
+                seed=run.seed,
+            )
+            arviz_io.save(tree, folder / "posterior.nc")
+        write_json(folder / "metrics.json", self.metrics, indent=2)
 
 
 def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) -> dict[str, float]:

@@ -21,7 +21,7 @@ from experiments._runner.build import ConfigError, build, component
 from experiments._runner.folder import claimed, read_json
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, write_text
+from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run, evaluate
 from pyrobbb.posterior import Posterior
@@ -131,7 +131,7 @@ def _fit(
             "validation_errors": [row.validation_error for row in rows],
             "free_energies": [row.free_energy for row in rows],
         }
-        write_text(folder / "result.json", json.dumps(result, indent=1) + "\n")
+        write_json(folder / "result.json", result)
         if not keep:
             checkpoint.remove(folder / "chain-0.pt")
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+
+from pyrobbb._support.files import write_json
 
 OWN = "command-line"  # what Hydra calls the place of a configuration file of the user's
 
@@ -25,7 +27,7 @@ def command_line(module: str, arguments: Sequence[str]) -> str:
 
 def provenance(command: str) -> dict[str, Any]:
     """The head of a record under `docs/records/`, and `provenance.json` of a run."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
     return {
         "command": command,
         "date": date.today().isoformat(),
@@ -36,6 +38,19 @@ def provenance(command: str) -> dict[str, Any]:
             **{name: version(name) for name in ("pyrobbb", "pyro-ppl", "arviz", "numpy")},
         },
     }
+
+
+def processor() -> str:
+    """The processor's name where the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def write_record(path: Path, command: str, content: Mapping[str, Any]) -> None:
+    """A record: how it was made, then what was found; a copy in `docs/records/` makes tables and figures."""
+    write_json(path, {**provenance(command), **content})
 
 
 def run_command() -> str:

@@ -12,7 +12,6 @@ def main(arguments):
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,8 +20,8 @@ from typing import Any, Generic, TypeVar
 from matplotlib.figure import Figure
 
 from experiments._runner.command import part_of, place, refuse, settings
-from experiments._runner.record import command_line, provenance
-from pyrobbb._support.files import make_folder, replacing, write_text
+from experiments._runner.record import command_line, write_record
+from pyrobbb._support.files import make_folder, replacing, write_json, write_text
 from pyrobbb.figures.style import save
 
 S = TypeVar("S")
@@ -105,13 +104,13 @@ class Outputs:
             self.names.append(name)
         return self.folder / name
 
-    def json(self, name: str, content: Any, indent: int = 1) -> None:
+    def json(self, name: str, content: Any) -> None:
         """Numbers and words by name."""
-        write_text(self.path(name), json.dumps(content, indent=indent) + "\n")
+        write_json(self.path(name), content)
 
     def record(self, content: Mapping[str, Any]) -> None:
-        """`record.json`: what was found, and how; a copy under `docs/records/` makes tables and figures."""
-        self.json("record.json", {**provenance(self.command), **content})
+        """`record.json`: what was found, and how."""
+        write_record(self.path("record.json"), self.command, content)
 
     def text(self, name: str, words: str) -> None:
         """Words."""

@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError
 from experiments._runner.folder import differences
-from pyrobbb._support.files import write_text
+from pyrobbb._support.files import write_json
 from pyrobbb.training.trainer import NonFiniteLossError
 
 ERROR = "error.json"
@@ -75,7 +75,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
         with suppress(OSError, OmegaConfBaseException):  # a full disk: the last lines of the sweep still tell
             _leave_error(config, error, job["error"])
     with suppress(OSError):
-        write_text(Path(hydra.sweep.dir) / f"job-{hydra.job.num}.json", json.dumps(job) + "\n")
+        write_json(Path(hydra.sweep.dir) / f"job-{hydra.job.num}.json", job, indent=None)
     print(f"{config.folder}: {said}", flush=True)
     return value
 
@@ -91,7 +91,7 @@ def _leave_error(config: DictConfig, error: Exception, message: str) -> None:
     if not isinstance(error, EXPLAINED):
         left["traceback"] = "".join(traceback.format_exception(error))
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / ERROR, json.dumps(left, indent=1) + "\n")
+    write_json(folder / ERROR, left)
 
 
 class Tally(Callback):

@@ -7,7 +7,6 @@ pruned networks of mean weights, saved sparse, as `removed-95.npz`. A `report.ht
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,13 +20,12 @@ from scipy.signal import find_peaks
 from torch import Tensor, nn
 
 from experiments._runner.command import folder_command, trust_option
-from experiments._runner.record import command_line, provenance
+from experiments._runner.record import command_line, write_record
 from experiments._runner.reopen import reopen
 from experiments.paper.figures import error_by_removed
 from experiments.report import renew
 from experiments.reproductions.controls import with_rho_zero
 from pyrobbb import figures
-from pyrobbb._support.files import write_text
 from pyrobbb.bnn import network_with
 from pyrobbb.compression import pruning
 from pyrobbb.compression.sparse import save_sparse, sparse
@@ -185,8 +183,7 @@ def analyse(
         "cut_75": float(decibel.sort().values[round(0.75 * len(mu)) - 1]),
         "rows": rows,
     }
-    command = command_line("experiments.paper.pruning", [str(folder)])
-    write_text(target / "record.json", json.dumps({**provenance(command), **found}, indent=1) + "\n")
+    write_record(target / "record.json", command_line("experiments.paper.pruning", [str(folder)]), found)
     cold = "" if temperature == 1 else f" at temperature {temperature:g}"
     network = f"{len(mu):,} weights after {run.epoch} epochs{cold}"
     title = f"Signal-to-noise ratio of {network}, and the cut that removes 75 %"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments._runner.record import provenance
+from experiments._runner.record import write_record
 from experiments.reproductions.controls import SwappedMushroom, clamped
 from pyrobbb._support import checkpoint
-from pyrobbb._support.files import replacing, write_text
+from pyrobbb._support.files import replacing
 from pyrobbb.bandits import Games, Mushroom
 from pyrobbb.figures.cumulative_regret import cumulative_regret
 from pyrobbb.figures.style import save
@@ -173,5 +172,5 @@ def write(folder: Path, config: DictConfig, command: str) -> str:
         "agents": results,
         "interactions per second": rates,
     }
-    write_text(folder / "record.json", json.dumps({**provenance(command), **content}, indent=1) + "\n")
+    write_record(folder / "record.json", command, content)
     return report(results, rates, config)

@@ -7,7 +7,6 @@ draws them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from experiments._runner.study import NoSettings, Outputs, Study
 from experiments.paper import pruning
 from experiments.paper.figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, write_text
+from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.posterior import moments
 from pyrobbb.training.callbacks import Callback, View
@@ -65,7 +64,7 @@ class Watch(Callback):
         }
         loss = row.free_energy * len(self.data.train) / view.M
         self.rows[row.epoch] = {"epoch": row.epoch, "loss": loss, **accuracy}
-        write_text(self.path, json.dumps({"epochs": list(self.rows.values())}, indent=1) + "\n")
+        write_json(self.path, {"epochs": list(self.rows.values())})
 
 
 def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:

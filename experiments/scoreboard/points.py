@@ -18,7 +18,7 @@ from experiments._runner.fit_points import Result, load
 from experiments._runner.folder import claimed, read_json
 from experiments.scoreboard.compare import FAILED
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, write_text
+from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
 from pyrobbb.posterior import Posterior
@@ -68,7 +68,7 @@ def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
                 result = {"refused": str(reason)}
             except NonFiniteLossError as error:
                 result = {"stopped": str(error)}
-            write_text(folder / "result.json", json.dumps(result, indent=1) + "\n")
+            write_json(folder / "result.json", result)
         return result
 
 

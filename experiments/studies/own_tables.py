@@ -33,11 +33,11 @@ import torch
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command, place
 from experiments._runner.command import settings as own_settings
-from experiments._runner.record import command_line, provenance
+from experiments._runner.record import command_line, write_record
 from experiments._runner.tables import mean_sd, of_seeds, table
 from experiments.scoreboard.published import STANDARD
 from pyrobbb._support import checks
-from pyrobbb._support.files import make_folder, write_text
+from pyrobbb._support.files import make_folder, write_json
 from pyrobbb.data import UCI, from_table
 from pyrobbb.data.tables import TableData
 from pyrobbb.predictive import ClassPrediction
@@ -210,7 +210,7 @@ def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Score]]
                 if method == OURS or not kept.exists():
                     made = score(data)
                     make_folder(place)
-                    write_text(kept, json.dumps(asdict(made)) + "\n")
+                    write_json(kept, asdict(made), indent=None)
                 found.setdefault(method, []).append(Score(**json.loads(kept.read_text())))
     return found
 
@@ -233,15 +233,14 @@ def main(arguments: Sequence[str]) -> None:
     folder, unknown = place(rest, "runs/own_tables")
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
-    head = provenance(command_line("experiments.studies.own_tables", arguments))
-    record: dict[str, Any] = {**head, **asdict(chosen)}
+    record: dict[str, Any] = asdict(chosen)
     for name in chosen.tables:
         found = measure(name, folder, chosen)
         print(printed(name, found), flush=True)
         record[name] = {method: [asdict(score) for score in scores] for method, scores in found.items()}
     print(of_seeds(chosen.splits).replace("seed", "split"))
     make_folder(folder)
-    write_text(folder / "record.json", json.dumps(record, indent=1) + "\n")
+    write_record(folder / "record.json", command_line("experiments.studies.own_tables", arguments), record)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ again.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from experiments.tutorial.mnist_uncertainty import ask, draw_log_probs, probabil
 from experiments.tutorial.odd_images import SIDE
 from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
-from pyrobbb._support.files import replacing, write_text
+from pyrobbb._support.files import replacing, write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
@@ -85,7 +84,7 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
             build(config).training(data)  # what cannot be trained is refused before the other network is
             mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
             found = _ask_both(config, mlp, data, fashion, folder)
-            write_text(folder / "results.json", json.dumps(found, indent=1) + "\n")
+            write_json(folder / "results.json", found)
     return found
 
 

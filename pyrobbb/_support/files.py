@@ -64,6 +64,11 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_json(path: Path | str, content: Any, *, indent: int | None = 1) -> None:
+    """Write plain values to a `.json` file, whole or not at all."""
+    write_text(path, json.dumps(content, indent=indent) + "\n")
+
+
 def read_json(path: Path | str) -> dict[str, Any]:
     """The values by name in a `.json` file; nothing if it is not there.
 

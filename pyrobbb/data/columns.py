@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyrobbb._support.files import write_text
+from pyrobbb._support.files import write_json
 from pyrobbb.data.frames import Column, Frame, as_frame, is_missing, rows_of
 
 Matrix = npt.NDArray[np.float64]
@@ -142,9 +142,8 @@ class Columns:
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, for `Columns.load` for predicting new rows."""
-        content = {"targets": self.targets, "classes": self.classes, "kinds": []}
         kinds = [{"kind": type(kind).__name__, **asdict(kind)} for kind in self.kinds]
-        write_text(Path(path), json.dumps({**content, "kinds": kinds}, indent=1) + "\n")
+        write_json(path, {"targets": self.targets, "classes": self.classes, "kinds": kinds})
 
     @classmethod
     def load(cls, path: Path | str) -> Columns:
