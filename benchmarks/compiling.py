@@ -12,41 +12,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 
-import torch
 from pyro.infer.autoguide import AutoNormal
+from torch import nn
 
 from benchmarks import steps
-from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.training.progress import Silent
-from pyrobbb.training.trainer import Training
+from pyrobbb.mean_field import MeanFieldNormal
 
-PROGRAMS: dict[str, dict[str, int | bool]] = {
-    "2x1200, one sample": {"width": 1200},
-    "2x50, one sample": {"width": 50},
-    "2x400, AutoNormal": {"width": 400, "auto": True},
+PROGRAMS: dict[str, tuple[int, Callable[..., nn.Module]]] = {
+    "2x1200, one sample": (1200, MeanFieldNormal),
+    "2x50, one sample": (50, MeanFieldNormal),
+    "2x400, AutoNormal": (400, AutoNormal),
 }
-
-
-class _Heard(Silent):
-    """Prints what a training says."""
-
-    def log(self, message: str) -> None:
-        print(message, flush=True)
-
-
-def case(width: int, samples: int = 1, auto: bool = False) -> None:
-    """Make one training, which says how long it compiled."""
-    x, y = steps.rows()
-    data = Dataset("made", Split(x, y), Spec(len(x), (steps.INPUTS,), steps.CLASSES, "classification"))
-    model = steps.network(width, len(x))
-    make: Callable[..., torch.nn.Module] = AutoNormal if auto else steps.MeanFieldNormal
-    optim = partial(torch.optim.Adam, lr=1e-3)
-    Training(
-        model, make(model), data, epochs=1, optim=optim, samples=samples, fast="compiled",
-        device="cpu", progress=_Heard(),
-    )  # fmt: skip
 
 
 def measure(program: str) -> dict[str, float]:
@@ -65,4 +42,5 @@ def measure(program: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    case(**PROGRAMS[sys.argv[1]])  # type: ignore[arg-type]
+    width, guide = PROGRAMS[sys.argv[1]]
+    steps.training(width, "compiled", guide=guide)  # which says how long it compiled

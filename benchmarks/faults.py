@@ -28,13 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from models.mlp import mlp
-from pyrobbb import likelihoods, priors
+from benchmarks.small_run import small_run
 from pyrobbb._support import checkpoint
-from pyrobbb.data import Blobs
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.experiment import Run
-from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training import history
 
 EPOCHS = 40
@@ -51,21 +48,9 @@ class Row(NamedTuple):
 
 def tiny() -> Run:
     """A run that is mostly writing: a checkpoint of 1 MB after each epoch of two steps."""
-    return Run(
-        data=Blobs(N=200),
-        model=partial(mlp, hidden=[200, 200]),
-        prior=priors.ScaleMixture(),
-        likelihood=likelihoods.Categorical(),
-        guide=MeanFieldNormal,
-        optim=partial(torch.optim.Adam, lr=1e-3),
-        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=EPOCHS),
-        epochs=EPOCHS,
-        batch_size=100,
-        fast="eager",
-        draws=3,
-        checkpoint_seconds=0.0,
-        device="cpu",
-    )
+    schedule = partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=EPOCHS)
+    options = {"schedule": schedule, "fast": "eager", "checkpoint_seconds": 0.0}
+    return small_run([200, 200], epochs=EPOCHS, batch_size=100, **options)
 
 
 def forked(work: Callable[[], object], said: Path) -> int:

@@ -31,15 +31,15 @@ def by_weights(rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def by_batch(rounds: int, width: int = 400) -> list[dict[str, Any]]:
+def by_batch(rounds: int) -> list[dict[str, Any]]:
     """Our step and the plain one for each of `BATCHES`."""
-    return [{"batch": batch} | _pair(width, batch, rounds) for batch in BATCHES]
+    return [{"batch": batch} | _pair(400, batch, rounds) for batch in BATCHES]
 
 
-def by_samples(rounds: int, width: int = 400) -> list[dict[str, Any]]:
+def by_samples(rounds: int) -> list[dict[str, Any]]:
     """Our step for each of `SAMPLES`."""
     with isolated(0):
-        times = in_turn({str(s): steps.ours(width, samples=s) for s in SAMPLES}, rounds)
+        times = in_turn({str(s): steps.ours(400, samples=s) for s in SAMPLES}, rounds)
     return [
         {"samples": s, "ours": spread(times[str(s)]), "ratio": ratio(times[str(s)], times["1"])}
         for s in SAMPLES

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.small_run import status
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import OnDisk
@@ -47,14 +48,6 @@ def write(folder: Path, megabytes: int) -> int:
         x[begin : begin + len(rows)] = part
     x.flush()
     return N
-
-
-def status(name: str) -> int:
-    """A line of /proc/self/status, in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"this system does not tell {name}")
 
 
 class Watch(Callback):

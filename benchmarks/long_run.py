@@ -14,16 +14,14 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic
 
 import torch
 
+from benchmarks.small_run import small_run, status
 from models.mlp import mlp
-from pyrobbb import likelihoods, priors
 from pyrobbb.data import Blobs
 from pyrobbb.experiment import Run
-from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.history import Epoch
 
@@ -32,31 +30,12 @@ GROWTH = 1.02  # of the memory after a tenth; beyond it, memory is not constant
 
 def small(seed: int = 0) -> Run:
     """A fit of a second or so, with predictions."""
-    return Run(
-        data=Blobs(N=200),
-        model=partial(mlp, hidden=[50]),
-        prior=priors.ScaleMixture(),
-        likelihood=likelihoods.Categorical(),
-        guide=MeanFieldNormal,
-        optim=partial(torch.optim.Adam, lr=1e-3),
-        epochs=3,
-        batch_size=50,
-        draws=3,
-        seed=seed,
-        device="cpu",
-    )
+    return small_run([50], epochs=3, batch_size=50, seed=seed)
 
 
 def resident() -> float:
     """Resident memory of this process, in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
-
-
-def anonymous() -> float:
-    """That part of it, in MB, which no file backs: what the program itself asked for."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1e3
+    return status("VmRSS") / 1e6
 
 
 class Watch(Callback):
@@ -73,7 +52,7 @@ class Watch(Callback):
         spent = (monotonic() - self.began) / 60
         if spent >= len(self.said) * self.minutes / 10:
             self.said.append(row.epoch)
-            own = f"{anonymous():.1f} MB of it anonymous"
+            own = f"{status('RssAnon') / 1e6:.1f} MB of it anonymous"
             print(f"  {spent:.0f} min, epoch {row.epoch}: {self.seen[-1]:.1f} MB, {own}", flush=True)
         if spent >= self.minutes:
             view.stop("its time is over")

@@ -16,16 +16,14 @@ from typing import Any
 
 from benchmarks import prediction, steps
 from benchmarks.peers import PEERS
+from benchmarks.small_run import status
 from pyrobbb._support.random_state import isolated
-
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak() -> float:
     """The largest resident set so far, in MiB."""
-    if _STATUS.exists():
-        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 2**10
+    if sys.platform == "linux":
+        return status("VmHWM") / 2**20
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
@@ -33,7 +31,7 @@ def peak() -> float:
 def forget() -> None:
     """Let the peak begin again at the present size, where the system can."""
     try:
-        _CLEAR.write_text("5")
+        Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return
 

@@ -13,24 +13,20 @@ from time import perf_counter
 
 import torch
 
-from models.mlp import mlp
-from pyrobbb import likelihoods, priors
+from benchmarks.steps import CLASSES, INPUTS, N, network
 from pyrobbb._support.optim import fused
-from pyrobbb._support.process_group import ONE, ProcessGroup, joined
+from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import make_step
-from pyrobbb.data.dataset import Spec, Split
+from pyrobbb.data.dataset import Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Step
-
-N = 60_000
 
 
 def step_of(width: int, batch: Split, ranks: ProcessGroup) -> tuple[Step, int]:
     """A compiled step of the 784-width-width-10 network for this process's rows, and its weights."""
     with isolated(0):
-        spec = Spec(N, (784,), 10, "classification")
-        model = mlp(spec, priors.ScaleMixture(), likelihoods.Categorical(), hidden=[width, width])
+        model = network(width)
         guide = MeanFieldNormal(model)
         guide(batch.x, batch.y)
         adam = fused(torch.optim.Adam)([{"params": list(guide.parameters())}])
@@ -48,11 +44,11 @@ def seconds(work: Callable[[], object], times: int) -> float:
 def measure(width: int, B: int, ranks: ProcessGroup, rounds: int) -> str:
     """One line of the table."""
     with isolated(1):
-        whole = Split(torch.rand(B, 784), torch.randint(10, (B,)))
+        whole = Split(torch.rand(B, INPUTS), torch.randint(CLASSES, (B,)))
     mine = Split(ranks.shard(whole.x), ranks.shard(whole.y))
     part = len(mine) / B
     (alone, D), (shared, _), (local, _) = (
-        step_of(width, rows, r) for rows, r in ((whole, ONE), (mine, ranks), (mine, ONE))
+        step_of(width, rows, r) for rows, r in ((whole, SINGLE), (mine, ranks), (mine, SINGLE))
     )
     buffer = torch.zeros(2 * D + 3)
     times: dict[str, list[float]] = {"one": [], "own": [], "all": [], "sum": [], "flag": []}

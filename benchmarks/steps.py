@@ -6,6 +6,7 @@ hidden layers, the data set N = 50,000 rows, the prior is the paper's mixture.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pyro
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.timing import Work
 from models.mlp import perceptron
@@ -78,6 +79,7 @@ def training(
     device: str = "cpu",
     tf32: bool = False,
     prior: priors.Prior | None = None,
+    guide: Callable[..., nn.Module] = MeanFieldNormal,
     estimator: str = "weights",
     inference: Inference | None = None,
     told: Told | None = None,
@@ -87,9 +89,9 @@ def training(
     data = Dataset("made", Split(x, y), Spec(batch, (INPUTS,), CLASSES, "classification"))
     model = network(width, batch, prior)
     adam = partial(torch.optim.Adam, lr=1e-3)
-    guide = MeanFieldNormal(model) if inference is None else inference.guide(model, MeanFieldNormal)
+    q = guide(model) if inference is None else inference.guide(model, guide)
     made = Training(
-        model, guide, data, inference=inference,
+        model, q, data, inference=inference,
         epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device, tf32=tf32,
         estimator=estimator, progress=told or Told(f"{width} wide, fast={fast}"),
     )  # fmt: skip
