@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
-from pyrobbb.figures.style import CHAINS, GREY, RED, caption, label, new_figure, styled
+from pyrobbb.figures.style import BLACK, CHAINS, GREY, RED, caption, data_points, label, new_figure, styled
 
 Curve = tuple[Sequence[float], Sequence[float]]
+Draws = tuple[np.ndarray, np.ndarray]  # x, (G,), and functions there, (S, G); S = 1 is a point
 
 
 @styled
@@ -126,6 +127,51 @@ def loss_and_accuracy(
         label(axes, "epoch", name)
         if curves is loss:
             axes.legend(loc="upper right")
+    caption(figure, title)
+    return figure
+
+
+@styled
+def band_grid(
+    models: Mapping[str, Sequence[Draws]],
+    x_train: np.ndarray,
+    y_train: np.ndarray,
+    *,
+    truth: Sequence[np.ndarray],
+    y_limits: Sequence[tuple[float, float]],
+    title: str,
+) -> Figure:
+    """Predictions along x: one column for each model, one row for each range, the y axis shared along a row.
+
+    Args:
+        models: By name, the functions on each range.
+        x_train: Inputs of the training data, `(N,)`.
+        y_train: Targets of the training data, `(N,)`.
+        truth: The function that made the data, at each range's x.
+        y_limits: The y axis of each row.
+        title: The caption.
+    """
+    rows = len(truth)
+    figure = new_figure(4.6 * len(models), 0.5 + 2.9 * rows)
+    grid = figure.subplots(rows, len(models), squeeze=False, sharey="row")
+    for j, (name, ranges) in enumerate(models.items()):
+        for i, (x, draws) in enumerate(ranges):
+            axes = grid[i, j]
+            axes.plot(x, truth[i], color=BLACK, lw=1.1, ls="--", label="truth")
+            if len(draws) == 1:
+                axes.plot(x, draws[0], color=CHAINS[0], label="prediction")
+            else:
+                low, high = np.quantile(draws.astype(float), (0.025, 0.975), axis=0)
+                words = "2.5-97.5 % of the draws"
+                axes.fill_between(x, low, high, color=CHAINS[0], alpha=0.28, lw=0, label=words)
+                axes.plot(x, draws.astype(float).mean(0), color=CHAINS[0], label="mean")
+            data_points(axes, x_train, y_train, "training data")
+            axes.set_xlim(x.min(), x.max())
+            axes.set_ylim(y_limits[i])
+            label(axes, "x" if i == rows - 1 else "", "y" if j == 0 else "")
+            if i == 0:
+                axes.set_title(name)
+                axes.legend(loc="best", fontsize=8)
     caption(figure, title)
     return figure
 

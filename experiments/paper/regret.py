@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from omegaconf import DictConfig
 from torch import Tensor
 
@@ -16,8 +19,7 @@ from experiments.reproductions.controls import SwappedMushroom, clamped
 from pyrobbb._support import checkpoint
 from pyrobbb._support.files import replacing
 from pyrobbb.bandits import Games, Mushroom
-from pyrobbb.figures.cumulative_regret import cumulative_regret
-from pyrobbb.figures.style import save
+from pyrobbb.figures.style import CHAINS, GREY, caption, label, new_figure, save, styled
 
 ARMS = ("thompson", "greedy")
 MARKS = (100, 500, 1000, 2000, 5000, 20_000, 40_000, 49_800, 50_000)
@@ -142,6 +144,51 @@ def _sd(x: Tensor) -> float:
     return float(x.std()) if len(x) > 1 else 0.0
 
 
+@styled
+def cumulative_regret(
+    regrets: Mapping[str, np.ndarray], references: Mapping[str, float], title: str
+) -> Figure:
+    """Mean over runs as a line, least to greatest as a band, one colour for each agent.
+
+    Args:
+        regrets: Cumulative expected regret of each agent after steps 1, 2, ..., `(R, T)`; T may differ.
+        references: Regret per step of fixed behaviour, drawn as dashed lines.
+        title: The caption.
+    """
+    figure = new_figure(7.2, 4.6)
+    axes = figure.subplots()
+    longest = max(runs.shape[1] for runs in regrets.values())
+    for (name, runs), colour in zip(regrets.items(), CHAINS * (1 + len(regrets) // 8), strict=False):
+        steps = _shown(runs.shape[1])
+        shown = np.where(runs[:, steps - 1] > 0, runs[:, steps - 1], np.nan)
+        mean = runs.mean(axis=0)[steps - 1]
+        axes.plot(steps, np.where(mean > 0, mean, np.nan), color=colour, label=name)
+        if len(runs) > 1:
+            low = np.nanmin(np.where(np.isnan(shown), np.inf, shown), axis=0)
+            high = np.nanmax(np.where(np.isnan(shown), -np.inf, shown), axis=0)
+            drawn = np.isfinite(low) & np.isfinite(high)
+            axes.fill_between(steps, low, high, where=drawn, color=colour, alpha=0.18, lw=0)
+    steps = _shown(longest)
+    for name, per_step in references.items():
+        axes.plot(steps, per_step * steps, color=GREY, ls="--", lw=1.0)
+        axes.annotate(name, (longest, per_step * longest), color=GREY, fontsize=8, ha="right", va="bottom")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_xlim(0, longest)
+    axes.set_ylim(bottom=10)
+    label(axes, "step (mushrooms met)", "cumulative expected regret (units of reward)")
+    axes.legend(loc="lower right")
+    caption(figure, title)
+    return figure
+
+
+def _shown(steps: int) -> np.ndarray:
+    """Which steps, from 1, to draw: all of the first few hundred, then fewer, as more cannot be seen."""
+    early, later = np.arange(1, min(steps, 300) + 1), np.linspace(1, steps, 1000)
+    return np.unique(np.concatenate([early, later]).astype(int))
+
+
 def write(folder: Path, config: DictConfig, command: str) -> str:
     """Figure, table and record of what has been played; returns the report."""
     found, rates = agents(config, folder)
@@ -152,8 +199,8 @@ def write(folder: Path, config: DictConfig, command: str) -> str:
         kind += ", labels swapped (a control)"
     figure = cumulative_regret(
         {name: games.cumulative().numpy() for name, games in found.items()},
-        references={name: fixed[name] for name in ("never eat", "at random")},
-        title=f"Mushroom bandit, {kind}: cumulative regret, mean and range of {len(config.seeds)} runs",
+        {name: fixed[name] for name in ("never eat", "at random")},
+        f"Mushroom bandit, {kind}: cumulative regret, mean and range of {len(config.seeds)} runs",
     )
     save(figure, folder / "regret.png")
     with replacing(folder / "regret.csv") as path, path.open("w", newline="", encoding="utf-8") as file:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 
+import numpy as np
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import table
 from experiments.reproductions.grid_points import NARROW, WIDE, Point
-from pyrobbb.figures.heat_map import heat_map
+from pyrobbb.figures.style import caption, new_figure, styled
 
 # Rahmanto's repository: validation accuracy, %, rows -log sigma1 = 0, 1, 2, columns -log sigma2 = 6, 7, 8.
 # All 27 were computed under one prior, (0.25, 1, e^-8), and not from the start: see docs/errata.md.
@@ -95,7 +97,6 @@ def figures(results: dict[Point, Result]) -> Iterator[tuple[str, Figure]]:
     pis, wides, narrows, rates, samples = (
         sorted({values[i] for values in (tuple(asdict(p).values()) for p in accuracy)}) for i in range(5)
     )
-    measured = "validation accuracy (%)"
     for lr, count in product(rates, samples):
         panels = {
             f"$\\pi$ = {pi:g}": [
@@ -110,11 +111,8 @@ def figures(results: dict[Point, Result]) -> Iterator[tuple[str, Figure]]:
             continue
         drawn = heat_map(
             panels,
-            rows=[f"$e^{{-{wide:g}}}$" if wide else "1" for wide in wides],
-            columns=[f"$e^{{-{narrow:g}}}$" for narrow in narrows],
-            row_name=r"$\sigma_1$",
-            column_name=r"$\sigma_2$",
-            value_name=measured,
+            rows=(r"$\sigma_1$", [f"$e^{{-{wide:g}}}$" if wide else "1" for wide in wides]),
+            columns=(r"$\sigma_2$", [f"$e^{{-{narrow:g}}}$" for narrow in narrows]),
             title=f"Validation accuracy over the prior (learning rate {lr:g}, {count} sample(s) per step)",
         )
         yield f"prior_lr={lr:g}_samples={count}.png", drawn
@@ -125,12 +123,47 @@ def figures(results: dict[Point, Result]) -> Iterator[tuple[str, Figure]]:
             continue  # nothing to compare, or so many planes that the CSV is the place to look
         drawn = heat_map(
             {"": [[accuracy[Point(*prior, lr, count)] for count in samples] for lr in rates]},
-            rows=[f"{lr:g}" for lr in rates],
-            columns=[str(count) for count in samples],
-            row_name="learning rate",
-            column_name="weight samples per step",
-            value_name=measured,
+            rows=("learning rate", [f"{lr:g}" for lr in rates]),
+            columns=("weight samples per step", [str(count) for count in samples]),
             title=f"Validation accuracy over rate and samples ($\\pi$ = {prior[0]:g}, "
             f"$\\sigma_1 = e^{{-{prior[1]:g}}}$, $\\sigma_2 = e^{{-{prior[2]:g}}}$)",
         )
         yield f"rate_and_samples_pi={prior[0]:g}_s1=e-{prior[1]:g}_s2=e-{prior[2]:g}.png", drawn
+
+
+@styled
+def heat_map(
+    panels: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    rows: tuple[str, Sequence[str]],
+    columns: tuple[str, Sequence[str]],
+    title: str,
+) -> Figure:
+    """Accuracies as tiles, one panel for each heading; NaN (no accuracy) is left white and says so.
+
+    `rows` and `columns` are what they stand for, and the label of each.
+    """
+    arrays = {name: np.asarray(values, dtype=float) for name, values in panels.items()}
+    every = np.concatenate([values[np.isfinite(values)] for values in arrays.values()])
+    if not len(every):
+        raise ValueError("no accuracy is finite; there is nothing to show")
+    low, high = float(every.min()), float(every.max())
+    colours = Normalize(low, max(high, low + 0.01))
+    width, height = (0.55 + 0.8 * len(columns[1])) * len(arrays), 0.55 * len(rows[1])
+    figure = new_figure(1.6 + width, 1.9 + height)
+    axes = figure.subplots(1, len(arrays), squeeze=False)[0]
+    for axis, (name, values) in zip(axes, arrays.items(), strict=True):
+        picture = axis.imshow(values, cmap="viridis", norm=colours, aspect="auto")
+        for (r, c), value in np.ndenumerate(values):
+            dark = np.isfinite(value) and colours(value) < 0.6
+            words = f"{value:.2f}" if np.isfinite(value) else "stopped"
+            axis.text(c, r, words, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+        axis.set_xticks(range(len(columns[1])), columns[1])
+        axis.set_yticks(range(len(rows[1])), rows[1])
+        axis.grid(False)
+        axis.set_title(name)
+        axis.set_xlabel(columns[0])
+    axes[0].set_ylabel(rows[0])
+    figure.colorbar(picture, ax=axes, label="validation accuracy (%)", pad=0.02)
+    caption(figure, title)
+    return figure

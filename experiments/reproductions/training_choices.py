@@ -15,11 +15,14 @@ Other arguments are for every run, as in `experiments.run`: epochs=10 seed=2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import yaml
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command
@@ -27,11 +30,12 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import Study
 from experiments._runner.tables import table
-from pyrobbb.figures.error_curves import Curve, error_curves
+from pyrobbb.figures.style import CHAINS, caption, label, new_figure, styled
 
 DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 CENTRE: str = DECLARED["centre"]
 GROUPS: dict[str, dict[str, list[str]]] = {name: group["lines"] for name, group in DECLARED["groups"].items()}
+STYLES = ("-", "--", ":", "-.")
 ELSEWHERE: dict[str, str] = DECLARED["elsewhere"]
 OF_LINES = (
     "kl",
@@ -111,11 +115,42 @@ def by_epoch(results: dict[str, Result]) -> list[list[object]]:
     ]
 
 
-def curve(result: Result) -> Curve:
-    """The line of a result, to the step where it broke, if it did."""
-    if "stopped" not in result:
-        return Curve(result["validation_errors"])
-    return Curve(result["validation_errors"], result["stopped_epoch"] - 1 + result["stopped_share"])
+@styled
+def error_curves(panels: Mapping[str, Mapping[str, Result]], title: str) -> Figure:
+    """The validation error by epoch, one panel for each group, one line for each training.
+
+    A cross of its colour at the upper edge marks a training whose free energy became infinite or NaN, at
+    the epoch (with fraction) where that was.
+    """
+    rows = -(-len(panels) // 2)
+    figure = new_figure(7.2 * min(len(panels), 2), 0.6 + 3.4 * rows)
+    grid = list(figure.subplots(rows, min(len(panels), 2), squeeze=False).flat)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    shown = [e for lines in panels.values() for r in lines.values() for e in r["validation_errors"]]
+    top, bottom = 115.0, max(0.8 * min(filter(np.isfinite, shown), default=1.0), 0.1)
+    for axes, (heading, lines) in zip(grid, panels.items(), strict=False):
+        for i, (name, result) in enumerate(lines.items()):
+            errors, broke = result["validation_errors"], "stopped" in result
+            style, colour = STYLES[i // len(CHAINS) % len(STYLES)], CHAINS[i % len(CHAINS)]
+            words = name + " (not finite)" * broke
+            epochs = np.arange(1, len(errors) + 1)
+            axes.plot(epochs, errors, style, color=colour, marker="o", ms=3.5, label=words)
+            if broke:
+                at = result["stopped_epoch"] - 1 + result["stopped_share"]
+                axes.plot([at], [100.0], "x", color=colour, ms=8, mew=2, clip_on=False)
+        axes.set_yscale("log")
+        axes.set_ylim(bottom, top)
+        ticks = [t for t in (0.5, 1, 2, 3, 5, 10, 20, 50, 90) if bottom <= t <= top]
+        axes.yaxis.set_major_locator(FixedLocator(ticks))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_title(heading)
+        label(axes, "epoch", "validation error (%)")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7.5, handlelength=3.5)
+    caption(figure, title)
+    return figure
 
 
 def main(arguments: Sequence[str]) -> dict[str, Result]:
@@ -136,12 +171,12 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
     out.record({"lines": results})
     panels = {
         DECLARED["groups"][group]["heading"]: {
-            pretty(name): curve(results[name]) for name in GROUPS[group] if name in results
+            pretty(name): results[name] for name in GROUPS[group] if name in results
         }
         for group in chosen.groups
     }
     title = "Validation error by epoch: one thing changed at a time (cross: not finite, stopped)"
-    out.figure("curves.png", error_curves(panels, title=title))
+    out.figure("curves.png", error_curves(panels, title))
     out.end(report(results))
     return results
 

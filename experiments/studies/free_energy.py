@@ -14,7 +14,7 @@ Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,8 +27,7 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, changed, fit_points
 from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
-from pyrobbb.figures.trade_off import Path as Line
-from pyrobbb.figures.trade_off import trade_off
+from pyrobbb.figures.style import CHAINS, caption, label, new_figure, styled
 from pyrobbb.posterior import moments
 from pyrobbb.priors import ScaleMixture
 
@@ -46,6 +45,7 @@ MEASURES = {
     "scale": "median sigma",
 }
 SHOWN = ("error", "nll", "ece", "above_noise")
+MARKERS = ("o", "s")
 
 
 @dataclass
@@ -67,6 +67,7 @@ STUDY = Study(
     parts=("rates", "temperatures", "seeds"),
 )
 Setting = tuple[float, float]  # rate of rho, temperature
+Path = tuple[list[str], dict[str, np.ndarray]]  # what changes along it, and (settings, seeds) of each measure
 
 
 def measure(fitted: Fitted) -> Result:
@@ -142,23 +143,48 @@ def report(results: dict[tuple[Setting, int], Result], batch_size: int) -> str:
 
 def figure(chosen: Settings, results: dict[tuple[Setting, int], Result]) -> Figure | None:
     """Error, NLL, calibration and share of weights against the free energy, along both paths."""
-    drawn = {}
+    drawn: dict[str, Path] = {}
     for name, settings_ in lines(chosen).items():
         kept = [s for s in settings_ if all("stopped" not in results[s, seed] for seed in chosen.seeds)]
         if not kept:
             continue
 
-        def grid(measure: str, kept: list[Setting] = kept) -> np.ndarray:
-            return np.array([[results[s, seed][measure] for seed in chosen.seeds] for s in kept])
-
-        values = [f"{s[0] if name.startswith('rate') else s[1]:g}" for s in kept]
-        drawn[name] = Line(values, grid("free_energy"), {MEASURES[m]: grid(m) for m in SHOWN})
+        words = [f"{s[0] if name.startswith('rate') else s[1]:g}" for s in kept]
+        drawn[name] = (
+            words,
+            {
+                measure: np.array([[results[s, seed][measure] for seed in chosen.seeds] for s in kept])
+                for measure in ("free_energy", *SHOWN)
+            },
+        )
     seeds = len(chosen.seeds)
     title = "Error, calibration and weights in use against the free energy, by rate of rho and temperature "
     title += "(one seed)" if seeds == 1 else f"({seeds} seeds, bars of one standard deviation)"
-    return (
-        trade_off(drawn, x_label=MEASURES["free_energy"] + ", temperature 1", title=title) if drawn else None
-    )
+    return trade_off(drawn, title) if drawn else None
+
+
+@styled
+def trade_off(paths: Mapping[str, Path], title: str) -> Figure:
+    """One panel for each measure: its mean over seeds against the free energy's, bars of one sd."""
+    figure = new_figure(9.4, 7.5)
+    for axes, measure in zip(figure.subplots(2, 2).flat, SHOWN, strict=True):
+        for i, (name, (words, values)) in enumerate(paths.items()):
+            both = values["free_energy"], values[measure]
+            x, y = (each.mean(1) for each in both)
+            sd = [each.std(1, ddof=min(1, each.shape[1] - 1)) for each in both]
+            axes.errorbar(
+                x, y, sd[1], sd[0], fmt=MARKERS[i] + "-", ms=5, lw=1.2, color=CHAINS[i], capsize=2, label=name
+            )
+            for at, word in enumerate(words):
+                place = (5, 5) if i == 0 else (5, -11)
+                axes.annotate(
+                    word, (x[at], y[at]), place, textcoords="offset points", fontsize=7.5, color=CHAINS[i]
+                )
+        axes.margins(x=0.12, y=0.15)
+        label(axes, f"{MEASURES['free_energy']}, temperature 1", MEASURES[measure])
+    figure.axes[0].legend(loc="best")
+    caption(figure, title)
+    return figure
 
 
 def main(arguments: Sequence[str]) -> dict[tuple[Setting, int], Result]:

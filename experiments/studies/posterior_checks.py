@@ -26,13 +26,13 @@ from torch import Tensor
 from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
 from experiments._runner.study import Study
+from experiments.paper.figures import band_grid
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.data import ToyPoints
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
 from pyrobbb.experiment import Result, Run
-from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.inference.nuts import sample_nuts
 
 PRIORS = {"mixture": "prior=scale_mixture", "Gaussian": "prior=normal"}
@@ -128,9 +128,9 @@ def toy_comparison(result: Result, folder: Path, chosen: Settings) -> tuple[dict
     k = len(AT)
     drawn = band_grid(
         {
-            "mean field, one restart": [Curves(REACH[:, 0].numpy(), guide[0, :, k:])],
-            f"mean field, {len(guide)} restarts": [Curves(REACH[:, 0].numpy(), _pooled(guide)[:, k:])],
-            f"NUTS, {len(exact)} chains": [Curves(REACH[:, 0].numpy(), _pooled(exact)[:, k:])],
+            "mean field, one restart": [(REACH[:, 0].numpy(), guide[0, :, k:])],
+            f"mean field, {len(guide)} restarts": [(REACH[:, 0].numpy(), _pooled(guide)[:, k:])],
+            f"NUTS, {len(exact)} chains": [(REACH[:, 0].numpy(), _pooled(exact)[:, k:])],
         },
         result.data.train.x[:, 0].cpu().numpy(),
         result.data.train.y[:, 0].cpu().numpy(),

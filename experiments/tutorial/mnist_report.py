@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ from matplotlib.figure import Figure
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import mean_sd, of_seeds, table
 from experiments.tutorial.mnist_uncertainty import DIGITS, FASHION, NOISE
-from pyrobbb.figures.detection import detection
-from pyrobbb.figures.prediction_bars import prediction_bars
+from pyrobbb.evaluation.ood import auroc, roc_curve
+from pyrobbb.figures.style import BLUE, CHAINS, GREY, ORANGE, caption, label, new_figure, styled
 
 MLP_ACCURACIES = (96.40, 97.15, 97.49, 97.91, 97.83, 97.85, 97.43, 98.05, 98.27, 98.00)  # after each epoch
 MLP_LOSSES = (0.1248, 0.0910, 0.0801, 0.0661, 0.0779, 0.0701, 0.1034, 0.0745, 0.0719, 0.0878)
@@ -22,6 +23,7 @@ TUTORIAL = {
     "bnn_accuracy_5": 97.25,
     "bnn_loss": 4913.4,
 }
+COLUMNS = 4  # images in a row
 MLP_ENTROPY, PRINTED_ENTROPY = 0.1446, 0.9909  # bits, on noise
 
 
@@ -90,7 +92,7 @@ def figures(folder: Path) -> dict[str, Figure]:
             arrays["shown"],
             {"BNN (mean of draws)": arrays["shown_bnn"], "MLP": arrays["shown_mlp"]},
             [str(name) for name in arrays["names"]],
-            title=f"Class probabilities of both networks, for a digit and for others ({folder.name})",
+            f"Class probabilities of both networks, for a digit and for others ({folder.name})",
         )
         scores = {
             name: (arrays[f"{DIGITS}/{key}"], arrays[f"{FASHION}/{key}"])
@@ -103,5 +105,67 @@ def figures(folder: Path) -> dict[str, Figure]:
     title = (
         f"Telling Fashion-MNIST from MNIST by the uncertainty of a network trained on MNIST ({folder.name})"
     )
-    roc = detection(scores, inside="MNIST", outside="Fashion-MNIST", unit="bits", title=title)
-    return {"predictions.png": drawn, "detection.png": roc}
+    return {"predictions.png": drawn, "detection.png": detection(scores, title)}
+
+
+@styled
+def detection(scores: Mapping[str, tuple[np.ndarray, np.ndarray]], title: str) -> Figure:
+    """The ROC curve of each uncertainty with its area, and its densities on MNIST and on Fashion-MNIST."""
+    figure = new_figure(4.2 + 2.6 * len(scores), 4.0)
+    axes = figure.subplots(1, 1 + len(scores), width_ratios=[1.5] + [1.0] * len(scores))
+    axes[0].plot([0, 1], [0, 1], color=GREY, ls="--", lw=1, label="guessing (0.5)")
+    for i, (name, pair) in enumerate(scores.items()):
+        known, unknown = (part.astype(float) for part in pair)
+        area = auroc(known, unknown)
+        dashes = "-" if i % 3 < 2 else "--"  # a curve that covers another shows it
+        axes[0].plot(*roc_curve(known, unknown), dashes, color=CHAINS[i], label=f"{name} ({area:.3f})")
+        high = max(known.max(), unknown.max()) * 1.001 + 1e-9
+        edges = np.linspace(min(0.0, known.min(), unknown.min()), high, 41)
+        panel = axes[1 + i]
+        panel.hist(known, edges, density=True, color=BLUE, alpha=0.55, label="MNIST")
+        panel.hist(unknown, edges, density=True, color=ORANGE, alpha=0.55, label="Fashion-MNIST")
+        panel.set_yscale("log")
+        panel.set_title(name)
+        label(panel, "uncertainty (bits)", "density (1/bit)")
+    label(axes[0], "share of MNIST taken for unknown", "share of Fashion-MNIST found")
+    axes[0].set_title("ROC curves (area)")
+    axes[0].legend(loc="lower right", fontsize=8)
+    axes[1].legend(loc="upper right", fontsize=8)
+    caption(figure, title)
+    return figure
+
+
+@styled
+def prediction_bars(
+    images: np.ndarray, probs: Mapping[str, np.ndarray], names: Sequence[str], title: str
+) -> Figure:
+    """Images `(M, height, width)`, each next to a bar for each class and model; `probs` are `(M, C)`."""
+    rows = -(-len(images) // COLUMNS)
+    figure = new_figure(2.6 * COLUMNS, 0.8 + 1.75 * rows)
+    cells = figure.subplots(rows, 2 * COLUMNS, squeeze=False, width_ratios=[1.0, 1.25] * COLUMNS)
+    for cell in cells.flat[2 * len(images) :]:
+        cell.set_axis_off()
+    height = 0.8 / len(probs)
+    for i, name in enumerate(names):
+        picture, bars = cells.flat[2 * i], cells.flat[2 * i + 1]
+        picture.imshow(images[i], cmap="gray_r", interpolation="nearest")
+        picture.set_axis_off()
+        picture.set_title(name, fontsize=8, pad=3)
+        picture.set_anchor("N")
+        for j, (model, p) in enumerate(probs.items()):
+            place = np.arange(p.shape[1]) + (j - (len(probs) - 1) / 2) * height
+            bars.barh(place, p[i], color=(BLUE, ORANGE)[j], height=height, label=model)
+        C = next(iter(probs.values())).shape[1]
+        bars.set_yticks(range(C), range(C), fontsize=6.5)
+        bars.set_ylim(C - 0.4, -0.6)
+        bars.set_xlim(0, 1)
+        bars.set_xticks([0, 0.5, 1], ["0", "0.5", "1"], fontsize=7)
+        bars.tick_params(length=2, pad=1.5)
+        bars.grid(False, axis="y")
+        bars.set_ylabel("class" if i % COLUMNS == 0 else "", fontsize=8)
+        if i + COLUMNS >= len(names):
+            bars.set_xlabel("probability", fontsize=8)
+    handles, labels = cells.flat[1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(probs), fontsize=8.5)
+    caption(figure, title)
+    return figure

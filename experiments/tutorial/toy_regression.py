@@ -19,13 +19,13 @@ from torch import nn
 from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
 from experiments._runner.study import NoSettings, Study
+from experiments.paper.figures import band_grid
 from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Dataset, ToyPoints
 from pyrobbb.experiment import Result
-from pyrobbb.figures.band_grid import Curves, band_grid
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training import history
@@ -106,8 +106,8 @@ def figure(result: Result, fit: Posterior) -> Figure:
     """Both networks on +-2, +-5 and +-100."""
     device = result.data.train.x.device
     grids = [torch.linspace(-1.05 * reach, 1.05 * reach, 421)[:, None] for reach in RANGES]
-    bayesian = [Curves(g[:, 0].numpy(), values(result.posterior, g.to(device)).cpu().numpy()) for g in grids]
-    point = [Curves(g[:, 0].numpy(), values(fit, g).numpy()) for g in grids]
+    bayesian = [(g[:, 0].numpy(), values(result.posterior, g.to(device)).cpu().numpy()) for g in grids]
+    point = [(g[:, 0].numpy(), values(fit, g).numpy()) for g in grids]
     train = result.data.train.to("cpu")
     layers = (m for m in result.posterior.model.network.modules() if isinstance(m, nn.Linear))
     units = [str(layer.out_features) for layer in layers]

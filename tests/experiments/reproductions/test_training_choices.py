@@ -10,7 +10,6 @@ from experiments._runner.build import build
 from experiments._runner.compose import compose
 from experiments.reproductions import training_choices
 from experiments.reproductions.controls import LogSizeNormal
-from pyrobbb.figures.error_curves import error_curves
 from pyrobbb.training.trainer import Training
 from study_points import BLOBS, fitted
 
@@ -49,7 +48,7 @@ def test_a20_geometric_shares_with_plain_sgd_are_caught_and_adam_is_finite(tmp_p
     assert "stopped" not in fitted(tmp_path / "adam", *STEEP)
     monkeypatch.setattr(Training, "run", lambda self: pytest.fail("a finished point was run again"))
     assert fitted(tmp_path / "sgd", *STEEP, *SGD) == result
-    drawn = error_curves({"": {"sgd": training_choices.curve(result)}})
+    drawn = training_choices.error_curves({"": {"sgd": result}}, "")
     assert [line.get_marker() for line in drawn.axes[0].lines] == ["o", "x"]
 
 
