@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from experiments._runner.build import ConfigError, component
+from experiments._runner.build import component
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.folder import read_config, read_metrics
-from experiments._runner.trust import check_trusted
+from experiments._runner.trust import trusted_config
 from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.trivial_bound import compared
-from pyrobbb.predictive import ClassPrediction, ErrorMetric, ValuePrediction
+from pyrobbb.predictive import error_of
 from pyrobbb.priors import Hierarchical, Learned, Prior
 from pyrobbb.training import history
 
@@ -40,11 +40,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         ValueError, OSError: If a file is damaged or absent.
     """
     folder = Path(folder)
-    config = read_config(folder / "config.yaml")
-    if not isinstance(config.get("prior"), dict):
-        raise ConfigError(f"{folder / 'config.yaml'} is not a configuration of a run: it lacks prior")
-    if not trust:
-        check_trusted(config, folder / "config.yaml")
+    config = trusted_config(folder, trust)
     data = arviz_io.load(folder / "posterior.nc")
     drawn = {}
     variational = data["variational"]
@@ -55,7 +51,8 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         drawn["signal_to_noise"] = draw.signal_to_noise(loc, scale)
     if "kl" in variational:  # not of every guide, nor in the files of earlier versions
         drawn["kl_by_layer"] = _kl_by_layer(variational)
-    test = data["predictions_constant_data"] if "predictions_constant_data" in _groups(data) else None
+    groups = arviz_io.group_names(data)
+    test = data["predictions_constant_data"] if "predictions_constant_data" in groups else None
     if test is not None and "probs" in test:
         drawn |= _of_classes(test)
     elif test is not None and test["x"].shape[1] == 1:
@@ -77,13 +74,9 @@ def has_figures(folder: Path | str) -> bool:
     return (Path(folder) / "figures" / "learning_curves.png").exists()
 
 
-def _groups(data: Any) -> list[str]:
-    return list(data.children) if hasattr(data, "children") else list(data.groups())
-
-
 def _learning_curves(folder: Path, rows: Sequence[history.Epoch]) -> Figure:
     metrics = read_metrics(folder)
-    error = _error(metrics.get("validation", metrics.get("test", {})))
+    error = error_of(metrics.get("validation", metrics.get("test", {})))
     unit = f" ({error.unit})" if error.unit else f" ({error.name}, units of y)"
     columns = ("epoch", "free_energy", "kl", "nll", "validation_error")
     return draw.learning_curves(
@@ -176,15 +169,9 @@ def words(metrics: dict[str, Any], published: str | None) -> list[str]:
     return lines
 
 
-def _error(scores: Mapping[str, float]) -> ErrorMetric:
-    """Which of the scores is the error."""
-    kinds = (ClassPrediction.error, ValuePrediction.error)
-    return next((error for error in kinds if error.name in scores), kinds[1])
-
-
 def _scores(scores: Mapping[str, float]) -> str:
     """The error, that of the mean weights, and the other scores."""
-    error = _error(scores)
+    error = error_of(scores)
     averaged, mean = (error.text(scores[name]) for name in (error.name, f"{error.name}_mean_weights"))
     shown = {"nll": "NLL {:.4f} nats", "brier": "Brier {:.4f}", "ece": "ECE {:.4f}"}
     others = [form.format(scores[name]) for name, form in shown.items() if name in scores]

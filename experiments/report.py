@@ -18,8 +18,8 @@ import yaml
 from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.find_runs import TARGET, RunFolder, varied
-from experiments._runner.folder import read_config, read_json
-from experiments._runner.trust import check_trusted
+from experiments._runner.folder import read_json
+from experiments._runner.trust import trusted_config
 from experiments.analyse import prior_density
 from pyrobbb._support.files import write_text
 
@@ -52,11 +52,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
             extra `report` is not installed.
     """
     folder = Path(folder)
-    config = read_config(folder / "config.yaml")
-    if not isinstance(config.get("prior"), dict):
-        raise ConfigError(f"{folder / 'config.yaml'} is not a configuration of a run: it lacks prior")
-    if not trust:
-        check_trusted(config, folder / "config.yaml")
+    config = trusted_config(folder, trust)
     try:
         from pyrobbb.report.run import About, run_page
         from pyrobbb.report.words import component

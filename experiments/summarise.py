@@ -7,7 +7,6 @@ folder. Only numbers and text are read: no code of the folder is run.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -15,11 +14,14 @@ from statistics import mean, stdev
 from textwrap import shorten
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from experiments import report as page
 from experiments._runner.build import free_to_change
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
-from experiments._runner.record import command_line, write_record
+from experiments._runner.record import command_line
+from experiments._runner.study import Outputs
 from experiments._runner.sweep import WORDS
 from experiments._runner.tables import table
 from pyrobbb._support.files import replacing
@@ -27,7 +29,6 @@ from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare
 from pyrobbb.figures.spread import spread
-from pyrobbb.figures.style import save
 
 SHOWN = 40  # settings in the figure
 COMPARED = 20  # runs in one comparison by az.compare
@@ -46,8 +47,8 @@ def groups(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
     return {m: sorted(of, key=lambda g: mean(run.value for run in g)) for m, of in sorted(found.items())}
 
 
-def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
-    """A line for each run, best first, then those without metrics."""
+def write_csv(runs: Sequence[RunFolder], out: Outputs) -> None:
+    """`summary.csv`: a line for each run, best first, then those without metrics."""
     keys = varied([run.config for run in runs if run.config])
     skipped = ("seed", "kl_ledger")  # a network's layers are no columns of all runs
     each = [{key: value for key, value in run.metrics.items() if key not in skipped} for run in runs]
@@ -55,22 +56,16 @@ def write_csv(path: Path, runs: Sequence[RunFolder], root: Path) -> None:
     order = sorted(
         runs, key=lambda run: (not run.metrics, run.measure, run.value) if run.metrics else (True,)
     )
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["folder", "state", *keys, "seed", *metrics, "problem"])
-        writer.writeheader()
-        for run in order:
-            writer.writerow(
-                {
-                    "folder": run.folder.relative_to(root),
-                    "state": run.state,
-                    **{key: run.config.get(key, "") for key in (*keys, "seed")},
-                    **{key: value for key, value in flat(run.metrics).items() if key in metrics},
-                    "problem": run.error,
-                }
-            )
+    rows = []
+    for run in order:
+        found = flat(run.metrics)
+        settings = (run.config.get(key, "") for key in (*keys, "seed"))
+        scores = (found.get(key, "") for key in metrics)
+        rows.append([run.folder.relative_to(out.fits), run.state, *settings, *scores, run.error])
+    out.csv("summary.csv", ["folder", "state", *keys, "seed", *metrics, "problem"], rows)
 
 
-def record(root: Path, runs: Sequence[RunFolder]) -> None:
+def record(runs: Sequence[RunFolder], out: Outputs) -> None:
     """The metrics of the finished runs, each with what was varied and its seed."""
     keys = varied([run.config for run in runs if run.metrics])
     found = [
@@ -82,7 +77,7 @@ def record(root: Path, runs: Sequence[RunFolder]) -> None:
         for run in runs
         if run.metrics
     ]
-    write_record(root / "record.json", command_line("experiments.summarise", [str(root)]), {"runs": found})
+    out.record({"runs": found})
 
 
 def report(runs: Sequence[RunFolder], root: Path) -> str:
@@ -127,7 +122,7 @@ def _bound(group: Group) -> str:
     return f"{mean(energy):.4g}{beside}" if energy else "-"
 
 
-def figure(runs: Sequence[RunFolder], path: Path) -> None:
+def figure(runs: Sequence[RunFolder]) -> Figure:
     """The settings of the measure that most runs have, the best of them if there are many."""
     keys = varied([run.config for run in runs if run.metrics])
     measure, of = max(groups(runs).items(), key=lambda item: sum(map(len, item[1])))
@@ -136,7 +131,7 @@ def figure(runs: Sequence[RunFolder], path: Path) -> None:
     many = f", the best {SHOWN} of {len(of)} settings" if len(of) > SHOWN else ""
     repeated = "; bars: mean and one standard deviation over seeds" if any(len(g) > 1 for g in of) else ""
     title = f"{measure.partition(' (')[0].capitalize()} by setting{many}; a dot is a run{repeated}"
-    save(spread(names, values, value_label=measure, title=title), path)
+    return spread(names, values, value_label=measure, title=title)
 
 
 def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
@@ -169,20 +164,18 @@ def summarise(root: Path) -> str:
         ValueError: If there is no such folder, or no run in it.
     """
     every = find(root)
-    files = ["summary.csv", "record.json"]
-    write_csv(root / "summary.csv", every, root)
+    out = Outputs(root, command=command_line("experiments.summarise", [str(root)]))
+    write_csv(every, out)
     runs = distinct(every)
-    record(root, runs)
+    record(runs, out)
     words = report(runs, root)
     if any(run.metrics for run in runs):
-        files.append("summary.png")
-        figure(runs, root / "summary.png")
+        out.figure("summary.png", figure(runs))
     problem = page.summary(runs, root)
-    files += [] if problem else ["summary.html"]
+    out.names += [] if problem else ["summary.html"]
     tables = comparisons(runs, root)
     if tables:
-        files.append("compare.csv")
-        with replacing(root / "compare.csv") as temporary, temporary.open("w", encoding="utf-8") as file:
+        with replacing(out.path("compare.csv")) as temporary, temporary.open("w", encoding="utf-8") as file:
             for number, found in enumerate(tables, 1):
                 found.assign(same_data=number).to_csv(file, header=number == 1, index_label="run")
         words += (
@@ -194,7 +187,7 @@ def summarise(root: Path) -> str:
     if len(runs) < len(every):
         repeated = len(every) - len(runs)
         words += f"\nfolders that repeat the run of another and are not counted again: {repeated}"
-    return f"{words}\n{root}: {', '.join(files)}" + (f"\n{problem}" if problem else "")
+    return f"{words}\n{root}: {', '.join(out.names)}" + (f"\n{problem}" if problem else "")
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -268,6 +268,12 @@ class ValuePrediction(Prediction):
     @property
     def _name(self) -> str:
         return type(self.components[0]).__name__
+
+
+def error_of(scores: Mapping[str, float]) -> ErrorMetric:
+    """Which of some scores is the error."""
+    kinds = (ClassPrediction.error, ValuePrediction.error)
+    return next((error for error in kinds if error.name in scores), kinds[1])
 
 
 def _tails(level: float) -> list[float]:

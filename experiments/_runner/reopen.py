@@ -8,8 +8,8 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from experiments._runner.build import build, register_resolvers
-from experiments._runner.folder import read_config, read_json
-from experiments._runner.trust import check_trusted
+from experiments._runner.folder import read_json
+from experiments._runner.trust import trusted_config
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
@@ -31,12 +31,11 @@ class Reopened:
     epoch: int  # of the checkpoint; run.epochs if the run is finished
 
 
-def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = False) -> Reopened:
+def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     """Load the data named in the folder's configuration, and the posterior from its checkpoints.
 
     Args:
         folder: With `config.yaml` and `chain-0.pt`, `chain-1.pt`, ... as `experiments.run` leaves them.
-        data: The data, if already loaded.
         trust: Call what `config.yaml` names, whatever it is; otherwise only parts of this library.
 
     Raises:
@@ -44,15 +43,10 @@ def reopen(folder: Path | str, *, data: Dataset | None = None, trust: bool = Fal
         CheckpointError: If a checkpoint is missing, damaged, or of another network.
     """
     folder = Path(folder)
-    path = folder / "config.yaml"
     register_resolvers()
-    content = read_config(path)
-    if not trust:
-        check_trusted(content, path)
-    config = OmegaConf.create(content)
-    run = build(config)
+    run = build(OmegaConf.create(trusted_config(folder, trust)))
     device = best_device(run.device)
-    data = (data or run.data.load()).to(device)
+    data = run.data.load().to(device)
     first = data.train.head(1)
     chains, epoch = [], run.epochs
     for chain in range(run.chains):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments._runner.build import ConfigError
+from experiments._runner.folder import read_config
 
 MODULES = (
     "experiments.reproductions.controls",
@@ -36,6 +37,25 @@ MODULES = (
     "torch.optim",
     "torch.optim.lr_scheduler",
 )
+
+
+def trusted_config(folder: Path, trust: bool) -> dict[str, Any]:
+    """The configuration of a run folder.
+
+    Args:
+        folder: As `experiments.run` leaves it.
+        trust: Whatever it names may be called; otherwise only parts of this library.
+
+    Raises:
+        ConfigError: There is none, it is not of a run, or it names what is not trusted.
+    """
+    path = folder / "config.yaml"
+    config = read_config(path)
+    if not isinstance(config.get("prior"), dict):
+        raise ConfigError(f"{path} is not a configuration of a run: it lacks prior")
+    if not trust:
+        check_trusted(config, path)
+    return config
 
 
 def check_trusted(config: Any, path: Path) -> None:

@@ -23,6 +23,7 @@ from experiments._runner.command import command, place, some
 from experiments._runner.compose import declared
 from experiments._runner.folder import claim, claimed
 from experiments._runner.record import command_line
+from experiments._runner.study import Outputs
 from experiments.paper.regret import ARMS, environment, write
 from models.mlp import perceptron
 from pyrobbb._support import checks
@@ -125,18 +126,15 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
     """The declaration of a setting, changed by `key=value`.
 
     Raises:
-        ConfigError: An unknown setting or key.
+        ConfigError, ValueError: An unknown setting or key.
     """
     setting = ["paper", *(a.partition("=")[2] for a in arguments if key_of(a) == "setting")][-1]
-    if setting not in CONFIGS:
-        raise ConfigError(f"setting must be one of {', '.join(CONFIGS)}, got {setting!r}")
+    checks.one_of("setting", setting, CONFIGS)
     config = declared(CONFIGS[setting], [a for a in arguments if not a.startswith("folder=")])
     config.folder = str(place(arguments, config.folder, shared=("setting",))[0])
     for key in ("seeds", "arms", "epsilons"):
         some(key, config[key])
-    strange = [arm for arm in config.arms if arm not in ARMS]
-    if strange:
-        raise ConfigError(f"arms: must be some of {', '.join(ARMS)}, got {strange[0]!r}")
+    checks.each_of("arms", config.arms, ARMS)
     checks.count("threads", config.threads)
     for epsilon in config.epsilons:
         checks.between("epsilons", epsilon, 0, 1)
@@ -160,8 +158,7 @@ def main(arguments: Sequence[str]) -> None:
                     play(arm, config, folder)
         finally:
             torch.set_num_threads(before)
-    print(write(folder, config, command_line("experiments.paper.bandit", arguments)))
-    print(f"{folder}: record.json, regret.csv, regret.png")
+    write(config, Outputs(folder, command=command_line("experiments.paper.bandit", arguments)))
 
 
 if __name__ == "__main__":

@@ -20,17 +20,18 @@ from scipy.signal import find_peaks
 from torch import Tensor, nn
 
 from experiments._runner.command import folder_command, trust_option
-from experiments._runner.record import command_line, write_record
+from experiments._runner.record import command_line
 from experiments._runner.reopen import reopen
+from experiments._runner.study import Outputs
 from experiments.paper.figures import error_by_removed
 from experiments.report import renew
 from experiments.reproductions.controls import with_rho_zero
-from pyrobbb import figures
 from pyrobbb.bnn import network_with
 from pyrobbb.compression import pruning
 from pyrobbb.compression.sparse import save_sparse, sparse
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.metrics import classification_metrics
+from pyrobbb.figures import signal_to_noise
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction
 
@@ -61,7 +62,6 @@ def errors(
     *,
     draws: int = 10,
     biases: bool = True,
-    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Error after removing each share, by each order, of the mean weights and averaged over draws.
 
@@ -78,9 +78,9 @@ def errors(
             row["left"] = pruning.left(pruned)
             row[by] = {"mean": error(pruned, part, mean_weights=True)}
             if draws:
-                row[by]["draws"] = error(pruned, part, draws=draws, seed=seed)
+                row[by]["draws"] = error(pruned, part, draws=draws)
             if draws and removed and by == "snr":
-                row["rho = 0"] = error(with_rho_zero(pruned), part, draws=draws, seed=seed)
+                row["rho = 0"] = error(with_rho_zero(pruned), part, draws=draws)
         rows.append(row)
     return rows
 
@@ -99,11 +99,11 @@ def sizes(posterior: Posterior, x: Tensor, share: float, path: Path, *, biases: 
     }
 
 
-def milliseconds(network: nn.Module, x: Tensor, rows: int, repeats: int = 3) -> float:
+def milliseconds(network: nn.Module, x: Tensor, rows: int) -> float:
     """The minimum time to predict `x`, in blocks of `rows`."""
     times = []
     with torch.no_grad():
-        for _ in range(repeats + 1):  # the first warms up
+        for _ in range(4):  # the first warms up
             began = perf_counter()
             for block in x.split(rows):
                 network(block)
@@ -111,9 +111,9 @@ def milliseconds(network: nn.Module, x: Tensor, rows: int, repeats: int = 3) -> 
     return 1e3 * min(times[1:])
 
 
-def flat_moments(posterior: Posterior, chain: int = 0) -> tuple[Tensor, Tensor]:
-    """Location and scale of all weights of a chain, each as one vector on the CPU."""
-    loc, scale = moments(posterior.chains[chain])
+def flat_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
+    """Location and scale of all weights of the first chain, each as one vector on the CPU."""
+    loc, scale = moments(posterior.chains[0])
     return tuple(torch.cat([v.flatten().cpu() for v in part.values()]) for part in (loc, scale))  # type: ignore[return-value]
 
 
@@ -159,14 +159,13 @@ def analyse(
     part = run.data.test
     if part is None:
         raise ValueError(f"folder: {folder} has no test data to measure the error on")
-    target = folder / "pruning"
-    target.mkdir(exist_ok=True)
+    out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", [str(folder)]))
     mu, sigma = flat_moments(run.posterior)
     decibel = pruning.decibel(mu.abs() / sigma)
     temperature = getattr(run.run.kl, "temperature", 1.0)
     rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
     for row in rows:
-        file = target / f"removed-{100 * row['removed']:g}.npz"
+        file = out.path(f"removed-{100 * row['removed']:g}.npz")
         row |= sizes(run.posterior, part.x, row["removed"], file, biases=biases)
     places, density = density_of(decibel)
     found = {
@@ -183,13 +182,11 @@ def analyse(
         "cut_75": float(decibel.sort().values[round(0.75 * len(mu)) - 1]),
         "rows": rows,
     }
-    write_record(target / "record.json", command_line("experiments.paper.pruning", [str(folder)]), found)
+    out.record(found)
     cold = "" if temperature == 1 else f" at temperature {temperature:g}"
     network = f"{len(mu):,} weights after {run.epoch} epochs{cold}"
     title = f"Signal-to-noise ratio of {network}, and the cut that removes 75 %"
-    figures.save(
-        figures.signal_to_noise(mu.numpy(), sigma.numpy(), title=title), target / "signal_to_noise.png"
-    )
+    out.figure("signal_to_noise.png", signal_to_noise(mu.numpy(), sigma.numpy(), title=title))
     removed = [row["removed"] for row in rows]
     curves = {
         f"by {name}, {what}": (removed, [row[by][key] for row in rows])
@@ -199,7 +196,7 @@ def analyse(
     }
     curves["paper, 2x1200, 600 epochs"] = (list(PAPER), list(PAPER.values()))
     title = f"Test error after removing weights, by signal-to-noise and by magnitude: {network}"
-    figures.save(error_by_removed(curves, title=title), target / "error.png")
+    out.figure("error.png", error_by_removed(curves, title=title))
     renew(folder, trust=trust)
     return found
 

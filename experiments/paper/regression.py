@@ -29,6 +29,7 @@ from experiments._runner.compose import compose, fitted
 from experiments._runner.study import Study
 from experiments.paper.regression_report import figure, report
 from pyrobbb import priors
+from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import PaperCurve
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -49,7 +50,6 @@ SEEN = 0.4  # held-out rows lie beyond
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
 GRID = torch.linspace(-0.4, 1.2, 81)[:, None]
 INSIDE = torch.linspace(0.0, 0.5, 101)[:, None]
-NORMAL_IQR = 1.349  # interquartile range of N(0, 1)
 LEVELS = [0.025, 0.25, 0.5, 0.75, 0.975]
 Numbers = dict[str, Any]
 
@@ -63,6 +63,9 @@ class Settings:
     nuts_warmup: int = 100
     nuts_draws: int = 100
     nuts_depth: int = 6
+
+    def __post_init__(self) -> None:
+        checks.each_of("priors", self.priors, PRIORS)
 
 
 STUDY = Study(
@@ -80,12 +83,6 @@ def bayesian(prior: str, overrides: Sequence[str], folder: Path) -> Result:
     batch = [f"chains={NETWORKS}", "together=true", "likelihood=heteroscedastic_normal"]
     config = compose("paper_regression", [*batch, *PRIORS[prior], *overrides], folder=folder)
     return fitted(config)
-
-
-def curve_of(result: Result) -> PaperCurve:
-    """The curve whose truth the numbers are measured against."""
-    assert isinstance(result.run.data, PaperCurve)
-    return result.run.data
 
 
 def held_out(prior: str, overrides: Sequence[str], folder: Path, curve: PaperCurve) -> list[float]:
@@ -159,9 +156,6 @@ def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -
 def main(arguments: Sequence[str]) -> Numbers:
     """Fit what is missing, choose the prior, print, draw."""
     chosen, overrides, out = STUDY.begin(arguments)
-    unknown = [name for name in chosen.priors if name not in PRIORS]
-    if unknown:
-        raise ConfigError(f"priors: {unknown[0]!r} is not one of {', '.join(PRIORS)}")
     config = compose("paper_regression", overrides, folder=out.fits)
     curve = build(config).data
     if not isinstance(curve, PaperCurve):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ from matplotlib.ticker import FuncFormatter
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments._runner.record import write_record
+from experiments._runner.study import Outputs
 from experiments.reproductions.controls import SwappedMushroom, clamped
 from pyrobbb._support import checkpoint
-from pyrobbb._support.files import replacing
 from pyrobbb.bandits import Games, Mushroom
-from pyrobbb.figures.style import CHAINS, GREY, caption, label, new_figure, save, styled
+from pyrobbb.figures.style import CHAINS, GREY, caption, label, new_figure, styled
 
 ARMS = ("thompson", "greedy")
 MARKS = (100, 500, 1000, 2000, 5000, 20_000, 40_000, 49_800, 50_000)
@@ -189,9 +187,9 @@ def _shown(steps: int) -> np.ndarray:
     return np.unique(np.concatenate([early, later]).astype(int))
 
 
-def write(folder: Path, config: DictConfig, command: str) -> str:
-    """Figure, table and record of what has been played; returns the report."""
-    found, rates = agents(config, folder)
+def write(config: DictConfig, out: Outputs) -> None:
+    """Figure, table, record and report of what has been played."""
+    found, rates = agents(config, out.fits)
     fixed = fixed_rates(environment(config))
     results = summary(found, fixed["at random"])
     kind = "paper's setting" if config.setting == "paper" else "Bandits Showdown's setting"
@@ -202,15 +200,12 @@ def write(folder: Path, config: DictConfig, command: str) -> str:
         {name: fixed[name] for name in ("never eat", "at random")},
         f"Mushroom bandit, {kind}: cumulative regret, mean and range of {len(config.seeds)} runs",
     )
-    save(figure, folder / "regret.png")
-    with replacing(folder / "regret.csv") as path, path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["agent", "seed", "step", "expected", "realised"])
-        for name, games in found.items():
-            expected, realised = games.cumulative(), games.cumulative(realised=True)
-            for i, seed in enumerate(config.seeds):
-                for t in sorted({*range(99, games.rounds, 100), games.rounds - 1}):
-                    table.writerow([name, seed, t + 1, float(expected[i, t]), float(realised[i, t])])
+    rows = []
+    for name, games in found.items():
+        expected, realised = games.cumulative(), games.cumulative(realised=True)
+        for i, seed in enumerate(config.seeds):
+            for t in sorted({*range(99, games.rounds, 100), games.rounds - 1}):
+                rows.append([name, seed, t + 1, float(expected[i, t]), float(realised[i, t])])
     content = {
         "setting": config.setting,
         "swapped": config.swapped,
@@ -219,5 +214,7 @@ def write(folder: Path, config: DictConfig, command: str) -> str:
         "agents": results,
         "interactions per second": rates,
     }
-    write_record(folder / "record.json", command, content)
-    return report(results, rates, config)
+    out.record(content)
+    out.csv("regret.csv", ["agent", "seed", "step", "expected", "realised"], rows)
+    out.figure("regret.png", figure)
+    out.end(report(results, rates, config))

@@ -28,6 +28,7 @@ from experiments._runner.reopen import reopen
 from experiments._runner.study import Outputs
 from experiments._runner.tables import mean_sd, table
 from experiments.paper.figures import error_by_epoch, weights_by_method
+from pyrobbb._support import checks
 from pyrobbb.training import history
 from pyrobbb.training.progress import Printed
 
@@ -64,21 +65,18 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     """The requested form, with the changes from the command line.
 
     Raises:
-        ConfigError: An unknown form or row.
+        ConfigError, ValueError: An unknown form or row, or keys that do not go with it.
     """
     asked, rest = settings(Part, arguments)
     declared = declaration()
-    if asked.form not in declared.forms:
-        raise ConfigError(f"form must be one of {', '.join(declared.forms)}, got {asked.form!r}")
+    checks.one_of("form", asked.form, declared.forms)
     form = declared.forms[asked.form]
     rows, widths, seeds = (list(getattr(asked, key) or form[key]) for key in ("rows", "widths", "seeds"))
     part = Part(asked.form, rows, widths, seeds)
     for key in ("epochs", "draws", "validation_draws"):
         value = getattr(asked, key)
         setattr(part, key, form[key] if value is None else value)
-    unknown = [name for name in part.rows if name not in declared.rows]
-    if unknown:
-        raise ConfigError(f"rows: {unknown[0]!r} is not one of {', '.join(declared.rows)}")
+    checks.each_of("rows", part.rows, declared.rows)
     refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
     absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]
     if absent:

@@ -24,12 +24,12 @@ import yaml
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import Study
 from experiments._runner.tables import table
+from pyrobbb._support import checks
 from pyrobbb.figures.style import CHAINS, caption, label, new_figure, styled
 
 DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -57,6 +57,9 @@ class Settings:
 
     groups: list[str] = field(default_factory=lambda: list(GROUPS))
     quick: bool = False
+
+    def __post_init__(self) -> None:
+        checks.each_of("groups", self.groups, GROUPS)
 
 
 STUDY = Study(
@@ -156,9 +159,6 @@ def error_curves(panels: Mapping[str, Mapping[str, Result]], title: str) -> Figu
 def main(arguments: Sequence[str]) -> dict[str, Result]:
     """Fit what is missing of the study, and report."""
     chosen, overrides, out = STUDY.begin(arguments)
-    unknown = [name for name in chosen.groups if name not in GROUPS]
-    if unknown:
-        raise ConfigError(f"groups must be some of {', '.join(GROUPS)}, got {chosen.groups}")
     lines = {name: changes for group in chosen.groups for name, changes in GROUPS[group].items()}
     configs = {
         name: compose("training_choices", [*overrides, *changes], folder=out.fits / folder_name(name))

@@ -27,12 +27,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.fit_points import Result
 from experiments._runner.study import Outputs
 from experiments.scoreboard import choose
 from experiments.scoreboard.parts import PARTS
+from pyrobbb._support import checks
 
 
 def report(record: Result) -> str:
@@ -54,8 +54,7 @@ def main(arguments: Sequence[str]) -> Result:
         print(report(record))
         return record
     part = own.get("part", "regressions")
-    if part not in PARTS:
-        raise ConfigError(f"part: {part!r} is not one of {', '.join(PARTS)}")
+    checks.one_of("part", part, PARTS)
     places: list[Outputs] = []
 
     def keep(out: Outputs, found: Result) -> None:

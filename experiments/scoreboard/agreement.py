@@ -109,8 +109,8 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.models:
-            checks.one_of("models", name, tuple(MODELS))
+        checks.each_of("models", self.models, MODELS)
+        checks.each_of("methods", self.methods, methods.METHODS)
         for name in ("steps", "chains", "draws"):
             checks.count(name, getattr(self, name))
 
@@ -213,7 +213,6 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
     chosen, words, out = STUDY.begin(arguments)
     if chosen.quick:
         chosen.models, chosen.steps, chosen.chains, chosen.draws = ["six_points"], 300, 2, 10
-    methods.check(chosen.methods)
     if YARDSTICK not in chosen.methods:
         raise ConfigError(f"methods: {YARDSTICK} is the yardstick, and must be among them")
     rows: list[Row] = []

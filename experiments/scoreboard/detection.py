@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from time import perf_counter
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -75,8 +74,8 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        for name in self.networks:
-            checks.one_of("networks", name, tuple(NETWORKS))
+        checks.each_of("networks", self.networks, NETWORKS)
+        checks.each_of("methods", self.methods, methods.METHODS)
         for name in ("epochs", "draws", "images"):
             checks.count(name, getattr(self, name))
 
@@ -162,7 +161,6 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
     chosen, words, out = STUDY.begin(arguments)
     if chosen.quick:
         chosen.networks, chosen.seeds, chosen.epochs, chosen.draws = ["2x400"], [1, 2], 2, 3
-    methods.check(chosen.methods)
     rows: list[Row] = []
     spent = {"epochs": chosen.epochs, "draws of each chain": chosen.draws, "images of a set": chosen.images}
     record: Result = {"budget": spent, "rows": rows}
@@ -222,8 +220,12 @@ def report(record: Result) -> str:
             if network == "conv" and name == "Fashion-MNIST":
                 theirs = ", ".join(f"{m} {area:.3f}" for m, area in published.FASHION_FROM_MNIST.items())
                 parts.append(f"published, github.com/wiseodd/lula: {theirs}")
+        turned = {m: [row["turned"] for row in rows_of(mine, method=m) if "turned" in row] for m in order}
         for measure, places in (("accuracy", 1), ("nll", 3)):
-            lines = [[m, *(cell(_turned(mine, m, a), measure, places) for a in ANGLES)] for m in order]
+            lines = [
+                [m, *(cell([found[str(a)] for found in turned[m]], measure, places) for a in ANGLES)]
+                for m in order
+            ]
             parts += [
                 f"digits turned by so many degrees, {measure}",
                 table(["method", *map(str, ANGLES)], lines),
@@ -234,7 +236,3 @@ def report(record: Result) -> str:
 def _line(rows: Sequence[Row], method: str, digits: dict[str, int]) -> list[str]:
     own = rows_of(rows, method=method)
     return [method, *(cell(own, name, places) for name, places in digits.items())]
-
-
-def _turned(rows: Sequence[Row], method: str, degrees: int) -> list[dict[str, Any]]:
-    return [row["turned"][str(degrees)] for row in rows_of(rows, method=method) if "turned" in row]

@@ -9,7 +9,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from experiments._runner.build import ConfigError
 from experiments._runner.compose import declared
 
 Changes = Mapping[str, Any]
@@ -76,31 +75,20 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def check(names: Sequence[str]) -> None:
-    """ConfigError for a method that is not there."""
-    unknown = [name for name in names if name not in METHODS]
-    if unknown:
-        raise ConfigError(f"methods: {unknown[0]!r} is not one of {', '.join(METHODS)}")
-
-
-def configured(
-    name: str, words: Sequence[str], *, folder: Path, experiment: str | None = None, last: str = ""
-) -> DictConfig:
+def configured(name: str, words: Sequence[str], *, folder: Path, last: str = "") -> DictConfig:
     """The configuration of a method on the model and data that `words` choose.
 
     Args:
         name: Of `METHODS`.
         words: Overrides that all methods share.
         folder: Of its results.
-        experiment: The declaration that they change, if any.
         last: How the names of the last layer's parameters begin.
 
     Raises:
         ConfigError: An unknown key or component.
     """
     method = METHODS[name]
-    start = ["name=scoreboard"] if experiment is None else [f"experiment={experiment}"]
-    config = declared("run", [*start, *method.words, *words])
+    config = declared("run", ["name=scoreboard", *method.words, *words])
     if method.last:
         config.prior = {
             "_target_": f"{PRIOR}.PerParameter",

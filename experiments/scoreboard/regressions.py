@@ -59,11 +59,11 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        checks.one_of("network", self.network, tuple(NETWORKS))
+        checks.one_of("network", self.network, NETWORKS)
+        checks.each_of("tables", self.tables, KNOWN)
+        checks.each_of("methods", self.methods, methods.METHODS)
         for name in ("steps", "trials", "draws"):
             checks.count(name, getattr(self, name))
-        for name in self.tables:
-            checks.one_of("tables", name, tuple(KNOWN))
 
 
 STUDY = Study(
@@ -179,7 +179,6 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
     if chosen.quick:
         chosen.steps, chosen.trials, chosen.draws = 40, 2, 5
         chosen.methods = [name for name in chosen.methods if name != "NUTS"]
-    methods.check(chosen.methods)
     rows: list[Row] = []
     record: Result = {"budget": budget(chosen), "rows": rows}
     for place in places(chosen):

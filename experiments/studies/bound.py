@@ -23,12 +23,12 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
+from pyrobbb._support import checks
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.priors import Learned
@@ -65,6 +65,10 @@ class Settings:
     rates: list[float] = field(default_factory=lambda: [RATE])
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     quick: bool = False
+
+    def __post_init__(self) -> None:
+        checks.each_of("networks", self.networks, NETWORKS)
+        checks.each_of("priors", self.priors, PRIORS)
 
 
 STUDY = Study(
@@ -190,15 +194,11 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
     if chosen.quick:
         chosen.networks, chosen.priors, chosen.seeds = ["2x400"], ["learned", "ard"], [1, 2]
     points = places(chosen)
-    networks, priors = NETWORKS if not chosen.quick else {"2x400": []}, PRIORS
-    for given, known, what in ((chosen.networks, networks, "networks"), (chosen.priors, priors, "priors")):
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            raise ConfigError(f"{what}: {unknown[0]!r} is not one of {', '.join(known)}")
+    networks = NETWORKS if not chosen.quick else {"2x400": []}
     configs = {
         name: compose(
             "bound",
-            [*networks[network], *priors[prior], f"rates.rho={rate:g}", f"seed={seed}", *overrides],
+            [*networks[network], *PRIORS[prior], f"rates.rho={rate:g}", f"seed={seed}", *overrides],
             folder=out.fits / name,
         )
         for name, (network, prior, rate, seed) in points.items()

@@ -31,9 +31,8 @@ import numpy as np
 import torch
 
 from experiments._runner.build import ConfigError
-from experiments._runner.command import command, place
-from experiments._runner.command import settings as own_settings
-from experiments._runner.record import command_line, write_record
+from experiments._runner.command import command
+from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
 from experiments.scoreboard.published import STANDARD
 from pyrobbb._support import checks
@@ -65,12 +64,14 @@ class Settings:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in self.tables:
-            checks.one_of("tables", name, (*TABLES, *PUBLISHED))
+        checks.each_of("tables", self.tables, (*TABLES, *PUBLISHED))
         for split in self.splits:
             checks.count("splits", split, minimum=0)
         checks.count("draws", self.draws)
         checks.seed("seed", self.seed)
+
+
+STUDY = Study("experiments.studies.own_tables", "own_tables", Settings)
 
 
 @dataclass(frozen=True)
@@ -229,18 +230,16 @@ def printed(name: str, found: dict[str, list[Score]]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print, and keep `record.json` with the machine and the time in the folder."""
-    chosen, rest = own_settings(Settings, arguments)
-    folder, unknown = place(rest, "runs/own_tables")
+    chosen, unknown, out = STUDY.begin(arguments)
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
     record: dict[str, Any] = asdict(chosen)
     for name in chosen.tables:
-        found = measure(name, folder, chosen)
+        found = measure(name, out.fits, chosen)
         print(printed(name, found), flush=True)
         record[name] = {method: [asdict(score) for score in scores] for method, scores in found.items()}
     print(of_seeds(chosen.splits).replace("seed", "split"))
-    make_folder(folder)
-    write_record(folder / "record.json", command_line("experiments.studies.own_tables", arguments), record)
+    out.record(record)
 
 
 if __name__ == "__main__":

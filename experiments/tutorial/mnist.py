@@ -79,7 +79,8 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
     with claimed(config), claimed(OmegaConf.create(plain)):
         found = read_json(folder / "results.json")
         if not found:
-            others = compose("tutorial_mnist", [*overrides, *_other_data(chosen)], folder=folder / "bnn")
+            other_data = "data.seed=1" if chosen.quick else "data=fashion_mnist"
+            others = compose("tutorial_mnist", [*overrides, other_data], folder=folder / "bnn")
             data, fashion = load(config.data), load(others.data)
             build(config).training(data)  # what cannot be trained is refused before the other network is
             mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
@@ -109,10 +110,6 @@ def _ask_both(config: DictConfig, mlp: Posterior, data: Dataset, fashion: Datase
     # the test set is measured after each epoch, as the tutorial printed it; nothing is chosen by it
     results["scores"] = fit_point(config, measure, progress=progress, keep=True, validation=data.test)
     return results
-
-
-def _other_data(chosen: Settings) -> list[str]:
-    return ["data.seed=1"] if chosen.quick else ["data=fashion_mnist"]
 
 
 def train_mlp(data: Dataset, seed: int, epochs: int, folder: Path, hidden: Sequence[int]) -> Posterior:

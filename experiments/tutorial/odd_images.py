@@ -43,12 +43,7 @@ def cat() -> np.ndarray:
     return np.maximum(strokes([head, *ears], 1.6), strokes([*face, *whiskers], 1.0))
 
 
-def rotated(image: np.ndarray, quarter_turns: int = 1) -> np.ndarray:
-    """An image turned by 90 degrees."""
-    return np.rot90(image, quarter_turns).copy()
-
-
 def pictures(digit: np.ndarray) -> dict[str, np.ndarray]:
     """Pictures that are not upright digits, and the digit that one of them was made of."""
-    turned = {"a digit": digit, "turned by 90 degrees": rotated(digit), "its negative": 1 - digit}
+    turned = {"a digit": digit, "turned by 90 degrees": np.rot90(digit).copy(), "its negative": 1 - digit}
     return {"a letter": letter(), "a cat": cat(), **turned}

@@ -76,9 +76,9 @@ def untrained(data: Dataset, seed: int) -> float:
         return float((network(data.train.x) - data.train.y).square().mean())
 
 
-def values(posterior: Posterior, x: torch.Tensor, draws: int = 100, seed: int = 1) -> torch.Tensor:
+def values(posterior: Posterior, x: torch.Tensor, draws: int = 100) -> torch.Tensor:
     """Draws of the function at `x` `(G, 1)`, shape `(S, G)`."""
-    prediction = posterior.predict(x, draws=draws, seed=seed)
+    prediction = posterior.predict(x, draws=draws, seed=1)
     assert isinstance(prediction, ValuePrediction)
     return prediction.means[..., 0]
 

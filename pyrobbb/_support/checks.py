@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -61,11 +61,17 @@ def counts(name: str, value: Any) -> tuple[int, ...]:
     return tuple(count(f"{name}[{i}]", item) for i, item in enumerate(value))
 
 
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
     return str(value)
+
+
+def each_of(name: str, values: Iterable[Any], choices: Collection[str]) -> None:
+    """Raise ValueError unless every value is one of `choices`."""
+    for value in values:
+        one_of(name, value, choices)
 
 
 def dense(name: str, value: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyrobbb._support.files import read_json
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.predictive import ClassPrediction, ValuePrediction
+from pyrobbb.predictive import error_of
 from pyrobbb.report import predictions, training, weights
 from pyrobbb.report.page import Cell, Code, Fact, Page, Part, Section, Table, Text, render
 from pyrobbb.report.words import PARTS, SCORES, number, score, seconds
@@ -180,9 +180,7 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
     path = folder / "history.csv"
     rows = history.read(path) if path.exists() else []
     if rows:
-        kinds = (ClassPrediction.error, ValuePrediction.error)
-        held = metrics.get("validation", metrics.get("test", {}))
-        error = next((kind for kind in kinds if kind.name in held), kinds[1])
+        error = error_of(metrics.get("validation", metrics.get("test", {})))
         label = f"validation error ({error.unit})" if error.unit else f"validation {error.name} (units of y)"
         sections.append(training.learning(rows, metrics.get("trivial_free_energy"), label))
     if metrics.get("kl_ledger"):

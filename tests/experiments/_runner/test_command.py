@@ -106,7 +106,7 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
         (bandit, ["seeds=5"], "seeds"),
         (bandit, ["seeds=[]"], "seeds: must name at least one"),
         (bandit, ["arms=thompson"], "arms"),
-        (bandit, ["arms=[neither]"], "arms: must be some of thompson, greedy, got 'neither'"),
+        (bandit, ["arms=[neither]"], "arms must be one of thompson, greedy, got 'neither'"),
         (bandit, ["lr=1e-3"], "lr"),
         (bandit, ["threads=0"], "threads must be a whole number"),
         (bandit, ["heads=maybe"], "heads"),

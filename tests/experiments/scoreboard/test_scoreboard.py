@@ -77,8 +77,8 @@ def test_agreement_measures_the_yardstick_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["part=weather"], "part: 'weather' is not one of regressions, detection, agreement"),
-        (["part=regressions", "methods=[magic]"], "methods: 'magic' is not one of plain network"),
+        (["part=weather"], "part must be one of regressions, detection, agreement, got 'weather'"),
+        (["part=regressions", "methods=[magic]"], "methods must be one of plain network"),
         (["part=regressions", "tables=[boston]"], "tables must be one of"),
         (["part=regressions", "model.hidden=[3]"], "this experiment sets it itself"),
     ],
