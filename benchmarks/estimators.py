@@ -12,7 +12,7 @@ from benchmarks.steps import BATCH, N, training
 from benchmarks.timing import Work
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated import dispatch
+from pyrobbb.accelerated import agreement, dispatch
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.mean_field import MeanFieldNormal
@@ -75,7 +75,7 @@ def _moments(
         step: Any = dispatch.make_step(model, guide, optimizer, rows, estimator=estimator, fast="eager")
         mean, squares, along = torch.zeros(directions.shape[1]), torch.zeros(()), []
         for k in range(1, draws + 1):  # Welford
-            gradient = dispatch.gradients(step, rows, torch.randn(step.noise_shape))[2]
+            gradient = agreement.gradients(step, rows, torch.randn(step.noise_shape))[2]
             before = gradient - mean
             mean = mean + before / k
             squares = squares + before @ (gradient - mean)

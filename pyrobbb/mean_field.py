@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from pyro import poutine
 from pyro.nn import PyroModule
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
@@ -60,11 +61,8 @@ class MeanFieldNormal(PyroModule):
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
         with poutine.block(), torch.no_grad():  # an outer trace of the guide must not see this trial run
             trace = poutine.trace(self._model[0]).get_trace(*args, **kwargs)
-            sites = [
-                site
-                for site in trace.nodes.values()
-                if site["type"] == "sample" and not site["is_observed"] and not _is_plate(site)
-            ]
+            sampled = [trace.nodes[name] for name in trace.stochastic_nodes]
+            sites = [site for site in sampled if not site_is_subsample(site)]
             for site in sites:
                 _check_real(site)
             locs = [_start(site, self.init_loc) for site in sites]
@@ -124,7 +122,3 @@ def _start(site: dict[str, Any], init_loc: Initial) -> Tensor:
     """Where a site's loc starts: a prior's scale says so itself, a weight is left to the guide's choice."""
     start: Tensor = site["infer"]["start"] if "start" in site["infer"] else init_loc(site)
     return start
-
-
-def _is_plate(site: dict[str, Any]) -> bool:
-    return type(site["fn"]).__name__ == "_Subsample"

@@ -14,9 +14,10 @@ import torch
 from pyro import poutine
 from pyro.infer import ELBO, SVI, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
-from pyrobbb._support.optim import JointOptimizer
+from pyrobbb._support.optim import JointOptimizer, trained
 from pyrobbb.kl_weights import LatentScale
 
 
@@ -49,7 +50,7 @@ class RowWeights(Messenger):
         self.weights = weights
 
     def _pyro_sample(self, msg: Any) -> None:
-        if self.weights is not None and msg["is_observed"] and type(msg["fn"]).__name__ != "_Subsample":
+        if self.weights is not None and msg["is_observed"] and not site_is_subsample(msg):
             msg["scale"] = msg["scale"] * self.weights
             msg["infer"] = {**msg["infer"], "row_weights": self.weights}
 
@@ -182,7 +183,7 @@ class ReferenceStep:
 
     def _scaled(self, *args: Any) -> float:
         """The loss of the whole program, and its gradient times B/N."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        parameters = trained(self.optimizer)
         before = [p.grad for p in parameters]
         for p in parameters:
             p.grad = None

@@ -17,8 +17,9 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.optim import fused, load_state, on_device
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated import GraphStep, make_step
+from pyrobbb.accelerated.agreement import gradients, seen
 from pyrobbb.accelerated.batched_step import StackedStep
-from pyrobbb.accelerated.dispatch import element_wise, gradients, seen
+from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bandits import Environment, EpsilonGreedy, Play, PointLearner, Round
 from pyrobbb.bnn import BayesianNetwork

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -49,11 +48,16 @@ def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptim
     return partial(optim, fused=True)
 
 
+def trained(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Everything that `optimizer` trains, in its order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def clip_gradients(optimizer: Optimizer, norm: float) -> None:
     """Scale the gradient down to the Euclidean norm `norm` before each step, if it is longer."""
 
     def clip(taken: Optimizer, args: Any, kwargs: Any) -> None:
-        nn.utils.clip_grad_norm_([p for group in taken.param_groups for p in group["params"]], norm)
+        nn.utils.clip_grad_norm_(trained(taken), norm)
 
     optimizer.register_step_pre_hook(clip)
 
@@ -136,11 +140,11 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> An
     return result
 
 
-def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> Optimizer:
     """The optimiser that `make` makes, if it steps along given gradients."""
-    optimizer: torch.optim.Optimizer = made("optim", make, groups, kind=torch.optim.Optimizer)
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
+    optimizer: Optimizer = made("optim", make, groups, kind=Optimizer)
+    closure = signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is Parameter.empty:
         raise ValueError(
             f"optim {type(optimizer).__name__} evaluates the loss itself, several times a step; use one "
             f"that steps along given gradients, such as Adam or SGD"
@@ -148,7 +152,7 @@ def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> to
     return optimizer
 
 
-def made_schedule(make: Callable[..., Any], optimizer: torch.optim.Optimizer, epochs: int) -> LRScheduler:
+def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -> LRScheduler:
     """The learning-rate schedule that `make` makes, tried over all epochs before the first of them.
 
     Raises:

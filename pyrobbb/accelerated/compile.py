@@ -7,7 +7,7 @@ import platform
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.fast_math import RULES
 
 Program = Callable[..., Any]
+Pass = Callable[[], Any]
 
 # Fused multiply-add; as many threads as torch has at the call, not at compile time; torch's own random
 # numbers, so that a program with dropout draws the same masks compiled and uncompiled; on CUDA no padding of
@@ -165,6 +166,15 @@ def prepared(program: Program, inputs: Sequence[Tensor], *, compiled: bool = Tru
             except CannotCompileError as reason:
                 warnings.warn(f"running without compiled code, several times slower: {reason}", stacklevel=3)
         return record(program, inputs)
+
+
+def bound(program: Program, *inputs: Tensor, compiled: bool) -> Pass:
+    """`program` on these very tensors, whatever they will hold; compiled if asked.
+
+    Raises:
+        CannotRecordError, CannotCompileError: If asked, and it cannot be.
+    """
+    return partial(compile(record(program, inputs), inputs) if compiled else program, *inputs)
 
 
 def _same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:

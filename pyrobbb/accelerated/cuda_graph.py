@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
-from pyrobbb._support.optim import on_the_device
+from pyrobbb._support.optim import on_the_device, trained
 from pyrobbb.accelerated.compile import first_line
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.data.dataset import Split
@@ -154,9 +154,8 @@ class Captured:
         except RuntimeError:
             del self.graph  # releases the generator
             torch.cuda.set_rng_state(random)
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None  # it may lie in the graph's memory
+            for parameter in trained(optimizer):
+                parameter.grad = None  # it may lie in the graph's memory
             raise
 
     def replay(self) -> Terms:
@@ -196,7 +195,6 @@ def lost_by(step: FastStep, x: Tensor, y: Tensor) -> str | None:
             return first_line(error)
         finally:
             torch.cuda.set_sync_debug_mode(before)
-            for group in step.optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
+            for parameter in trained(step.optimizer):
+                parameter.grad = None
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,11 +11,12 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
+from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb.accelerated.agreement import difference, gradients
 from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
-from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.local_noise import NotLocalError
 from pyrobbb.accelerated.local_program import LocalProgram
@@ -27,7 +29,7 @@ from pyrobbb.accelerated.updates import Update
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
-from pyrobbb.svi import ReferenceStep, Step, Terms, is_default
+from pyrobbb.svi import ReferenceStep, Step, is_default
 
 FAST = ("auto", "compiled", "eager", "off")
 ESTIMATORS = ("weights", "local")
@@ -94,34 +96,26 @@ def make_step(
         raise ValueError("estimator='local' is the fast path's own, which does not fit here; take 'weights'")
     if fast == "off" or not is_default(elbo):
         return reference if alone else SummedStep(reference, ranks)
+    case = _Case(model, guide, optimizer, first, samples, alone, log)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
-
     step: MeanFieldStep | ProgramStep | PointStep
     try:
         try:
             segments = [] if _is_point(model) else element_wise(model, guide, first)
         except NotFastError as reason:
-            step = _pyro(
-                model,
-                guide,
-                optimizer,
-                first,
-                samples,
-                compilation_pays(fast, size, steps, _PYRO, device=first.x.device),
-                reason,
-                log,
-            )
+            pays = compilation_pays(fast, size, steps, _PYRO, device=first.x.device)
+            step = _pyro(case, pays, reason)
         else:
             assert isinstance(model, BayesianNetwork)
             pays = compilation_pays(fast, size, steps, device=first.x.device)
             if _is_point(model):
                 step = PointStep(model, optimizer)
             elif estimator == "local":
-                step = _local(model, guide, optimizer, first, segments, samples, pays, log)
+                step = _local(case, segments, pays)
             else:
-                step = _mean_field(model, guide, optimizer, first, segments, samples, pays, alone, log)
+                step = _mean_field(case, segments, pays)
         if estimator == "weights" or _is_point(model):
-            _check(step, model, guide, first, samples)
+            _check(step, case)
     except NotFastError as reason:
         if estimator == "local":
             raise ValueError(f"estimator='local' does not fit: {reason}; take 'weights'") from reason
@@ -135,6 +129,27 @@ def make_step(
         log(f"training without a CUDA graph, bound by launches: {lost}")
         return whole
     return GraphStep(whole, first.x, first.y, log)
+
+
+class _Case(NamedTuple):
+    """What a step is made for; see `make_step`."""
+
+    model: Any
+    guide: Any
+    optimizer: torch.optim.Optimizer
+    first: Split
+    samples: int
+    alone: bool
+    log: Callable[[str], None]
+
+    @property
+    def batch(self) -> tuple[Tensor, Tensor]:
+        """The inputs and targets of a batch of full size."""
+        return self.first.x, self.first.y
+
+    def forked(self) -> AbstractContextManager[None]:
+        """Keep the random state of the body from what follows."""
+        return torch.random.fork_rng([self.first.x.device] if self.first.x.is_cuda else [])
 
 
 def _is_point(model: nn.Module) -> bool:
@@ -159,57 +174,39 @@ def compilation_pays(
     return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
 
 
-def _mean_field(
-    model: BayesianNetwork,
-    guide: Any,
-    optimizer: torch.optim.Optimizer,
-    first: Split,
-    segments: list[PriorSegment],
-    samples: int,
-    compiled: bool,
-    alone: bool,
-    log: Callable[[str], None],
-) -> MeanFieldStep | ProgramStep:
+def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> MeanFieldStep | ProgramStep:
+    model, guide, optimizer, first, samples, alone, log = case
     size, cuda = guide.loc.numel(), first.x.is_cuda
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
         whole = cuda and compiled and alone and size * samples <= _LARGE
         if whole and capturable(optimizer) and Update.supported(optimizer):
-            return WholeStep(model, guide, optimizer, segments, samples, (first.x, first.y))
+            return WholeStep(model, guide, optimizer, segments, samples, case.batch)
         if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
-        program = flat_program(model, guide, segments, parameters(optimizer), samples)
-        batch = (first.x, first.y) if compiled else None
-        return ProgramStep(program, optimizer, (samples, size), batch)
+        program = flat_program(model, guide, segments, trained(optimizer), samples)
+        return ProgramStep(program, optimizer, (samples, size), case.batch if compiled else None)
 
     return _compiled_or_not(make, compiled, log)
 
 
-def _local(
-    model: BayesianNetwork,
-    guide: Any,
-    optimizer: torch.optim.Optimizer,
-    first: Split,
-    segments: list[PriorSegment],
-    samples: int,
-    compiled: bool,
-    log: Callable[[str], None],
-) -> ProgramStep:
-    program = LocalProgram(model, guide, segments, parameters(optimizer), samples)
-    share = torch.ones_like(guide.loc[:0].sum().detach())
-    with torch.random.fork_rng([first.x.device] if first.x.is_cuda else []):
+def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> ProgramStep:
+    model, optimizer = case.model, case.optimizer
+    program = LocalProgram(model, case.guide, segments, trained(optimizer), case.samples)
+    share = torch.ones_like(case.guide.loc[:0].sum().detach())
+    with case.forked():
         try:
-            program(None, share, first.x, first.y)
+            program(None, share, *case.batch)
         except NotLocalError as reason:
             raise NotFastError(str(reason)) from reason
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
-    log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
+    case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
 
     def make(compiled: bool) -> ProgramStep:
-        return ProgramStep(program, optimizer, (program.used,), (first.x, first.y) if compiled else None)
+        return ProgramStep(program, optimizer, (program.used,), case.batch if compiled else None)
 
-    return _compiled_or_not(make, compiled, log)
+    return _compiled_or_not(make, compiled, case.log)
 
 
 def _compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable[[str], None]) -> Made:
@@ -226,29 +223,21 @@ def _compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable
     return make(False)
 
 
-def _pyro(
-    model: nn.Module,
-    guide: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    first: Split,
-    samples: int,
-    compiled: bool,
-    reason: Exception,
-    log: Callable[[str], None],
-) -> ProgramStep:
+def _pyro(case: _Case, compiled: bool, reason: Exception) -> ProgramStep:
     # Without compilation it gains nothing on the CPU; on CUDA it can still become a graph.
-    if not compiled and not first.x.is_cuda:
+    if not compiled and not case.first.x.is_cuda:
         raise NotFastError(f"{reason}, and this run is too short for a compilation of its program to pay")
-    program = pyro_program(model, guide, parameters(optimizer), samples)
+    every = trained(case.optimizer)
+    program = pyro_program(case.model, case.guide, every, case.samples)
     began = perf_counter()
     try:
-        with torch.random.fork_rng([first.x.device] if first.x.is_cuda else []), Injected(None) as counting:
-            program(None, torch.ones_like(parameters(optimizer)[0][:0].sum()), first.x, first.y)
-        step = ProgramStep(program, optimizer, (counting.used,), (first.x, first.y) if compiled else None)
+        with case.forked(), Injected(None) as counting:
+            program(None, torch.ones_like(every[0][:0].sum()), *case.batch)
+        step = ProgramStep(program, case.optimizer, (counting.used,), case.batch if compiled else None)
     except (CannotCompileError, CannotRecordError) as other:
         raise NotFastError(f"{reason}, and its program cannot be compiled: {other}") from other
     if compiled:
-        log(f"compiled Pyro's program in {perf_counter() - began:.1f} s; the result is kept on disk")
+        case.log(f"compiled Pyro's program in {perf_counter() - began:.1f} s; the result is kept on disk")
     return step
 
 
@@ -275,18 +264,16 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError(str(reason)) from reason
 
 
-def _check(
-    step: MeanFieldStep | ProgramStep | PointStep, model: Any, guide: nn.Module, first: Split, samples: int
-) -> None:
+def _check(step: MeanFieldStep | ProgramStep | PointStep, case: _Case) -> None:
     """NotFastError unless the step and Pyro's see the same terms and gradients on the same noise."""
+    model, guide, optimizer, first, samples, *_ = case
     flat = len(step.noise_shape) == 2  # draw after draw, else in the order of Pyro's vectorised draws
-    reference = ReferenceStep(model, guide, step.optimizer, samples=samples, vectorize=not flat)
+    reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=not flat)
     noise = torch.randn(step.noise_shape, dtype=step.share.dtype).to(step.share.device)
-    devices = [first.x.device] if first.x.is_cuda else []
-    with torch.random.fork_rng(devices):
+    with case.forked():
         ours = gradients(step, first, noise)
     try:
-        with torch.random.fork_rng(devices):
+        with case.forked():
             theirs = gradients(reference, first, noise, N=model.N)
     except NoiseUsedUpError as reason:
         raise NotFastError("the network draws normal noise of its own in forward") from reason
@@ -298,62 +285,5 @@ def _check(
         )
 
 
-Seen = tuple[Tensor, Tensor, Tensor]  # KL, NLL and gradient, as `gradients` gives them
-
-
-class Difference(NamedTuple):
-    """A quantity on which two steps disagree, and each one's value."""
-
-    name: str
-    ours: Tensor
-    theirs: Tensor
-
-
-def difference(ours: Seen, theirs: Seen) -> Difference | None:
-    """The first of KL, NLL and gradient in which two steps on the same noise disagree beyond rounding."""
-    for name, a, b in zip(("KL", "NLL", "gradient"), ours, theirs, strict=True):
-        if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
-            return Difference(name, a, b)
-    return None
-
-
 def _size(value: Tensor) -> float:
     return float(value) if value.dim() == 0 else float(value.norm())
-
-
-def gradients(
-    step: FastStep | ReferenceStep,
-    rows: Split,
-    noise: Tensor | None = None,
-    *,
-    share: float = 1.0,
-    N: int = 1,
-) -> Seen:
-    """KL, NLL and the gradient of F = share KL - log P(D_i | w) that a step sees, and does not take.
-
-    `noise`, of the step's `noise_shape`, takes the place of draws from torch's random state; a
-    `ReferenceStep` needs it, and N, the model's number of data.
-    """
-    for parameter in parameters(step.optimizer):
-        parameter.grad = None
-    if isinstance(step, ReferenceStep):
-        assert noise is not None
-        with Injected(noise.flatten()):
-            terms = step.evaluate(rows.x, rows.y, share, len(rows) / N)
-    else:
-        terms = step.evaluate(rows.x, rows.y, share, noise)
-    return seen(step.optimizer, terms)
-
-
-def seen(optimizer: torch.optim.Optimizer, terms: Terms) -> Seen:
-    """`terms`, and the gradient that lies in the parameters of `optimizer`, which forget it."""
-    changed = parameters(optimizer)
-    parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in changed]
-    for parameter in changed:
-        parameter.grad = None
-    return terms.kl.clone(), terms.nll.clone(), torch.cat([part.flatten() for part in parts])
-
-
-def parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    """Everything that `optimizer` trains, in its order."""
-    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -15,8 +15,9 @@ then takes the same optimiser step.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.svi import ReferenceStep, Terms
@@ -36,7 +37,7 @@ class SummedStep(FastStep):
 
     def __init__(self, step: FastStep | ReferenceStep, ranks: ProcessGroup) -> None:
         self.step, self.ranks, self.optimizer = step, ranks, step.optimizer
-        self.parameters: list[nn.Parameter] = [p for g in step.optimizer.param_groups for p in g["params"]]
+        self.parameters = trained(step.optimizer)
         dtype = self.parameters[0].dtype
         for parameter in self.parameters:
             dtype = torch.promote_types(dtype, parameter.dtype)

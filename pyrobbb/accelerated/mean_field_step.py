@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pyrobbb.accelerated.compile import Program, compile, record
+from pyrobbb._support.optim import trained
+from pyrobbb.accelerated.compile import Pass, Program, bound
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import PriorSegment, before_draws, draw, next_draw
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
-
-Pass = Callable[[], Tensor]
 
 
 class MeanFieldStep(FastStep):
@@ -60,17 +59,11 @@ class MeanFieldStep(FastStep):
         }  # share the storage of w
         flats = (self.eps, self.to_loc, self.to_rho)
         self.views = list(zip(*(guide.split(flat).values() for flat in flats), strict=True))
-        self.others = [p for g in optimizer.param_groups for p in g["params"]]
-        self.others = [p for p in self.others if p is not self.loc and p is not self.rho]
+        self.others = [p for p in trained(optimizer) if p is not self.loc and p is not self.rho]
         self.begin, self.draws = self._passes(segments, compiled)
 
     def _passes(self, segments: Sequence[PriorSegment], compiled: bool) -> tuple[list[Pass], list[Pass]]:
         """What runs once per step, and once per draw over each segment of the weights."""
-
-        def bound(program: Program, *inputs: Tensor) -> Pass:
-            run = compile(record(program, inputs), inputs) if compiled else program
-            return partial(run, *inputs)
-
         loc, rho = self.loc.detach(), self.rho.detach()
         gradients = (self.to_loc, self.to_rho)
         once: list[Pass] = []
@@ -79,13 +72,14 @@ class MeanFieldStep(FastStep):
             flats: tuple[Tensor, ...] = (loc, rho, self.eps, self.w, *gradients)
         else:  # the widths are the same for all draws
             sigma, slope = torch.zeros_like(loc), torch.zeros_like(loc)
-            once = [bound(before_draws, self.share, rho, sigma, slope, *gradients)]
+            once = [bound(before_draws, self.share, rho, sigma, slope, *gradients, compiled=compiled)]
             program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
         passes: list[Pass] = []
         begin = 0
         for segment in segments:
             parts = [flat[begin : begin + segment.length] for flat in flats]
-            passes.append(bound(partial(program, segment), self.each, *parts, *segment.vectors.values()))
+            given = (self.each, *parts, *segment.vectors.values())
+            passes.append(bound(partial(program, segment), *given, compiled=compiled))
             begin += segment.length
         return once, passes
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from pyrobbb._support.optim import trained
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
@@ -22,7 +23,7 @@ class PointStep(FastStep):
 
     def __init__(self, model: BayesianNetwork, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
-        self.parameters: list[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
+        self.parameters = trained(optimizer)
         self.share = torch.zeros_like(self.parameters[0].detach().flatten()[0])
         self.kl = torch.zeros_like(self.share)
 

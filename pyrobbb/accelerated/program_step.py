@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from pyrobbb._support.optim import trained
 from pyrobbb.accelerated.compile import compile, lift, record
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.programs import Program
@@ -37,7 +38,7 @@ class ProgramStep(FastStep):
         compiled: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.program, self.optimizer, self.noise_shape = program, optimizer, noise_shape
-        self.parameters: list[nn.Parameter] = [p for g in optimizer.param_groups for p in g["params"]]
+        self.parameters = trained(optimizer)
         like = self.parameters[0].detach()
         size = torch.Size(noise_shape).numel()
         self.normals = Normals(size, like, compiled=compiled is not None)

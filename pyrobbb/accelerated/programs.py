@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from pyro.infer import Trace_ELBO
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb.accelerated.compile import CannotRecordError
@@ -100,7 +101,7 @@ def _gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
 def _check_sites(model_trace: Any, guide_trace: Any, model: Any, rows: int) -> None:
     """CannotRecordError unless the ELBO is the plain sum that `Terms` stands for."""
     for site in [*model_trace.nodes.values(), *guide_trace.nodes.values()]:
-        if site["type"] != "sample" or type(site["fn"]).__name__ == "_Subsample":
+        if site["type"] != "sample" or site_is_subsample(site):
             continue
         expected = model.N / rows if site["is_observed"] else 1.0
         scaled = isinstance(site["scale"], Tensor) or not math.isclose(site["scale"], expected, rel_tol=1e-6)

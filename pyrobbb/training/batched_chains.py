@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
+from pyrobbb.accelerated.agreement import difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
 from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, first_line
 from pyrobbb.accelerated.dispatch import (
@@ -21,10 +22,7 @@ from pyrobbb.accelerated.dispatch import (
     POINT,
     NotFastError,
     compilation_pays,
-    difference,
     element_wise,
-    gradients,
-    seen,
 )
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep

@@ -17,10 +17,10 @@ from pyro.infer.autoguide import (
 from torch import Tensor, nn
 
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.optim import trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
 from pyrobbb.accelerated.compile import CannotRecordError, compile, record
-from pyrobbb.accelerated.dispatch import parameters
 from pyrobbb.accelerated.fused_kl import PriorSegment, draw
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.program_step import ProgramStep
@@ -57,7 +57,7 @@ def test_same_noise_same_terms_and_gradients(prior: str, likelihood: str, kind: 
 @pytest.mark.parametrize("guide", AUTOGUIDES)
 def test_pyros_program_is_pyros_program(guide: str, prior: str, likelihood: str) -> None:
     case = Case(PRIORS[prior], likelihood, AUTOGUIDES[guide])
-    program = pyro_program(case.model, case.guide, parameters(case.optimizer), 1)
+    program = pyro_program(case.model, case.guide, trained(case.optimizer), 1)
     with isolated(0):
         with Injected(None) as counting:
             program(None, torch.ones(()), case.data.x, case.data.y)
@@ -197,7 +197,7 @@ def test_a_recording_can_be_kept_on_disk() -> None:
 def test_a_program_that_scales_its_own_sites_is_not_recorded() -> None:
     case = Case(PRIORS["normal"], make_guide=AutoNormal)
     case.model.__class__ = ScaledTwice
-    program = pyro_program(case.model, case.guide, parameters(case.optimizer), 1)
+    program = pyro_program(case.model, case.guide, trained(case.optimizer), 1)
     with isolated(0), pytest.raises(CannotRecordError, match="scaled or masked"):
         program(None, torch.ones(()), case.data.x, case.data.y)
 

@@ -13,7 +13,8 @@ from torch.func import functional_call, jacrev
 from engine_fakes import classes, network, normal, values
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.dispatch import gradients, make_step
+from pyrobbb.accelerated.agreement import gradients
+from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.mean_field import MeanFieldNormal

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from engine_fakes import Interrupts, classes, classifier, normal
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.dispatch import difference, gradients, make_step
+from pyrobbb.accelerated.agreement import difference, gradients
+from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.inference.nuts import sample_nuts

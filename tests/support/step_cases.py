@@ -19,7 +19,8 @@ from torch import nn
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.dispatch import gradients, make_step
+from pyrobbb.accelerated.agreement import gradients
+from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.initializers import Uniform

@@ -1,0 +1,65 @@
+"""Whether two steps agree: the terms and gradients that each sees on the same noise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyrobbb._support.optim import trained
+from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb.accelerated.replay_noise import Injected
+from pyrobbb.data.dataset import Split
+from pyrobbb.svi import ReferenceStep, Terms
+
+Seen = tuple[Tensor, Tensor, Tensor]  # KL, NLL and gradient, as `gradients` gives them
+
+
+class Difference(NamedTuple):
+    """A quantity on which two steps disagree, and each one's value."""
+
+    name: str
+    ours: Tensor
+    theirs: Tensor
+
+
+def difference(ours: Seen, theirs: Seen) -> Difference | None:
+    """The first of KL, NLL and gradient in which two steps on the same noise disagree beyond rounding."""
+    for name, a, b in zip(("KL", "NLL", "gradient"), ours, theirs, strict=True):
+        if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4:
+            return Difference(name, a, b)
+    return None
+
+
+def gradients(
+    step: FastStep | ReferenceStep,
+    rows: Split,
+    noise: Tensor | None = None,
+    *,
+    share: float = 1.0,
+    N: int = 1,
+) -> Seen:
+    """KL, NLL and the gradient of F = share KL - log P(D_i | w) that a step sees, and does not take.
+
+    `noise`, of the step's `noise_shape`, takes the place of draws from torch's random state; a
+    `ReferenceStep` needs it, and N, the model's number of data.
+    """
+    for parameter in trained(step.optimizer):
+        parameter.grad = None
+    if isinstance(step, ReferenceStep):
+        assert noise is not None
+        with Injected(noise.flatten()):
+            terms = step.evaluate(rows.x, rows.y, share, len(rows) / N)
+    else:
+        terms = step.evaluate(rows.x, rows.y, share, noise)
+    return seen(step.optimizer, terms)
+
+
+def seen(optimizer: torch.optim.Optimizer, terms: Terms) -> Seen:
+    """`terms`, and the gradient that lies in the parameters of `optimizer`, which forget it."""
+    changed = trained(optimizer)
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in changed]
+    for parameter in changed:
+        parameter.grad = None
+    return terms.kl.clone(), terms.nll.clone(), torch.cat([part.flatten() for part in parts])
