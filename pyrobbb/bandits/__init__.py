@@ -3,13 +3,12 @@
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.batched import MeanFieldLearner, PointLearner
 from pyrobbb.bandits.environment import Environment, Round
-from pyrobbb.bandits.epsilon_greedy import EpsilonGreedy
 from pyrobbb.bandits.heads import HeadPerAction
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bandits.mushroom import Mushroom
 from pyrobbb.bandits.play import Games, Play
 from pyrobbb.bandits.replay import Replay
-from pyrobbb.bandits.thompson import ThompsonSampling
+from pyrobbb.bandits.rules import EpsilonGreedy, ThompsonSampling
 
 __all__ = [
     "Agent",

@@ -54,8 +54,3 @@ class Environment(ABC):
                     f"got {tuple(getattr(given, name).shape)}"
                 )
         return given
-
-
-def uniform_regret(given: Round) -> float:
-    """Expected regret of an action taken at random in this round."""
-    return float(given.expected.max() - given.expected.mean())

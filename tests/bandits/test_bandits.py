@@ -28,7 +28,6 @@ from pyrobbb.bandits import (
     Round,
     ThompsonSampling,
 )
-from pyrobbb.bandits.environment import uniform_regret
 from pyrobbb.bandits.mushroom import EAT, LEAVE, table
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.initializers import kaiming
@@ -85,7 +84,7 @@ def test_expected_regret_per_step_is_the_analytic_one(behaviour, per_step):
     for _ in range(6000):
         given = environment.draw(random)
         if behaviour == "uniform":
-            regrets.append(uniform_regret(given))
+            regrets.append(float(given.expected.max() - given.expected.mean()))
         else:
             action = EAT if behaviour == "always" else LEAVE
             regrets.append(float(given.expected.max() - given.expected[action]))
@@ -427,9 +426,9 @@ def test_the_showdown_setting_runs_and_wrong_keys_are_named(tmp_path, capsys):
     for wrong, message in (
         ("stepz=3", "stepz"),
         ("setting=casino", "setting must be one of paper, showdown"),
-        ("arms=[ucb]", "arms: must be some of thompson, greedy, got 'ucb'"),
+        ("arms=[ucb]", "arms must be one of thompson, greedy, got 'ucb'"),
     ):
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ValueError, match=message):
             bandit.configuration([wrong])
 
 
