@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
-from pyrobbb._support.memory import out_of_memory
+from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import check_event, padding_rows
 from pyrobbb._support.random_state import isolated, unique_name
 from pyrobbb.likelihoods import Likelihood

@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support.memory import out_of_memory
-
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork, Weights
 
 logger = logging.getLogger(__name__)
 
 LARGE = 50_000  # weights
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether torch or Python raised `error` because memory ran out, on the CPU or on a device.
+
+    On the CPU torch has no class for it, only the allocator's message.
+    """
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+    )
 
 
 def is_large(model: BayesianNetwork) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pyrobbb._support.memory import out_of_memory
+from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import evaluating
 
 if TYPE_CHECKING:
