@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyro
+import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO
-from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from experiments._runner.build import build, key_of
@@ -20,6 +20,7 @@ from experiments._runner.command import command, refuse
 from experiments._runner.compose import compose
 from experiments._runner.study import NoSettings, Study
 from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.replay_noise import Injected
 
 STUDY = Study("experiments.tutorial.worked_example", "worked_example", NoSettings)
 NOISE, PRINTED_NOISE = 1.9070344, 1.9070
@@ -47,20 +48,6 @@ MEANING = {
 }
 
 
-class GivenNoise(Messenger):
-    """Effect handler that makes every normal latent site loc + scale * `noise` instead of drawing it."""
-
-    def __init__(self, noise: float) -> None:
-        super().__init__()
-        self.noise = noise
-
-    def _pyro_sample(self, msg: Any) -> None:
-        distribution = getattr(msg["fn"], "base_dist", None)
-        if isinstance(distribution, pyro.distributions.Normal) and not (msg["is_observed"] or msg["done"]):
-            msg["value"] = distribution.loc + distribution.scale * self.noise
-            msg["done"] = True
-
-
 def update(
     noise: float = NOISE, *, mu: float = 0.5, rho: float = 2.0, detach_mu: bool = False
 ) -> dict[str, float]:
@@ -83,7 +70,8 @@ def update(
         guide = run.guide(model)
         guide(x, y)
         optimizer = run.optim([{"params": list(guide.parameters())}])
-        with GivenNoise(noise):
+        drawn_twice = torch.full((2,), noise, dtype=torch.double)  # for the traces, then for the loss
+        with Injected(drawn_twice):
             guide_trace = poutine.trace(guide).get_trace(x, y)
             w = guide_trace.nodes["weight"]["value"]
             model_trace = poutine.trace(poutine.replay(model, guide_trace)).get_trace(x, y)

@@ -38,64 +38,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A table: its path at the source, rows, columns (the target is the last) and its values' digest."""
+    """A table: its rows, its columns (the target is the last) and the digest of its values."""
 
-    path: str
     rows: int
     columns: int
     sha256: str
 
 
 KNOWN = {
-    "concrete": Known(
-        "concrete/data/data.txt",
-        1_030,
-        9,
-        "f6f86b53818d9fd59fd604b7f435ed0b07bdfd51a1b5e0ed2b677c94f29653a3",
-    ),
-    "energy": Known(
-        "energy/data/data.txt",
-        768,
-        9,
-        "e5d1baf8f5c6b917b2aeffe0421c37da908e9b04ab598f80049dd97c87423514",
-    ),
-    "kin8nm": Known(
-        "kin8nm/data/data.txt",
-        8_192,
-        9,
-        "77ec14964d63904fb9d510a38bdd5996bbe3b95d98b56e075cb59a93cd809422",
-    ),
-    "naval": Known(
-        "naval-propulsion-plant/data/data.txt",
-        11_934,
-        17,
-        "7b36201e7629ecd1c901264f0b88a4aa1d7d8065e859cb5523809aa1ca6d4305",
-    ),
-    "power": Known(
-        "power-plant/data/data.txt",
-        9_568,
-        5,
-        "f1ec75fde758d27463f155c6db70d721989c51c7401c40150f83618d23954897",
-    ),
-    "protein": Known(
-        "protein-tertiary-structure/data/data.txt",
-        45_730,
-        10,
-        "84586f2541440f2e720f1d5979aacdbabf2e964e527b8e9a8969e72d3889efaf",
-    ),
-    "wine": Known(
-        "wine-quality-red/data/data.txt",
-        1_599,
-        12,
-        "355b4faefc1a298c64202e9ca7fe87e0e6683f3c27fe4f4543c0b727148a4186",
-    ),
-    "yacht": Known(
-        "yacht/data/data.txt",
-        308,
-        7,
-        "99318c1053ee2b81429a90cb1b017bb37edc4c43070984818856b77a211f1018",
-    ),
+    "concrete": Known(1_030, 9, "f6f86b53818d9fd59fd604b7f435ed0b07bdfd51a1b5e0ed2b677c94f29653a3"),
+    "energy": Known(768, 9, "e5d1baf8f5c6b917b2aeffe0421c37da908e9b04ab598f80049dd97c87423514"),
+    "kin8nm": Known(8_192, 9, "77ec14964d63904fb9d510a38bdd5996bbe3b95d98b56e075cb59a93cd809422"),
+    "naval": Known(11_934, 17, "7b36201e7629ecd1c901264f0b88a4aa1d7d8065e859cb5523809aa1ca6d4305"),
+    "power": Known(9_568, 5, "f1ec75fde758d27463f155c6db70d721989c51c7401c40150f83618d23954897"),
+    "protein": Known(45_730, 10, "84586f2541440f2e720f1d5979aacdbabf2e964e527b8e9a8969e72d3889efaf"),
+    "wine": Known(1_599, 12, "355b4faefc1a298c64202e9ca7fe87e0e6683f3c27fe4f4543c0b727148a4186"),
+    "yacht": Known(308, 7, "99318c1053ee2b81429a90cb1b017bb37edc4c43070984818856b77a211f1018"),
 }
+FOLDERS = {
+    "naval": "naval-propulsion-plant",
+    "power": "power-plant",
+    "protein": "protein-tertiary-structure",
+    "wine": "wine-quality-red",
+}  # at the source, if not its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +94,7 @@ class UCI:
     )
 
     def __post_init__(self) -> None:
-        checks.one_of("name", self.name, tuple(KNOWN))
+        checks.one_of("name", self.name, KNOWN)
         checks.count("split", self.split, minimum=0)
         checks.check_kinds(gap=(self.gap, bool))
         features = KNOWN[self.name].columns - 1
@@ -209,7 +174,7 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
             logger.warning("%s; fetching it again", error)
     failures.append(f"the cache {cache} has no {name}.csv.gz")
     if url is not None:
-        address = url + KNOWN[name].path
+        address = f"{url}{FOLDERS.get(name, name)}/data/data.txt"
         try:
             with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
                 values = _verified(name, answer.read(), address)

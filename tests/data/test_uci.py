@@ -32,7 +32,7 @@ TEXT = "\n".join("\t".join(map(repr, [*row, 9.0])) for row in VALUES.tolist()).e
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache of this test's own, with a table of 20 rows in the place of yacht's."""
-    monkeypatch.setitem(KNOWN, "yacht", Known(PATH, 20, 3, digest(VALUES)))
+    monkeypatch.setitem(KNOWN, "yacht", Known(20, 3, digest(VALUES)))
     return isolate(monkeypatch, tmp_path).parent / "uci"
 
 
