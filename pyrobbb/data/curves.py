@@ -1,8 +1,9 @@
-"""The two curves on which the literature shows how a Bayesian network behaves away from its data."""
+"""The two curves on which the literature shows a Bayesian network away from its data; and points as given."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.synthetic import check_common, drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +70,10 @@ class PaperCurve:
 
     def __post_init__(self) -> None:
         checks.count("N", self.N)
-        checks.between("noise", self.noise, 0, math.inf)
+        check_common(self)
         checks.number("low", self.low)
         if checks.number("high", self.high) <= self.low:
             raise ValueError(f"high must be greater than low, got low={self.low!r} and high={self.high!r}")
-        checks.count("validation", self.validation, minimum=0)
-        checks.count("test", self.test, minimum=0)
-        checks.count("seed", self.seed, minimum=0)
-        checks.between("seed", self.seed, 0, 2**63 - 1)
 
     def value(self, x: Tensor, noise: Tensor) -> Tensor:
         """The paper's y for given inputs and noise."""
@@ -95,12 +93,25 @@ class PaperCurve:
             x = self.low + (self.high - self.low) * torch.rand(rows, 1, generator=generator)
             return x, self.value(x, self.noise * torch.randn(rows, 1, generator=generator))
 
-        x, y = draw(self.N)
-        return from_arrays(
-            x,
-            y,
-            task="regression",
-            validation=draw(self.validation) if self.validation else None,
-            test=draw(self.test) if self.test else None,
-            name="PaperCurve",
-        )
+        return drawn(self, draw, "regression")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """The rows themselves, `x` of shape (N, features) and `y` of shape (N, outputs), as nested lists.
+
+    There is neither a validation nor a test set.
+
+    >>> Points(x=[[0.0], [1.0]], y=[[0.5], [2.0]]).load().spec.N
+    2
+
+    Raises:
+        ValueError: `load` finds rows that are not numbers, or differ in length or count.
+    """
+
+    x: Sequence[Sequence[float]]
+    y: Sequence[Sequence[float]]
+
+    def load(self) -> Dataset:
+        """The same rows every time."""
+        return from_arrays(self.x, self.y, task="regression", name="Points")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.data.arrays import from_arrays
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class Blobs:
         checks.count("N", self.N, minimum=self.classes)  # every class occurs
         checks.count("features", self.features)
         checks.positive("separation", self.separation)
-        _check_common(self)
+        check_common(self)
 
     def load(self) -> Dataset:
         """Draw the data; the same seed gives the same data."""
@@ -48,16 +50,7 @@ class Blobs:
             y = torch.arange(rows) % self.classes
             return centres[y] + self.noise * torch.randn(rows, self.features, generator=generator), y
 
-        x, y = draw(self.N)
-        return from_arrays(
-            x,
-            y,
-            task="classification",
-            validation=draw(self.validation) if self.validation else None,
-            test=draw(self.test) if self.test else None,
-            classes=self.classes,
-            name="Blobs",
-        )
+        return drawn(self, draw, "classification", classes=self.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +71,7 @@ class NoisySine:
 
     def __post_init__(self) -> None:
         checks.count("N", self.N)
-        _check_common(self)
+        check_common(self)
 
     def load(self) -> Dataset:
         """Draw the data; the same seed gives the same data."""
@@ -88,20 +81,22 @@ class NoisySine:
             x = 2 * torch.rand(rows, 1, generator=generator) - 1
             return x, torch.sin(math.pi * x) + self.noise * torch.randn(rows, 1, generator=generator)
 
-        x, y = draw(self.N)
-        return from_arrays(
-            x,
-            y,
-            task="regression",
-            validation=draw(self.validation) if self.validation else None,
-            test=draw(self.test) if self.test else None,
-            name="NoisySine",
-        )
+        return drawn(self, draw, "regression")
 
 
-def _check_common(made: Blobs | NoisySine) -> None:
+def check_common(made: Any) -> None:
+    """Raise ValueError if the noise, the seed, or the number of rows of a part is outside its domain."""
     checks.between("noise", made.noise, 0, math.inf)
     checks.count("validation", made.validation, minimum=0)
     checks.count("test", made.test, minimum=0)
-    checks.count("seed", made.seed, minimum=0)
-    checks.between("seed", made.seed, 0, 2**63 - 1)
+    checks.seed("seed", made.seed)
+
+
+def drawn(
+    made: Any, draw: Callable[[int], tuple[Tensor, Tensor]], task: Task, classes: int | None = None
+) -> Dataset:
+    """The data set of which `draw` makes any number of rows: training, validation, test, in this order."""
+    x, y = draw(made.N)
+    validation, test = (draw(rows) if rows else None for rows in (made.validation, made.test))
+    name = type(made).__name__
+    return from_arrays(x, y, task=task, validation=validation, test=test, classes=classes, name=name)

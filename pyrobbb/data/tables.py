@@ -112,7 +112,8 @@ class Table:
         x = splits["train"].x
         units = None if classes else _units(targets, train)
         spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units)
-        return TableData(self._name(), spec=spec, columns=columns, **splits)
+        name = self.source if isinstance(self.source, str) else "table"
+        return TableData(name, spec=spec, columns=columns, **splits)
 
     def _targets(self, frame: Frame) -> tuple[str, ...]:
         if self.target is None:
@@ -169,9 +170,6 @@ class Table:
         if unseen:
             raise ValueError(f"{part}: target {name!r} is {unseen[0]!r}, a class not in the training rows")
         return Split(x, torch.tensor([labels[text] for text in texts], dtype=torch.int64))
-
-    def _name(self) -> str:
-        return str(self.source) if isinstance(self.source, str) else "table"
 
 
 def from_table(source: Any, y: Any = None, **options: Any) -> TableData:

@@ -65,8 +65,7 @@ class IdxImages:
         checks.positive("scale", self.scale)
         checks.count("validation", self.validation, minimum=0)
         checks.between("validation", self.validation, 0, self.files.train_rows - 1)
-        checks.count("split_seed", self.split_seed, minimum=0)
-        checks.between("split_seed", self.split_seed, 0, 2**63 - 1)
+        checks.seed("split_seed", self.split_seed)
         if self.limit is not None:
             checks.count("limit", self.limit)
             checks.between("limit", self.limit, 1, self.files.train_rows - self.validation)
