@@ -12,7 +12,6 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import ConfigError, free_to_change
-from experiments._runner.moved import up_to_date
 from pyrobbb._support import files
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb._support.settings import changes, flat
@@ -21,6 +20,13 @@ from pyrobbb.experiment import Run
 AGAIN = "remove it, and the same command makes it again"
 DEFAULTS = {f.name: f.default for f in fields(Run) if f.default is not MISSING}  # of keys newer than a folder
 DEFAULTS |= {"inference._target_": "pyrobbb.inference.SVI"}
+MOVED = {
+    "experiments.controls": "experiments.reproductions.controls",
+    "guides.initial": "pyrobbb.initializers",
+    "guides.mean_field": "pyrobbb.mean_field",
+    "models.gluon_as_printed": "experiments.reproductions.gluon_as_printed",
+    "pyrobbb.kl": "pyrobbb.kl_weights",
+}  # since version 0.1.0: modules that a config.yaml may name
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 
@@ -91,8 +97,20 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a configuration: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a configuration")
-    current: dict[str, Any] = up_to_date(content)
+    current: dict[str, Any] = _up_to_date(content)
     return current
+
+
+def _up_to_date(part: Any) -> Any:
+    """`part` of a configuration with every `_target_` under its current name."""
+    if isinstance(part, dict):
+        return {k: _renamed(v) if k == "_target_" else _up_to_date(v) for k, v in part.items()}
+    return [_up_to_date(value) for value in part] if isinstance(part, list) else part
+
+
+def _renamed(target: Any) -> Any:
+    module, _, name = str(target).rpartition(".")
+    return f"{MOVED[module]}.{name}" if module in MOVED else target
 
 
 def read_json(path: Path) -> dict[str, Any]:

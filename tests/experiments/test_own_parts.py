@@ -13,8 +13,7 @@ import yaml
 
 from experiments._runner.build import ConfigError, build
 from experiments._runner.compose import compose, fitted
-from experiments._runner.folder import claim, differences
-from experiments._runner.moved import MOVED
+from experiments._runner.folder import MOVED, claim, differences
 from experiments._runner.reopen import reopen
 from experiments.summarise import summarise
 from paths import ROOT
