@@ -8,7 +8,7 @@ and answers three questions: a draw, the variances, and the log-determinant of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -37,10 +37,18 @@ def output_factors(model: BayesianNetwork, output: Tensor, y: Tensor) -> Tensor:
     return vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
 
 
-def jacobian_rows(
-    model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split
-) -> Iterator[Tensor]:
+class Mode(NamedTuple):
+    """Where the curvature is taken: at `weights`, with respect to those in `names`, over all of `data`."""
+
+    model: BayesianNetwork
+    weights: Weights
+    names: Sequence[str]
+    data: Split
+
+
+def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
     """L^T J `(B, K, d)` of a few rows at a time, d being the number of weights in `names`."""
+    model, weights, names, data = mode
     chosen = {name: weights[name] for name in names}
     rest = {name: value for name, value in weights.items() if name not in chosen}
 
@@ -58,15 +66,13 @@ def jacobian_rows(
 
 
 class Curvature(nn.Module):
-    """What every form has; `shapes` are of the weights, end to end, `like` gives precision and device."""
+    """What every form has; it is made of the weights' `shapes`, end to end, in the precision of `like`."""
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
         super().__init__()
 
-    def fit(
-        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
-    ) -> None:
-        """Take the curvature of all `data` at `weights`, plus the `prior` precision."""
+    def fit(self, mode: Mode, prior: Tensor) -> None:
+        """Take the curvature at `mode`, plus the `prior` precision."""
         raise NotImplementedError
 
     def draw(self) -> Tensor:
@@ -91,11 +97,9 @@ class Diagonal(Curvature):
         super().__init__(shapes, like)
         self.register_buffer("variances", like.new_zeros(sum(s.numel() for s in shapes.values())))
 
-    def fit(
-        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
-    ) -> None:
+    def fit(self, mode: Mode, prior: Tensor) -> None:
         total = prior.clone()
-        for rows in jacobian_rows(model, weights, names, data):
+        for rows in jacobian_rows(mode):
             total += rows.square().sum((0, 1))
         self.variances.copy_(1 / total)
 
@@ -126,11 +130,9 @@ class Full(Curvature):
             )
         self.register_buffer("scale_tril", like.new_zeros(size, size))
 
-    def fit(
-        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
-    ) -> None:
+    def fit(self, mode: Mode, prior: Tensor) -> None:
         total = torch.diag(prior).double()
-        for rows in jacobian_rows(model, weights, names, data):
+        for rows in jacobian_rows(mode):
             flat = rows.flatten(0, 1).double()
             total += flat.T @ flat
         covariance = torch.cholesky_inverse(torch.linalg.cholesky(total))
@@ -152,9 +154,8 @@ class _Uses(TorchFunctionMode):
     def __init__(self, names: dict[int, str]) -> None:
         super().__init__()
         self.names, self.convolutions = names, list[bool]()
-        self.found: list[
-            tuple[str | None, str | None, Tensor, Tensor]
-        ] = []  # names, (B, positions, in), product
+        # names of weight and bias, (B, positions, in), product
+        self.found: list[tuple[str | None, str | None, Tensor, Tensor]] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -162,12 +163,8 @@ class _Uses(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         if func is F.linear or func is F.conv2d:
-            given = dict(
-                zip(
-                    ("input", "weight", "bias", "stride", "padding", "dilation", "groups"), args, strict=False
-                )
-            )
-            given |= kwargs
+            order = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+            given = {**dict(zip(order, args, strict=False)), **kwargs}
             weight, bias = (self.names.get(id(given.get(key))) for key in ("weight", "bias"))
             if weight or bias:
                 self.found.append((weight, bias, _inputs(func, given), output))
@@ -205,13 +202,12 @@ class Kronecker(Curvature):
             self.register_buffer(f"right_{i}", like.new_zeros(columns, columns))  # of A
             self.register_buffer(f"variances_{i}", like.new_zeros(rows, columns))  # in their basis
 
-    def fit(
-        self, model: BayesianNetwork, weights: Weights, names: Sequence[str], data: Split, prior: Tensor
-    ) -> None:
+    def fit(self, mode: Mode, prior: Tensor) -> None:
+        names, data = mode.names, mode.data
         left: Weights = {}
         right: Weights = {}
         for rows in torch.arange(len(data), device=data.x.device).split(500):
-            self._add(model, weights, names, data.take(rows), left, right)
+            self._add(mode._replace(data=data.take(rows)), left, right)
         deltas = prior.split([shape.numel() for shape in self.shapes.values()])
         for i, (name, delta) in enumerate(zip(names, deltas, strict=True)):
             if not bool((delta == delta[0]).all()):
@@ -224,15 +220,8 @@ class Kronecker(Curvature):
             for kind, value in (("left", B), ("right", A), ("variances", 1 / precision)):
                 getattr(self, f"{kind}_{i}").copy_(value)
 
-    def _add(
-        self,
-        model: BayesianNetwork,
-        weights: Weights,
-        names: Sequence[str],
-        data: Split,
-        left: Weights,
-        right: Weights,
-    ) -> None:
+    def _add(self, mode: Mode, left: Weights, right: Weights) -> None:
+        model, weights, names, data = mode
         leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
         with torch.enable_grad(), _Uses({id(leaves[name]): name for name in names}) as uses:
             output = model.apply_network(leaves, data.x)

@@ -38,7 +38,7 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import univariate
-from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker
+from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker, Mode
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
@@ -76,7 +76,7 @@ class LaplaceGuide(FlatGuide):
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
         prior = prior_precision(model, self.names)
         with evaluating(model):
-            self.curvature.fit(model, weights, self.names, data, prior)
+            self.curvature.fit(Mode(model, weights, self.names, data), prior)
             with torch.no_grad():
                 score = sum(
                     model.log_likelihood(weights, x, y).double().sum()
@@ -136,7 +136,7 @@ class Laplace(Descent):
     why = "it descends the density to a point first"
 
     def __post_init__(self) -> None:
-        checks.one_of("structure", self.structure, tuple(STRUCTURES))
+        checks.one_of("structure", self.structure, STRUCTURES)
         checks.one_of("layers", self.layers, ("all", "last"))
         checks.check_kinds(linearised=(self.linearised, bool))
 
