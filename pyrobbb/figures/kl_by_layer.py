@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike
 
-from pyrobbb.figures.style import BLUE, ORANGE, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLUE, ORANGE, caption, columns, label, new_figure, styled
 
 
 @styled
@@ -37,14 +37,9 @@ def kl_by_layer(
     Raises:
         ValueError: Columns of different lengths, or empty.
     """
-    given = {"nats": nats, "mcse": mcse, "weights": weights, "informative": informative}
-    if slab is not None:
-        given["slab"] = slab
-    data = {name: column(name, values) for name, values in given.items()}
-    lengths = {"layers": len(layers), **{name: len(values) for name, values in data.items()}}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"all columns must be equally long, got {lengths}")
     place = np.arange(len(layers))
+    given = {"layers": place, "nats": nats, "mcse": mcse, "weights": weights, "informative": informative}
+    data = columns(**given, **({} if slab is None else {"slab": slab}))
     bits = 1 / (np.log(2) * data["weights"])
     figure = new_figure(10.0, max(2.6, 1.4 + 0.3 * len(layers)))
     kl, each, share = figure.subplots(1, 3, sharey=True)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from pyrobbb.figures.style import BLACK, CHAINS, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLACK, CHAINS, caption, columns, label, new_figure, styled
 
 NATS = "nats per training datum"
 
@@ -42,17 +42,10 @@ def learning_curves(
     Raises:
         ValueError: Columns of different lengths, or empty.
     """
-    data = {
-        "epoch": column("epoch", epoch),
-        "free_energy": column("free_energy", free_energy),
-        "kl": column("kl", kl),
-        "nll": column("nll", nll),
-        "validation_error": column("validation_error", validation_error),
-        "chain": column("chain", np.zeros(np.shape(epoch)) if chain is None else chain),
-    }
-    lengths = {name: len(values) for name, values in data.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"all columns must be equally long, got {lengths}")
+    chain = np.zeros(np.shape(epoch)) if chain is None else chain
+    data = columns(
+        epoch=epoch, free_energy=free_energy, kl=kl, nll=nll, validation_error=validation_error, chain=chain
+    )
     panels = {
         "free_energy": ("Free energy", NATS),
         "kl": ("KL[q || prior]", NATS),

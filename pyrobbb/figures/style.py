@@ -111,6 +111,15 @@ def column(name: str, values: object, *, ndim: int = 1) -> np.ndarray:
     return array
 
 
+def columns(**given: object) -> dict[str, np.ndarray]:
+    """Each as `column` gives it, or a ValueError unless all are equally long."""
+    arrays = {name: column(name, values) for name, values in given.items()}
+    lengths = {name: len(values) for name, values in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"all columns must be equally long, got {lengths}")
+    return arrays
+
+
 def save(figure: Figure, path: Path | str) -> None:
     """Write `figure` to `path`, whole or not at all; the ending says the format (.png, .pdf, .svg).
 

@@ -18,6 +18,7 @@ HEIGHT = 240
 FEW = 10  # ticks
 WIDE = 20.0  # a factor between the largest and the smallest value from which an axis is logarithmic
 INK = "currentColor"  # that of the page, light or dark
+TIGHT = alt.Scale(zero=False, nice=False)  # from the first value to the last
 
 Row: TypeAlias = Mapping[str, Any]
 Spec: TypeAlias = dict[str, Any]
@@ -30,19 +31,10 @@ def curves(rows: Sequence[Row], x: str, y: str, by: str, *, line: tuple[float, s
     scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
     names = list(dict.fromkeys(str(row[by]) for row in rows))
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X(
-            field=x,
-            type="quantitative",
-            axis=_whole(rows, x),
-            scale=alt.Scale(zero=False, nice=False),
-        ),
+        x=alt.X(field=x, type="quantitative", axis=_whole(rows, x), scale=TIGHT),
         y=alt.Y(field=y, type="quantitative", scale=scale),
         color=_colour(by, names),
-        tooltip=[
-            alt.Tooltip(field=x, type="quantitative"),
-            alt.Tooltip(field=y, type="quantitative", format=".4~g"),
-            _named(by),
-        ],
+        tooltip=[alt.Tooltip(field=x, type="quantitative"), *_numbers((y,), ".4~g"), _named(by)],
     )
     layers = [
         base.mark_line(strokeWidth=2, aria=False),
@@ -90,10 +82,10 @@ def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None 
     """Histograms `by` name, as steps over the left edges of their bins; `mark` is an upright line."""
     names = list(dict.fromkeys(str(row[by]) for row in rows))
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X(field=x, type="quantitative", scale=alt.Scale(zero=False, nice=False)),
+        x=alt.X(field=x, type="quantitative", scale=TIGHT),
         y=alt.Y(field=y, type="quantitative"),
         color=_colour(by, names),
-        tooltip=[_named(by), *(alt.Tooltip(field=n, type="quantitative", format=".3~g") for n in (x, y))],
+        tooltip=[_named(by), *_numbers((x, y), ".3~g")],
     )
     layers = [
         base.mark_area(interpolate="step-after", opacity=0.25, line=False, aria=False, tooltip=None).encode(
@@ -114,9 +106,7 @@ def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None 
 
 def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
     """A curve within its 50 % and 90 % intervals (columns `low90`, `low50`, `high50`, `high90`), and data."""
-    shape = alt.Chart(_data(rows)).encode(
-        x=alt.X(field=x, type="quantitative", scale=alt.Scale(zero=False, nice=False))
-    )
+    shape = alt.Chart(_data(rows)).encode(x=alt.X(field=x, type="quantitative", scale=TIGHT))
     layers: list[alt.Chart] = [
         shape.mark_area(color=BLUE, opacity=opacity, aria=False).encode(
             y=alt.Y(f"low{level}:Q", title=y), y2=f"high{level}:Q"
@@ -126,11 +116,7 @@ def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
     layers.append(shape.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(y=alt.Y("mean:Q", title=y)))
     layers.append(
         shape.mark_point(size=90, opacity=0, filled=True, aria=False).encode(
-            y="mean:Q",
-            tooltip=[
-                alt.Tooltip(field=n, type="quantitative", format=".4~g")
-                for n in (x, "mean", "low90", "high90")
-            ],
+            y="mean:Q", tooltip=_numbers((x, "mean", "low90", "high90"), ".4~g")
         )
     )
     dots = alt.Chart(_data(points)).mark_point(color=ORANGE, filled=True, size=26, opacity=0.85, aria=False)
@@ -138,7 +124,7 @@ def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
         dots.encode(
             x=alt.X(field=x, type="quantitative"),
             y=alt.Y("y:Q", title=y),
-            tooltip=[alt.Tooltip(field=n, type="quantitative", format=".4~g") for n in (x, "y")],
+            tooltip=_numbers((x, "y"), ".4~g"),
         )
     )
     return _spec(alt.layer(*layers), height=320)
@@ -245,8 +231,12 @@ def _whole(rows: Sequence[Row], x: str) -> Any:
 
 def _tip(rows: Sequence[Row], name: str, form: str) -> Any:
     if all(isinstance(row[name], int | float) for row in rows):
-        return alt.Tooltip(field=name, type="quantitative", format=form)
+        return _numbers((name,), form)[0]
     return _named(name)
+
+
+def _numbers(names: Sequence[str], form: str) -> list[Any]:
+    return [alt.Tooltip(field=name, type="quantitative", format=form) for name in names]
 
 
 def _named(name: str) -> Any:

@@ -54,7 +54,7 @@ def sweep_page(title: str, lines: Sequence[Line]) -> str:
         if len(done) > 1:
             sections.append(_parallel(done))
     if failed:
-        rows = [[_name(line), Cell(line.problem)] for line in failed]
+        rows = [[Cell(line.name, link=line.link), Cell(line.problem)] for line in failed]
         table = Table("Failed and unfinished runs", ["Run", "Why"], rows)
         sections.append(Section("Without result", "", [table]))
     words = "Several runs that differ in their settings, or in the seed of the random numbers alone."
@@ -136,7 +136,3 @@ def _setting(value: Any) -> Cell:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return cell(value)
     return Cell(component(value) if value is not None else "–")
-
-
-def _name(line: Line) -> Cell:
-    return Cell(line.name, link=line.link)

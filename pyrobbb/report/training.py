@@ -9,7 +9,7 @@ from typing import Any
 
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Section, Table, Text
-from pyrobbb.report.words import cell, cells, number, percent
+from pyrobbb.report.words import cell, number, percent
 from pyrobbb.training.history import Epoch
 
 POINTS = 250  # of one curve
@@ -156,5 +156,5 @@ def _table(rows: Sequence[Epoch], error: str) -> Table:
     names = ("epoch", "chain", "free_energy", "kl", "nll", "validation_error", "lr", "seconds")
     shown = _spread(rows, LINES)
     left = "" if len(shown) == len(rows) else f"; {len(shown)} of {len(rows)} rows"
-    lines = [cells(getattr(row, name) for name in names) for row in shown]
+    lines = [[cell(getattr(row, name)) for name in names] for row in shown]
     return Table(f"The training by epoch, in {NATS}{left}", head, lines)

@@ -14,6 +14,7 @@ from pyrobbb.report.words import cell, number, percent
 
 Density = Callable[[np.ndarray], np.ndarray]
 BINS = 60
+SIZE, SIGNAL = "log10 |weight|", "signal-to-noise (dB)"
 READ = {
     "forest": (
         "Some weights (plot_forest)",
@@ -41,7 +42,7 @@ def weights(variational: Any, prior: Density | None) -> Section:
     drawn = [
         Chart(
             "Sizes of the weights",
-            charts.density(_by_size(loc, scale, prior), "log10 |weight|", "density", "of"),
+            charts.density(_by_size(loc, scale, prior), SIZE, "density", "of"),
             "By order of magnitude: −1 is 0.1. Where draws lie left of the prior, weights were pulled to 0.",
         )
     ]
@@ -51,7 +52,7 @@ def weights(variational: Any, prior: Density | None) -> Section:
         drawn.append(
             Chart(
                 "Signal and noise",
-                charts.density(_by_signal(ratio), "signal-to-noise (dB)", "density", "of", mark=0.0),
+                charts.density(_by_signal(ratio), SIGNAL, "density", "of", mark=0.0),
                 f"10 log10(|mean| / sd) of each weight; {100 * above:.0f} % lie right of the dashed line, "
                 "where the mean exceeds the standard deviation. Most of the others could be removed.",
             )
@@ -109,16 +110,11 @@ def _by_size(loc: np.ndarray, scale: np.ndarray, prior: Density | None) -> list[
     low = float(np.log10(np.quantile(sizes[sizes > 0], 0.005))) if (sizes > 0).any() else high - 1
     low = min(low, high - 1)
     edges = np.linspace(low, high, BINS + 1)
-    rows = [
-        row
-        for name, of in samples.items()
-        for row in _bins(np.log10(np.abs(of[of != 0])), edges, len(of), name)
-    ]
+    heights = {name: _heights(np.log10(np.abs(of[of != 0])), edges, len(of)) for name, of in samples.items()}
     if prior is not None:
         size = 10 ** ((edges[:-1] + edges[1:]) / 2)
-        height = (prior(size) + prior(-size)) * size * np.log(10)
-        rows += [_row(edge, value, "prior") for edge, value in zip(edges, height, strict=False)]
-    return [{("log10 |weight|" if k == "at" else k): v for k, v in row.items()} for row in rows]
+        heights["prior"] = (prior(size) + prior(-size)) * size * np.log(10)
+    return _rows(SIZE, edges, heights)
 
 
 def _by_signal(ratio: np.ndarray) -> list[dict[str, Any]]:
@@ -127,17 +123,20 @@ def _by_signal(ratio: np.ndarray) -> list[dict[str, Any]]:
         return []
     low, high = np.quantile(decibel, [0.002, 1.0])
     edges = np.linspace(low - 0.1, high + 0.1, BINS + 1)
-    rows = _bins(decibel, edges, len(ratio), "weights")
-    return [{("signal-to-noise (dB)" if k == "at" else k): v for k, v in row.items()} for row in rows]
+    return _rows(SIGNAL, edges, {"weights": _heights(decibel, edges, len(ratio))})
 
 
-def _bins(values: np.ndarray, edges: np.ndarray, count: int, name: str) -> list[dict[str, Any]]:
-    height = np.histogram(values, edges)[0] / (count * np.diff(edges))
-    return [_row(edge, value, name) for edge, value in zip(edges, height, strict=False)]
+def _heights(values: np.ndarray, edges: np.ndarray, count: int) -> np.ndarray:
+    density: np.ndarray = np.histogram(values, edges)[0] / (count * np.diff(edges))
+    return density
 
 
-def _row(at: float, value: float, name: str) -> dict[str, Any]:
-    return {"at": float(at), "density": float(value), "of": name}
+def _rows(axis: str, edges: np.ndarray, heights: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    return [
+        {axis: float(edge), "density": float(value), "of": name}
+        for name, each in heights.items()
+        for edge, value in zip(edges, each, strict=False)
+    ]
 
 
 def _by_layer(variational: Any) -> Table:

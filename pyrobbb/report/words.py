@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
@@ -53,11 +53,6 @@ def cell(value: Any, digits: int = 4) -> Cell:
     """A cell of a table, sorted by the number it holds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     return Cell(number(value, digits), float(value) if is_number else None)
-
-
-def cells(values: Iterable[Any]) -> list[Cell]:
-    """A row of cells."""
-    return [cell(value) for value in values]
 
 
 def percent(share: float, digits: int = 1) -> Cell:
