@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyrobbb.accelerated.compile import Program, compile, record
+from pyrobbb._support.optim import trained
+from pyrobbb.accelerated.compile import Pass, Program, bound, compile, record
 from pyrobbb.accelerated.fused_kl import PriorSegment
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 LOG_2PI = math.log(2 * math.pi)
 LARGE = 100_000  # weights; the gradient of a larger site is read where it is, not copied to its neighbours'
-Pass = Callable[[], Any]
 
 
 def _split(segments: Sequence[PriorSegment], *flats: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -81,8 +80,7 @@ class NaturalGradientStep:
         self.normals = Normals(loc.numel(), loc, compiled=compiled)
         self.w, self.score, self.g = (torch.zeros_like(loc) for _ in range(3))
         self.weights = {name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()}
-        self.others = [p for g in optimizer.param_groups for p in g["params"]]
-        self.others = [p for p in self.others if p is not guide.loc and p is not guide.scale]
+        self.others = [p for p in trained(optimizer) if p is not guide.loc and p is not guide.scale]
         optimizer.state[guide.loc] = {"g": self.g, "step": torch.zeros(())}
         # what changes from step to step: 1 / (pi_i N), alpha_t, and 1 / (1 - beta1^t)
         self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(3)]
@@ -95,9 +93,7 @@ class NaturalGradientStep:
         flats = (loc, scale, self.normals.values, self.w, self.score)
         self.draws: list[Pass] = []
         for part, drawn in zip(parts, _split(whole, *flats), strict=True):
-            inputs = [*drawn, *part.vectors]
-            run = compile(record(part.draw, inputs), inputs) if compiled else part.draw
-            self.draws.append(partial(run, *inputs))
+            self.draws.append(bound(part.draw, *drawn, *part.vectors, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from engine_fakes import Interrupts, classes, classifier
 from parallel_fakes import Kills, on_processes
 from paths import ROOT
+from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined, noise_of
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
@@ -69,7 +70,7 @@ def whole_sums(case: Case, rows: int, noise: Tensor) -> Tensor:
     """The same of one process that has all rows, by Pyro's own SVI."""
     with Injected(noise.flatten()):
         terms = case.reference(len(noise)).evaluate(*_pair(case, rows), PI, rows / N)
-    parameters = choose.parameters(case.optimizer)
+    parameters = trained(case.optimizer)
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
     for parameter in parameters:
         parameter.grad = None
@@ -113,7 +114,7 @@ def test_on_noise_of_their_own_the_expected_sum_is_the_expected_gradient_of_one_
     """Both means over many draws, apart by no more than their standard errors allow."""
     case = still_case()
     segments = element_wise(case.model, case.guide, case.data)
-    program = flat_program(case.model, case.guide, segments, choose.parameters(case.optimizer), 500)
+    program = flat_program(case.model, case.guide, segments, trained(case.optimizer), 500)
     one = ProgramStep(program, case.optimizer, (500, case.guide.loc.numel()))
 
     def mean(ranks: Alone) -> tuple[Tensor, Tensor]:
