@@ -111,6 +111,9 @@ def _equal(a: Any, b: Any) -> bool:
 class _Site:
     """The normals nearest to one parameter's prior; loc and scale broadcast to the parameter's shape."""
 
+    loc: Tensor
+    starts: list[Tensor]
+
     def __init__(self, prior: Any, like: Tensor, alike: _Site | None = None) -> None:
         self.prior, self.like = prior, like
         if alike is not None:
