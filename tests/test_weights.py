@@ -19,7 +19,6 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Split
-from pyrobbb.inference.nuts import potential_energy
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep, RowWeights
 from pyrobbb.training.progress import Progress
@@ -54,15 +53,6 @@ def test_a_weight_is_a_count(elbo: Any, vectorize: bool) -> None:
         seen.append((terms.kl, terms.nll, guide.loc.grad, guide.rho.grad))
     for one, other in zip(*seen, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_nuts_counts_them_too() -> None:
-    energies = [potential_energy(made(rows)[0], rows) for rows in (WEIGHTED, REPEATED)]
-    model, _ = made(WEIGHTED)
-    for seed in range(3):
-        with isolated(seed):
-            w = {name: torch.randn(v.shape, dtype=torch.double) for name, v in model.initial().items()}
-        torch.testing.assert_close(energies[0](w), energies[1](w))
 
 
 class Lines(Progress):

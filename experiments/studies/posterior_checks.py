@@ -12,8 +12,8 @@ mean field of the six points takes the number of chains, their draws and the see
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ from experiments._runner.compose import compose, fitted
 from experiments._runner.study import Study
 from experiments.paper.figures import band_grid
 from pyrobbb._support import checks
-from pyrobbb._support.files import replacing
 from pyrobbb.data import ToyPoints
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
 from pyrobbb.experiment import Result, Run
-from pyrobbb.inference.nuts import sample_nuts
+from pyrobbb.inference import NUTS
+from pyrobbb.training.trainer import fit
 
 PRIORS = {"mixture": "prior=scale_mixture", "Gaussian": "prior=normal"}
 INSIDE, OUTSIDE = torch.linspace(0.0, 0.5, 11)[:, None], torch.tensor([[-0.3], [0.8], [1.2]])
@@ -95,35 +95,21 @@ def toy_mean_field(folder: Path, run: Run) -> Result:
     return fitted(compose("toy_regression", changes, folder=folder / "toy"))
 
 
-def toy_nuts(result: Result, folder: Path, chosen: Settings, x: Tensor) -> tuple[np.ndarray, int]:
-    """NUTS function draws `(chains, draws, G)` at `x` on the same model, and the count of divergences."""
-    path = folder / "nuts.npz"
-    asked = json.dumps([asdict(chosen), x.tolist()])
-    if path.exists():
-        with np.load(path) as found:
-            if str(found["asked"]) == asked:
-                return found["f"], int(found["divergences"])
-    sample = sample_nuts(
-        result.posterior.model.cpu(),
-        result.data.to("cpu").train,
-        warmup=chosen.nuts_warmup,
-        draws=chosen.nuts_draws,
-        chains=chosen.nuts_chains,
-        max_tree_depth=chosen.nuts_depth,
-        seed=chosen.nuts_seed,
-        log=lambda words: print(words, flush=True),
-    )
-    f = sample.functions(x)[..., 0].numpy()
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, f=f, divergences=sample.divergences, asked=asked)
-    return f, sample.divergences
+def toy_nuts(result: Result, folder: Path, chosen: Settings, x: Tensor) -> np.ndarray:
+    """NUTS function draws `(chains, draws, G)` at `x` on the same model, kept in `nuts/` of the folder."""
+    method = NUTS(warmup=chosen.nuts_warmup, draws=chosen.nuts_draws, max_tree_depth=chosen.nuts_depth)
+    posterior = fit(
+        lambda: deepcopy(result.posterior.model), None, result.data.to("cpu"), inference=method, epochs=1,
+        chains=chosen.nuts_chains, seed=chosen.nuts_seed, device="cpu", folder=folder / "nuts",
+    )  # fmt: skip
+    return function_draws(posterior, x, draws=chosen.nuts_draws)[..., 0]
 
 
 def toy_comparison(result: Result, folder: Path, chosen: Settings) -> tuple[dict[str, Any], Figure]:
     """Spread of the function under NUTS and under the guide, as numbers and as a figure."""
     points = torch.tensor(AT)[:, None]
     x = torch.cat([points, REACH])
-    exact, divergences = toy_nuts(result, folder, chosen, x)
+    exact = toy_nuts(result, folder, chosen, x)
     guide = function_draws(result.posterior, x, draws=result.run.draws)[..., 0]
     k = len(AT)
     drawn = band_grid(
@@ -147,7 +133,6 @@ def toy_comparison(result: Result, folder: Path, chosen: Settings) -> tuple[dict
         "mean, NUTS": _pooled(exact).mean(0)[:k].tolist(),
         "R-hat, mean-field restarts": r_hat(guide[..., :k, None])[:, 0].tolist(),
         "R-hat, NUTS chains": r_hat(exact[..., :k, None])[:, 0].tolist(),
-        "divergences": divergences,
     }
     return numbers, drawn
 
@@ -178,9 +163,9 @@ def main(arguments: Sequence[str]) -> None:
     lines.append("  " + table.round(2).to_string().replace("\n", "\n  "))
     toy, drawn = toy_comparison(toy_mean_field(folder, run), folder, chosen)
     found["toy"] = toy
-    lines.append(f"six points, sd of f(x) under the posterior; NUTS had {toy['divergences']} divergences")
+    lines.append("six points, sd of f(x) under the posterior")
     lines.append(" " * 34 + "".join(f"{f'x = {x:g}':>10}" for x in AT))
-    for key in [k for k in toy if k not in ("x", "divergences")]:
+    for key in [k for k in toy if k != "x"]:
         lines.append(f"  {key:32}" + "".join(f"{value:10.2f}" for value in toy[key]))
     out.record({"seed": run.seed, **found})
     out.figure("nuts.png", drawn)

@@ -34,9 +34,7 @@ from pyrobbb.training.chain import Chain
 
 Batchable = MeanFieldStep | ProgramStep | DescentStep
 
-LARGEST = (
-    400_000  # weights times draws of a chain; a batch of larger ones would be bound by memory, not calls
-)
+LARGEST = 400_000  # weights times draws of a chain; larger ones are bound by memory, not by calls
 
 
 class BatchedChains:

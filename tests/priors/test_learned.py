@@ -20,7 +20,7 @@ from pyrobbb.accelerated.agreement import difference, gradients
 from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
-from pyrobbb.inference.nuts import sample_nuts
+from pyrobbb.inference import NUTS
 from pyrobbb.initializers import Normal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep
@@ -213,7 +213,7 @@ def test_a_point_estimate_a_sampler_and_a_bandit_refuse_it() -> None:
     with pytest.raises(ValueError, match="would shrink together"):
         fit(model, AutoDelta(model), data, epochs=1, progress=None)
     with pytest.raises(ValueError, match="NUTS keeps the prior fixed"):
-        sample_nuts(model, data.train)
+        fit(model, None, data, inference=NUTS(), progress=None)
     with pytest.raises(ValueError, match="fixed parameters"):
         priors.Learned(priors.Learned(priors.Normal()))
 
