@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from experiments._runner.tables import markdown, mean_sd
-from experiments.paper.table1 import NEAR_ZERO, declaration
+from experiments.paper.table1 import LAST, NEAR_ZERO, declaration
 from experiments.results.records import Record, estimate, verdict
 
 PAIRS = (("sgd", "mixture"), ("gaussian", "mixture"), ("dropout", "mixture"))
@@ -79,3 +80,21 @@ def weights(record: Record) -> str:
     ]
     reach = next(iter(record["weights"].values()))["reach"]
     return markdown(["weights of", "sd", near, f"share beyond {reach:g}"], rows)
+
+
+def course(record: Record) -> str:
+    """Of each cell with a free energy: where it ended, and where the validation error was least."""
+    said = []
+    for cell in record["cells"]:
+        metrics, errors = cell["metrics"], cell["validation_errors"]
+        trivial = metrics.get("trivial_free_energy")
+        if trivial is None:
+            continue
+        least = min(range(len(errors)), key=errors.__getitem__)
+        said.append(
+            f"{declaration().rows[cell['row']].title}, 2x{cell['width']}, seed {cell['seed']}: free energy "
+            f"{metrics['free_energy']:.2f} nats per datum (ignoring the inputs: {trivial:.2f}); validation "
+            f"error {errors[least]:.2f} % at its least, after epoch {least + 1}, and "
+            f"{fmean(errors[-LAST:]):.2f} % over the last {LAST}"
+        )
+    return "; ".join(said) + "."

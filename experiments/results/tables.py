@@ -214,6 +214,7 @@ TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
     "mnist.printed": of("mnist", printed, NONE),
     "table1": of("table1_400", headed(table1_texts.table), NONE),
+    "table1.course": of("table1_full", table1_texts.course, NONE),
     "table1.full": of("table1_full", headed(table1_texts.table), NONE),
     "table1.gaps": of("table1_400", table1_texts.gaps, NONE),
     "table1.weights": of("table1_400", table1_texts.weights, NONE),

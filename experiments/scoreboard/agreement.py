@@ -73,7 +73,11 @@ MODELS = {
                 "schedule=constant", "inference.warmup=300", "inference.draws=600",
                 "inference.max_tree_depth=8",
             ],
-            "SGHMC": ["inference.lr=0.001"],
+            # stable where the likelihood is steepest, and a velocity that lasts for the prior's width
+            "SGHMC": [
+                "epochs=250000", "record_every=250000", "inference.lr=5e-5", "inference.friction=3e-4",
+                "inference.exploring=0.1", "inference.draws=500",
+            ],
         },
     ),
     "curve": Model(
