@@ -225,6 +225,9 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
         exact = functions(name, YARDSTICK, chosen, out, words)
         for method in sorted(chosen.methods, key=lambda method: method != YARDSTICK):
             found = functions(name, method, chosen, out, words)
+            steps = config_of(name, method, chosen, out, words).epochs * MODELS[name].batches
+            if steps > chosen.steps:
+                record["budget"][f"steps of {method} on {name.replace('_', ' ')}"] = steps
             f = found.pop("f", None)
             if method == YARDSTICK:
                 found |= yardstick(MODELS[name], f)

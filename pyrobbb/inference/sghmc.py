@@ -43,8 +43,8 @@ class SGHMC(OwnStep):
 
     Args:
         lr: :math:`N \alpha_0`: the first step size of a cycle, for the mean loss.
-        friction: :math:`\eta`, 1 minus the momentum. A velocity of sqrt(lr / N) a step lasts 1 / friction steps;
-            where gradients are exact, that should cross the posterior.
+        friction: :math:`\eta`, 1 minus the momentum. A velocity of sqrt(lr / N) a step lasts 1 / friction
+            steps; where gradients are exact, that should cross the posterior.
         cycles: M.
         draws: Draws kept in each cycle.
         exploring: The share of each cycle without noise.
