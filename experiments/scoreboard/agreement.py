@@ -70,8 +70,8 @@ MODELS = {
         even=True,
         words_of={
             YARDSTICK: [
-                "schedule=constant", "inference.warmup=300", "inference.draws=600",
-                "inference.max_tree_depth=8",
+                "schedule=constant", "inference.warmup=300", "inference.draws=500",
+                "inference.max_tree_depth=9",
             ],
             # stable where the likelihood is steepest, and a velocity that lasts for the prior's width
             "SGHMC": [
