@@ -15,15 +15,23 @@ Curve = tuple[Sequence[float], Sequence[float]]
 Draws = tuple[np.ndarray, np.ndarray]  # x, (G,), and functions there, (S, G); S = 1 is a point
 
 
+LONG, RUNNING = 100, 20  # epochs: a curve that is smoothed, and over how many
+
+
 @styled
 def error_by_epoch(curves: Mapping[str, Sequence[Curve]], *, title: str) -> Figure:
-    """One colour for each method, one line for each seed (paper Fig. 2)."""
+    """One colour for each method, one line for each seed (paper Fig. 2); long ones with a running mean."""
     figure = new_figure(7.5, 4.2)
     axes = figure.subplots()
     lows, last = [], []
     for colour, (name, lines) in zip(CHAINS, curves.items(), strict=False):
         for i, (epoch, error) in enumerate(lines):
-            axes.plot(epoch, error, color=colour, lw=1.3, label=name if i == 0 else None)
+            over = RUNNING if len(error) > LONG else 1
+            mean = np.convolve(error, np.ones(over) / over, "valid")
+            said = name if over == 1 else f"{name}, mean of {over} epochs"
+            axes.plot(epoch[over - 1 :], mean, color=colour, lw=1.3, label=None if i else said)
+            if over > 1:
+                axes.plot(epoch, error, color=colour, lw=0.5, alpha=0.4)
             lows.append(np.nanmin(error))
             last.append(error[len(error) // 4])
     axes.set_ylim(0.93 * min(lows), max(1.15 * max(last), 1.1 * min(lows)))

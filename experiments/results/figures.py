@@ -32,9 +32,7 @@ def figure2(record: Record) -> Figure:
     first = (
         f"the first {record['epochs']} epochs of the paper's 600" if record["epochs"] < 600 else "by epoch"
     )
-    return error_by_epoch(
-        curves, title=f"Fig. 2: validation error, {first}, 2x{width}, seeds {_listed(record['seeds'])}"
-    )
+    return error_by_epoch(curves, title=f"Fig. 2: validation error, {first}, 2x{width}, {_seeds(record)}")
 
 
 def figure3(record: Record) -> Figure:
@@ -70,8 +68,9 @@ def network(record: Record) -> str:
     return f"{record['weights']:,} weights, {record['epochs']} epochs, seed {record['seed']}"
 
 
-def _listed(seeds: list[int]) -> str:
-    return ", ".join(map(str, seeds))
+def _seeds(record: Record) -> str:
+    listed = ", ".join(map(str, record["seeds"]))
+    return f"seed{'s' if len(record['seeds']) > 1 else ''} {listed}"
 
 
 FIGURES: dict[str, Draw] = {
