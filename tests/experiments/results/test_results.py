@@ -14,7 +14,7 @@ from experiments._runner.tables import interval, markdown, mean_sd
 from experiments.reproductions.training_choices import CENTRE
 from experiments.results.__main__ import MARKED, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
-from experiments.results.records import Records, estimate, made_by, seeds, verdict
+from experiments.results.records import NOT_RUN, Records, estimate, made_by, seeds, verdict
 from experiments.results.texts import TEXTS
 from paths import ROOT
 
@@ -126,8 +126,15 @@ def test_runs_that_are_still_to_come_fill_their_targets(tmp_path):
     assert TEXTS["A22"](records) == "900 to 1100, 5 to 9 eaten; 2 seeds"
     assert TEXTS["B8"](records).startswith("Bayes by Backprop 9,500, 1 % greedy 9,500")
     errors = [cell["metrics"]["test"]["error"] for cell in short["cells"] if cell["row"] == "sgd"]
-    assert TEXTS["B3"](records) == f"600 epochs, 3 seeds: {mean_sd(errors, 2)} %"
+    assert TEXTS["B3"](records) == f"600 epochs, 3 seeds: 2x1200 {mean_sd(errors, 2)} %"
     assert "not run" not in " ".join(TEXTS[name](records) for name in ("B1", "B2", "B4", "B7"))
     first, *_, below = (line for line in claims(records).splitlines() if "table1 form=full" in line)
     assert "at 0 of 3 widths" in first
     assert "| holds, after 600 epochs |" in below
+    part = [cell for cell in cells if (cell["row"], cell["width"]) == ("mixture", 400)]
+    found["table1_full"] |= {"cells": part, "rows": ["mixture"], "widths": [400]}
+    (tmp_path / "table1_full.json").write_text(json.dumps(found["table1_full"]))
+    errors = [cell["metrics"]["test"]["error"] for cell in part]
+    wide = f"2x800 {NOT_RUN}, 2x400 {mean_sd(errors, 2)} %"
+    assert TEXTS["B2"](records) == f"600 epochs, 3 seeds: {wide}"
+    assert TEXTS["B4"](records) == TEXTS["B7"](records) == NOT_RUN
