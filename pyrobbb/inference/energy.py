@@ -9,10 +9,12 @@ from pyro import poutine
 from torch import Tensor
 
 from pyrobbb.accelerated.compile import CannotRecordError, prepared
+from pyrobbb.accelerated.dispatch import compilation_pays
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 
-PAYS = 25_000  # gradients of a small network, from where compiling them (about 20 s) saves time
+# What compiling saves for each gradient of a small network, and what it costs, as in `accelerated.dispatch`.
+SAVINGS = dict.fromkeys(("cpu", "cuda"), (0.0008, 0.0, 20.0))
 Gradient = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -54,9 +56,9 @@ class Energy:
             (found,) = torch.autograd.grad(prior + nll / share, z)
         return prior.detach(), nll.detach(), found
 
-    def prepared(self, z: Tensor, x: Tensor, y: Tensor, calls: int) -> Gradient:
+    def prepared(self, z: Tensor, x: Tensor, y: Tensor, calls: int, fast: str = "auto") -> Gradient:
         """`gradient`, compiled for inputs of these shapes if that pays for so many calls and is possible."""
-        if calls < PAYS:
+        if not compilation_pays(fast, z.numel(), calls, SAVINGS, device=z.device):
             return self.gradient
         try:
             program = prepared(self.gradient, (z.detach(), x, y, z.new_ones(())))

@@ -84,7 +84,7 @@ class SGHMC(OwnStep):
         first: Split,
         **options: Any,
     ) -> Step:
-        return SGHMCStep(self, model, guide, optimizer, first, options["steps"])
+        return SGHMCStep(self, model, guide, optimizer, first, options["steps"], options["fast"])
 
 
 class SGHMCStep:
@@ -98,10 +98,11 @@ class SGHMCStep:
         optimizer: torch.optim.Optimizer,
         first: Split,
         steps: int,
+        fast: str,
     ) -> None:
         self.method, self.guide, self.optimizer = method, guide, optimizer
         self.N = model.N
-        self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps)
+        self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps, fast)
         self.length = math.ceil(steps / method.cycles)
         noisy = self.length - math.ceil(method.exploring * self.length)
         if noisy < method.draws or steps < (method.cycles - 1) * self.length + 1:

@@ -36,7 +36,7 @@ def test_a_compiled_gradient_has_the_same_numbers_at_every_batch_size() -> None:
         z = torch.randn_like(guide.loc)
     exact = Energy(made, guide)
     with isolated():  # as within a fit, where nothing is validated at each step
-        compiled = Energy(made, guide).prepared(z, x[:8], y[:8], calls=energy.PAYS)
+        compiled = Energy(made, guide).prepared(z, x[:8], y[:8], calls=1, fast="compiled")
     assert compiled.__name__ != "gradient"
     for B in (8, 5):
         mine, theirs = compiled(z, x[:B], y[:B], share), exact.gradient(z, x[:B], y[:B], share)
@@ -50,7 +50,7 @@ def test_a_compiled_gradient_has_the_same_numbers_at_every_batch_size() -> None:
     ids=lambda m: type(m).__name__,
 )
 def test_a_long_chain_runs_the_compiled_program(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "PAYS", 1)
+    monkeypatch.setattr(energy, "SAVINGS", {"cpu": (1.0, 0.0, 0.0)})
     eager = []
     plain = Energy.gradient
 
@@ -65,3 +65,11 @@ def test_a_long_chain_runs_the_compiled_program(method: Any, monkeypatch: pytest
     assert eager.count(4) == (10 if isinstance(method, SGHMC) else 0), (
         "only the short batches run as they are"
     )
+
+
+def test_a_chain_that_is_not_to_be_compiled_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "SAVINGS", {"cpu": (1.0, 0.0, 0.0)})
+    monkeypatch.setattr(energy, "prepared", lambda *inputs, **options: pytest.fail("it was compiled"))
+    for fast in ("eager", "off"):
+        method = SGHMC(cycles=1, draws=4)
+        fit(model(), None, data(), inference=method, epochs=10, batch_size=8, fast=fast, progress=None)
