@@ -120,8 +120,9 @@ class _Loop:
             tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
-            if isinstance(self.progress, Printed):
-                self.progress.trivial = self._trivial()
+            shown = self.progress
+            if isinstance(shown, Printed) and (first.chain == 0 or shown.trivial is None):
+                shown.trivial = self._trivial()  # of one chain: it is that of the others too
             set_random_state(first.noise, self.device)
             try:
                 self.progress.start(first.chain, first.epoch, first.epochs, first.M, first.batch)
