@@ -23,9 +23,13 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 def of_seeds(seeds: Iterable[int]) -> str:
     """The line under a table made with `mean_sd`, naming its seeds."""
-    words = [str(seed) for seed in seeds]
-    spread = "; mean ± standard deviation over them"
-    return f"seeds {', '.join(words)}{spread}" if len(words) > 1 else f"seed {words[0]}"
+    chosen = list(seeds)
+    return seeds_by_name(chosen) + ("; mean ± standard deviation over them" if len(chosen) > 1 else "")
+
+
+def seeds_by_name(seeds: Sequence[int]) -> str:
+    """`seed 1`, `seeds 1, 2, 3`."""
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
+from experiments._runner.tables import seeds_by_name
 from experiments.paper import pruning, regression_report
 from experiments.paper.figures import (
     Curve,
@@ -32,7 +33,9 @@ def figure2(record: Record) -> Figure:
     first = (
         f"the first {record['epochs']} epochs of the paper's 600" if record["epochs"] < 600 else "by epoch"
     )
-    return error_by_epoch(curves, title=f"Fig. 2: validation error, {first}, 2x{width}, {_seeds(record)}")
+    return error_by_epoch(
+        curves, title=f"Fig. 2: validation error, {first}, 2x{width}, {seeds_by_name(record['seeds'])}"
+    )
 
 
 def figure3(record: Record) -> Figure:
@@ -66,11 +69,6 @@ def figure4(record: Record) -> Figure:
 def network(record: Record) -> str:
     """Which network was pruned, in a caption."""
     return f"{record['weights']:,} weights, {record['epochs']} epochs, seed {record['seed']}"
-
-
-def _seeds(record: Record) -> str:
-    listed = ", ".join(map(str, record["seeds"]))
-    return f"seed{'s' if len(record['seeds']) > 1 else ''} {listed}"
 
 
 FIGURES: dict[str, Draw] = {
