@@ -113,8 +113,11 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
     return made
 
 
-def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
-    """KL estimate and negative log-likelihood of two scored traces, scaled by the weights of rows alone."""
+def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -> Terms:
+    """KL estimate and negative log-likelihood of two scored traces, scaled by the weights of rows alone.
+
+    Those are `counts`, `(B,)`, or else what `RowWeights` has said.
+    """
     kl: Any = 0.0
     nll: Any = 0.0
     for site in guide_trace.nodes.values():
@@ -122,7 +125,8 @@ def terms_of(model_trace: Any, guide_trace: Any) -> Terms:
             kl = kl + site["unscaled_log_prob"].sum()
     for site in model_trace.nodes.values():
         if site["type"] == "sample" and site["is_observed"]:
-            nll = nll - (site["infer"].get("row_weights", 1.0) * site["unscaled_log_prob"]).sum()
+            each = site["infer"].get("row_weights", 1.0) if counts is None else counts
+            nll = nll - (each * site["unscaled_log_prob"]).sum()
         elif site["type"] == "sample":
             kl = kl - site["unscaled_log_prob"].sum()
     return Terms(torch.as_tensor(kl), torch.as_tensor(nll))

@@ -21,9 +21,8 @@ from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prio
 from pyrobbb.accelerated.local_noise import NotLocalError
 from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
-from pyrobbb.accelerated.point_step import PointStep
 from pyrobbb.accelerated.program_step import ProgramStep
-from pyrobbb.accelerated.programs import flat_program, pyro_program
+from pyrobbb.accelerated.programs import flat_program, point_program, pyro_program
 from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
 from pyrobbb.accelerated.updates import Update
 from pyrobbb.accelerated.whole_step import WholeStep
@@ -98,22 +97,24 @@ def make_step(
         return reference if alone else SummedStep(reference, ranks)
     case = _Case(model, guide, optimizer, first, samples, alone, log)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
-    step: MeanFieldStep | ProgramStep | PointStep
+
+    def pays(size: int, savings: Mapping[str, tuple[float, float, float]]) -> bool:
+        return compilation_pays(fast, size, steps, savings, device=first.x.device)
+
+    step: MeanFieldStep | ProgramStep
     try:
         try:
             segments = [] if _is_point(model) else element_wise(model, guide, first)
         except NotFastError as reason:
-            pays = compilation_pays(fast, size, steps, _PYRO, device=first.x.device)
-            step = _pyro(case, pays, reason)
+            step = _pyro(case, pays(size, _PYRO), reason)
         else:
             assert isinstance(model, BayesianNetwork)
-            pays = compilation_pays(fast, size, steps, device=first.x.device)
             if _is_point(model):
-                step = PointStep(model, optimizer)
+                step = _point(case, pays(sum(p.numel() for p in trained(optimizer)), POINT))
             elif estimator == "local":
-                step = _local(case, segments, pays)
+                step = _local(case, segments, pays(size, MEAN_FIELD))
             else:
-                step = _mean_field(case, segments, pays)
+                step = _mean_field(case, segments, pays(size, MEAN_FIELD))
         if estimator == "weights" or _is_point(model):
             _check(step, case)
     except NotFastError as reason:
@@ -187,7 +188,7 @@ def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> Me
         program = flat_program(model, guide, segments, trained(optimizer), samples)
         return ProgramStep(program, optimizer, (samples, size), case.batch if compiled else None)
 
-    return _compiled_or_not(make, compiled, log)
+    return compiled_or_not(make, compiled, log)
 
 
 def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> ProgramStep:
@@ -196,7 +197,7 @@ def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> Program
     share = torch.ones_like(case.guide.loc[:0].sum().detach())
     with case.forked():
         try:
-            program(None, share, *case.batch)
+            program(None, share, *case.batch, None)
         except NotLocalError as reason:
             raise NotFastError(str(reason)) from reason
     drawn = [name for name in model.sites if name not in program.layers]
@@ -206,10 +207,10 @@ def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> Program
     def make(compiled: bool) -> ProgramStep:
         return ProgramStep(program, optimizer, (program.used,), case.batch if compiled else None)
 
-    return _compiled_or_not(make, compiled, case.log)
+    return compiled_or_not(make, compiled, case.log)
 
 
-def _compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable[[str], None]) -> Made:
+def compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable[[str], None]) -> Made:
     """The compiled step if it is asked for and can be made, else the other."""
     if compiled:
         began = perf_counter()
@@ -223,6 +224,15 @@ def _compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable
     return make(False)
 
 
+def _point(case: _Case, compiled: bool) -> ProgramStep:
+    program = point_program(case.model, trained(case.optimizer))
+
+    def make(compiled: bool) -> ProgramStep:
+        return ProgramStep(program, case.optimizer, (1, 0), case.batch if compiled else None)
+
+    return compiled_or_not(make, compiled, case.log)
+
+
 def _pyro(case: _Case, compiled: bool, reason: Exception) -> ProgramStep:
     # Without compilation it gains nothing on the CPU; on CUDA it can still become a graph.
     if not compiled and not case.first.x.is_cuda:
@@ -232,7 +242,7 @@ def _pyro(case: _Case, compiled: bool, reason: Exception) -> ProgramStep:
     began = perf_counter()
     try:
         with case.forked(), Injected(None) as counting:
-            program(None, torch.ones_like(every[0][:0].sum()), *case.batch)
+            program(None, torch.ones_like(every[0][:0].sum()), *case.batch, None)
         step = ProgramStep(program, case.optimizer, (counting.used,), case.batch if compiled else None)
     except (CannotCompileError, CannotRecordError) as other:
         raise NotFastError(f"{reason}, and its program cannot be compiled: {other}") from other
@@ -264,7 +274,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError(str(reason)) from reason
 
 
-def _check(step: MeanFieldStep | ProgramStep | PointStep, case: _Case) -> None:
+def _check(step: MeanFieldStep | ProgramStep, case: _Case) -> None:
     """NotFastError unless the step and Pyro's see the same terms and gradients on the same noise."""
     model, guide, optimizer, first, samples, *_ = case
     flat = len(step.noise_shape) == 2  # draw after draw, else in the order of Pyro's vectorised draws

@@ -13,6 +13,7 @@ from torch.distributions import kl_divergence
 
 from pyrobbb.accelerated.fused_kl import PriorSegment
 from pyrobbb.accelerated.local_noise import LocalNoise, Noise, layer_sites
+from pyrobbb.accelerated.programs import counted, derivatives
 from pyrobbb.bnn import BayesianNetwork
 
 
@@ -38,32 +39,32 @@ class LocalProgram:
         self.layers = layer_sites(model)
         self.used = 0
 
-    def __call__(self, noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+    def __call__(
+        self, noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> list[Tensor]:
         source = Noise(noise, self.guide.loc)
         rho = self.guide.rho.detach()
         with torch.enable_grad():
             loc = self.guide.loc.detach().requires_grad_()
             sigma = F.softplus(rho).requires_grad_()
             kl = self._kl(loc, sigma, source)
-            nll = sum(self._nll(loc, sigma, x, y, source) for _ in range(self.samples)) / self.samples
-            leaves = [loc, sigma, *self.others]
-            given = torch.autograd.grad(share * kl + nll, leaves, allow_unused=True)
+            nll = sum(self._nll(loc, sigma, x, y, counts, source) for _ in range(self.samples)) / self.samples
+            to_loc, to_sigma, *rest = derivatives(share * kl + nll, [loc, sigma, *self.others])
         self.used = source.used
-        to_loc, to_sigma, *rest = (
-            torch.zeros_like(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)
-        )
         found = {id(self.guide.loc): to_loc, id(self.guide.rho): to_sigma * torch.sigmoid(rho)}
         found |= {id(p): g for p, g in zip(self.others, rest, strict=True)}
         return [kl.detach(), nll.detach(), *(found[id(p)] for p in self.parameters)]
 
-    def _nll(self, loc: Tensor, sigma: Tensor, x: Tensor, y: Tensor, source: Noise) -> Any:
+    def _nll(
+        self, loc: Tensor, sigma: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, source: Noise
+    ) -> Any:
         """-log P(D_i | w) at one draw, in nats."""
         locs, scales = self.guide.split(loc), self.guide.split(sigma)
         for name in locs:
             if name not in self.layers:
                 locs[name] = locs[name] + scales[name] * source.take(*locs[name].shape)
         with LocalNoise({name: locs[name] for name in self.layers}, scales, len(x), source.take):
-            return -self.model.log_likelihood(locs, x, y).sum()
+            return -counted(self.model.log_likelihood(locs, x, y), counts).sum()
 
     def _kl(self, loc: Tensor, sigma: Tensor, source: Noise) -> Any:
         """KL[q || P], in nats."""

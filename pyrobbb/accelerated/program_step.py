@@ -22,8 +22,8 @@ class ProgramStep(FastStep):
         program: See `pyrobbb.accelerated.programs`.
         optimizer: Over the parameters whose gradients the program gives, in the optimiser's order.
         noise_shape: Shape of the noise that the program takes.
-        compiled: None, or a batch `(x, y)` to record and compile the program for; batches of another
-            shape, such as the last of an epoch, run uncompiled.
+        compiled: None, or a batch `(x, y)` to record and compile the program for. A shorter batch, such as
+            the last of an epoch, is filled up with rows that do not count.
 
     Raises:
         CannotRecordError: If the program looks at a tensor's value.
@@ -43,15 +43,32 @@ class ProgramStep(FastStep):
         size = torch.Size(noise_shape).numel()
         self.normals = Normals(size, like, compiled=compiled is not None)
         self.share = torch.zeros((), dtype=like.dtype, device=like.device)
-        self.shapes: tuple[torch.Size, torch.Size] | None = None
+        self.shapes: tuple[torch.Size, torch.Size] | None = None  # of the batch that it is compiled for
         if compiled is not None:
             self._compile(*compiled)
 
     def _compile(self, x: Tensor, y: Tensor) -> None:
-        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y]
+        self.shapes = x.shape, y.shape
+        self.counts = torch.ones(len(x), dtype=self.share.dtype, device=x.device)
+        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y, self.counts]
         graph, self.held = lift(record(self.program, inputs), len(inputs))
         self.run = compile(graph, [*inputs, *self.held])
-        self.shapes = x.shape, y.shape
+
+    def _filled_up(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """A batch of the compiled size, with how often each row counts; the first stands in for missing ones.
+
+        None if it differs in more than its length.
+        """
+        if self.shapes is None or (x.shape[1:], y.shape[1:]) != tuple(s[1:] for s in self.shapes):
+            return None
+        if len(x) == len(self.counts):
+            return x, y, self.counts
+        if not 0 < len(x) < len(self.counts):
+            return None
+        place = torch.arange(len(self.counts), device=x.device)
+        there = place < len(x)
+        rows = torch.where(there, place, 0)
+        return x[rows], y[rows], there.to(self.counts)
 
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
         """The terms and gradients at the share that `self.share` holds."""
@@ -59,11 +76,12 @@ class ProgramStep(FastStep):
             self.normals.draw()
             noise = self.normals.values.reshape(self.noise_shape)
         with torch.no_grad():
+            batch = self._filled_up(x, y)
             given: Any
-            if (x.shape, y.shape) == self.shapes:
-                given = self.run(noise, self.share, x, y, *self.held)
+            if batch is None:
+                given = self.program(noise, self.share, x, y, None)
             else:
-                given = self.program(noise, self.share, x, y)
+                given = self.run(noise, self.share, *batch, *self.held)
         kl, nll, *gradients = given
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient

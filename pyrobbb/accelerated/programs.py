@@ -1,7 +1,8 @@
 """The free energy of a minibatch and its gradients as one function of tensors, ready to be recorded.
 
-A program maps `(noise, share, x, y)` to a list: KL, NLL and the gradient of F = share KL - log P(D_i | w)
-with respect to each of the given parameters, in their order. `share` is a tensor without dimensions.
+A program maps `(noise, share, x, y, counts)` to a list: KL, NLL and the gradient of
+F = share KL - log P(D_i | w) with respect to each of the given parameters, in their order. `share` is a
+tensor without dimensions; row i of x and y counts `counts[i]` times, `(B,)`, or each once if that is None.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import terms_of
 
-Program = Callable[[Tensor | None, Tensor, Tensor, Tensor], list[Tensor]]
+Program = Callable[[Tensor | None, Tensor, Tensor, Tensor, Tensor | None], list[Tensor]]
 
 
 def pyro_program(
@@ -38,12 +39,14 @@ def pyro_program(
     """
     elbo = Trace_ELBO(num_particles=samples, vectorize_particles=samples > 1, max_plate_nesting=1)
 
-    def program(noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+    def program(
+        noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> list[Tensor]:
         with torch.enable_grad(), Injected(noise):
             ((model_trace, guide_trace),) = elbo._get_traces(model, guide, (x, y), {})
             _check_sites(model_trace, guide_trace, model, len(x))
-            kl, nll = (term / samples for term in terms_of(model_trace, guide_trace))
-            found = _gradients(share * kl + nll, parameters)
+            kl, nll = (term / samples for term in terms_of(model_trace, guide_trace, counts))
+            found = derivatives(share * kl + nll, parameters)
         return [kl.detach(), nll.detach(), *found]
 
     return program
@@ -63,13 +66,15 @@ def flat_program(
     loc, rho = guide.loc, guide.rho
     others = [p for p in parameters if p is not loc and p is not rho]
 
-    def program(noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+    def program(
+        noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> list[Tensor]:
         assert noise is not None
         eps = noise.reshape(samples, -1) if samples > 1 else noise.flatten()
         sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
         w = loc.detach() + sigma * eps
         log_prior, score = score_all(segments, w)
-        nll, G, point = network_gradients(model, guide, w, others, x, y)
+        nll, G, point = network_gradients(model, guide, w, others, x, y, counts)
         to_loc, to_rho = gradients(G, score, eps, sigma, slope, share)
         rest = iter(point)
         mine = [to_loc if p is loc else to_rho if p is rho else next(rest) for p in parameters]
@@ -79,21 +84,48 @@ def flat_program(
 
 
 def network_gradients(
-    model: BayesianNetwork, guide: Any, w: Tensor, others: Sequence[Tensor], x: Tensor, y: Tensor
+    model: BayesianNetwork,
+    guide: Any,
+    w: Tensor,
+    others: Sequence[Tensor],
+    x: Tensor,
+    y: Tensor,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """-log p(y_i | x_i, w) of each row, (*draws, B); the gradients of its sum over the rows, averaged over
-    the draws: with respect to the flat weights w, (*draws, D), and to the point parameters `others`.
+    """-log p(y_i | x_i, w) of each row, as often as it counts, (*draws, B); the gradients of its sum over the
+    rows, averaged over the draws: with respect to the flat weights w, (*draws, D), and to the point
+    parameters `others`.
     """
     with torch.enable_grad():
         weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
-        nll = -model.log_likelihood(weights, x, y)
+        nll = -counted(model.log_likelihood(weights, x, y), counts)
         samples = 1 if w.dim() == 1 else len(w)
-        parts = _gradients(nll.sum() / samples, [*weights.values(), *others])
+        parts = derivatives(nll.sum() / samples, [*weights.values(), *others])
     G = torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts[: len(weights)]], dim=-1)
     return nll.detach(), G, parts[len(weights) :]
 
 
-def _gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+def point_program(model: BayesianNetwork, parameters: Sequence[nn.Parameter]) -> Program:
+    """The same for a model without latent weights, whose KL is 0; dropout acts."""
+
+    def program(
+        noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> list[Tensor]:
+        with torch.enable_grad():
+            nll = -counted(model.log_likelihood({}, x, y), counts).sum()
+            found = derivatives(nll, parameters)
+        return [torch.zeros_like(share), nll.detach(), *found]
+
+    return program
+
+
+def counted(each: Tensor, counts: Tensor | None) -> Tensor:
+    """`each` row's log-likelihood, (*draws, B), as often as it counts."""
+    return each if counts is None else each * counts
+
+
+def derivatives(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient of `loss` with respect to each of the parameters: 0 for those that play no part."""
     given = torch.autograd.grad(loss, parameters, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for g, p in zip(given, parameters, strict=True)]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyrobbb.accelerated.compile import CannotRecordError, prepared
 from pyrobbb.accelerated.dispatch import compilation_pays
+from pyrobbb.accelerated.programs import counted
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 
@@ -38,15 +39,20 @@ class Energy:
         fixed = not learned and set(model.latents) == set(model.sites)
         self.priors = {name: model.prior_of(name) for name in model.sites} if fixed else None
 
-    def __call__(self, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Minus the log prior density of z, and minus the minibatch's log-likelihood, in nats."""
+    def __call__(
+        self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Minus the log prior density of z, and minus the minibatch's log-likelihood, in nats.
+
+        `counts`, `(B,)`, says how often each row counts; None is once.
+        """
         values = self.guide.values(z)
         if self.priors is None:
             prior = log_prior(self.model, values)
             prior = prior + self.guide.log_jacobian(z) if self.jacobian else prior
         else:
             prior = sum((p.log_prob(values[name]) for name, p in self.priors.items()), z.new_zeros(()))
-        return -prior, -self.model.log_likelihood(values, x, y).sum()
+        return -prior, -counted(self.model.log_likelihood(values, x, y), counts).sum()
 
     def gradient(self, z: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The two energies, and the gradient of prior energy + NLL / share with respect to z."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -43,7 +43,6 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import Step
 
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
@@ -91,11 +90,6 @@ class LaplaceGuide(FlatGuide):
                 )
                 self.log_evidence.copy_(torch.as_tensor(evidence))
         self.fitted.fill_(True)
-
-    def moving(self) -> Tensor:
-        """`loc`, for a step that moves it away from where the curvature was taken."""
-        self.fitted.fill_(False)
-        return self.loc
 
     def draw(self) -> Tensor:
         """The mode, plus a deviation once the curvature is known."""
@@ -147,15 +141,15 @@ class Laplace(Descent):
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
         return LaplaceGuide(self, model)
 
-    def step(
+    def descent(
         self,
         model: BayesianNetwork,
         guide: Any,
         optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
-    ) -> Step:
-        return DescentStep(model, guide, optimizer, at=guide.moving)
+        compiled: tuple[Tensor, Tensor] | None,
+        options: Mapping[str, Any],
+    ) -> DescentStep:
+        return LaplaceStep(model, guide, optimizer, lambda: guide.loc, compiled=compiled)
 
     def finish(
         self,
@@ -192,6 +186,14 @@ class Laplace(Descent):
             guide.fit(model, Split(data.x.to(model.device), data.y.to(model.device)))
             chains.append((model, guide))
         return Posterior(chains)
+
+
+class LaplaceStep(DescentStep):
+    """A step of the descent, which leads away from where the curvature may have been taken."""
+
+    def optimise(self) -> None:
+        super().optimise()
+        self.guide.fitted.fill_(False)
 
 
 def linearised(

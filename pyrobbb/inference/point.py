@@ -9,22 +9,25 @@ of Lakshminarayanan et al. 2017 (arXiv 1612.01474).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb.accelerated.dispatch import POINT, compilation_pays, compiled_or_not
+from pyrobbb.accelerated.program_step import ProgramStep
+from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import Energy
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import Inference, MakeGuide, OwnStep
 from pyrobbb.initializers import Initial, network
-from pyrobbb.svi import Step, Terms
+from pyrobbb.svi import Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,23 @@ class Descent(OwnStep):
         first: Split,
         **options: Any,
     ) -> Step:
-        return DescentStep(model, guide, optimizer)
+        def make(compiled: bool) -> DescentStep:
+            return self.descent(model, guide, optimizer, (first.x, first.y) if compiled else None, options)
+
+        size, steps = guide.loc.numel(), options["steps"]
+        pays = compilation_pays(options["fast"], size, steps, POINT, device=first.x.device)
+        return compiled_or_not(make, pays, options["log"])
+
+    def descent(
+        self,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        compiled: tuple[Tensor, Tensor] | None,
+        options: Mapping[str, Any],
+    ) -> DescentStep:
+        """The step, compiled for this batch or not."""
+        return DescentStep(model, guide, optimizer, compiled=compiled)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +86,12 @@ class MAP(Descent):
         return FlatGuide(model, self.init_loc)
 
 
-class DescentStep(FastStep):
+class DescentStep(ProgramStep):
     """One step on F_i = -share log P(w) - log P(D_i | w) at the draw of a guide that has one parameter `loc`.
 
     Terms, gradients and update are those of `ReferenceStep` for a guide of point masses. `at` gives other
     coordinates than the guide's draw. There is no noise but what the guide draws.
     """
-
-    noise_shape = (1, 0)
 
     def __init__(
         self,
@@ -82,19 +99,24 @@ class DescentStep(FastStep):
         guide: FlatGuide,
         optimizer: torch.optim.Optimizer,
         at: Callable[[], Tensor] | None = None,
+        *,
+        compiled: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        self.at, self.optimizer = at or guide.draw, optimizer
-        self.energy = Energy(model, guide, jacobian=False)
-        self.share = guide.loc.detach().new_zeros(())
+        self.guide, self.at = guide, at or guide.draw
+        energy, parameters = Energy(model, guide, jacobian=False), trained(optimizer)
 
-    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
-        """The terms and gradients at the share that `self.share` holds."""
-        prior, nll = self.energy(self.at(), x, y)
-        (self.share * prior + nll).backward()
-        return Terms(prior.detach(), nll.detach())
+        def program(
+            noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+        ) -> list[Tensor]:
+            with torch.enable_grad():
+                prior, nll = energy(self.at(), x, y, counts)
+                found = derivatives(share * prior + nll, parameters)
+            return [prior.detach(), nll.detach(), *found]
+
+        super().__init__(program, optimizer, (1, 0), compiled)
 
     def clear(self) -> None:
-        """Forget all gradients: they would add up."""
+        """Forget all gradients: those of a batch of chains would add up."""
         self.optimizer.zero_grad(set_to_none=True)
 
 

@@ -11,6 +11,7 @@ section 3.3 and eq. 1), K of them for the low rank:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,10 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep
 from pyrobbb.initializers import Initial, network
-from pyrobbb.svi import Step
 
 
 class SWAGGuide(FlatGuide):
@@ -105,15 +104,15 @@ class SWAG(Descent):
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
         return SWAGGuide(model, self.rank, self.init_loc)
 
-    def step(
+    def descent(
         self,
         model: BayesianNetwork,
         guide: Any,
         optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
-    ) -> Step:
-        return SWAGStep(self, model, guide, optimizer, options["steps"])
+        compiled: tuple[Tensor, Tensor] | None,
+        options: Mapping[str, Any],
+    ) -> DescentStep:
+        return SWAGStep(self, model, guide, optimizer, options["steps"], compiled)
 
 
 class SWAGStep(DescentStep):
@@ -126,9 +125,9 @@ class SWAGStep(DescentStep):
         guide: SWAGGuide,
         optimizer: torch.optim.Optimizer,
         steps: int,
+        compiled: tuple[Tensor, Tensor] | None,
     ) -> None:
-        super().__init__(model, guide, optimizer, at=lambda: guide.loc)
-        self.guide = guide
+        super().__init__(model, guide, optimizer, lambda: guide.loc, compiled=compiled)
         every = int((1 - method.start) * steps) // method.snapshots
         if steps and every < 1:
             raise ValueError(
