@@ -17,7 +17,9 @@ from torch import Tensor
 
 from pyrobbb._support.flat import split
 from pyrobbb.accelerated.compile import compile, lift, record
+from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
+from pyrobbb.accelerated.programs import counted
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
 
@@ -61,19 +63,24 @@ def _row(segment: PriorSegment, key: str) -> Tensor:
 
 
 def batched_nll(
-    log_likelihood: LogLikelihood, shapes: Mapping[str, torch.Size], w: Tensor, x: Tensor, y: Tensor
+    log_likelihood: LogLikelihood,
+    shapes: Mapping[str, torch.Size],
+    w: Tensor,
+    x: Tensor,
+    y: Tensor,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """-log P(D_i | w) of each chain, `(*draws, R)`, and its gradient with respect to w, `(*draws, R, D)`.
 
     `log_likelihood(weights, x, y)` gives log p(y_i | x_i, w) of one chain's rows, shape (B,); x and y have a
-    leading R; there is at most one dimension of draws.
+    leading R; there is at most one dimension of draws. Row i of each counts `counts[i]` times, or once.
     """
     call = torch.vmap(log_likelihood, randomness="different")
     if w.dim() == 3:
         call = torch.vmap(call, in_dims=(0, None, None), randomness="different")
     with torch.enable_grad():
         weights = {name: part.detach().requires_grad_() for name, part in split(w, shapes).items()}
-        nll = -call(weights, x, y).sum(-1)
+        nll = -counted(call(weights, x, y), counts).sum(-1)
         parts = torch.autograd.grad(nll.sum(), list(weights.values()))
     return nll.detach(), torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts], dim=-1)
 
@@ -86,8 +93,8 @@ class StackedStep:
         guides: A guide for each, with flat `loc` and `rho` and `shapes`.
         segments: For each, its prior segment by segment (`pyrobbb.accelerated.fused_kl.prior_segments`).
         samples: Weight draws per step, S.
-        compiled: None, or a batch `(x, y)` of shapes (R, B, *features) and (R, B, ...) to compile for;
-            batches of another shape run uncompiled.
+        compiled: None, or a batch `(x, y)` of shapes (R, B, *features) and (R, B, ...) to compile for; a
+            shorter one is filled up with rows that do not count.
 
     Raises:
         NotBatchableError: If they are of different structure.
@@ -112,13 +119,13 @@ class StackedStep:
         loc = guides[0].loc.detach()
         self.segments = stack_segments(segments, loc.dtype)
         self.share = loc.new_zeros(len(guides), 1)
-        self.shapes: tuple[torch.Size, torch.Size] | None = None
+        self.fixed: FixedBatch | None = None
         if compiled is not None:
+            self.fixed = FixedBatch(*compiled, loc.dtype, dim=1)
             noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
-            inputs = [noise, torch.ones_like(self.share), *compiled, *self._gathered()]
+            inputs = [noise, torch.ones_like(self.share), *compiled, self.fixed.counts, *self._gathered()]
             graph, self.held = lift(record(self._program, inputs), len(inputs))
             self.run = compile(graph, [*inputs, *self.held])
-            self.shapes = compiled[0].shape, compiled[1].shape
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
@@ -130,13 +137,15 @@ class StackedStep:
         with torch.no_grad():
             return [torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])]
 
-    def _program(self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, *flats: Tensor) -> list[Tensor]:
+    def _program(
+        self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, *flats: Tensor
+    ) -> list[Tensor]:
         """KL and NLL (R,), and the gradients (R, D) of F with respect to what was gathered."""
         loc, rho = flats
         sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * noise
         log_prior, score = score_all(self.segments, w)
-        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, w, x, y)
+        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, w, x, y, counts)
         to_loc, to_rho = gradients(G / self.samples, score, noise, sigma, slope, share)
         kl = log_ratio(log_prior, sigma, noise).sum(-1).sum(0)
         return [kl / self.samples, nll.sum(0) / self.samples, to_loc, to_rho]
@@ -154,11 +163,12 @@ class StackedStep:
                 self.share.fill_(shares[0])
             else:
                 self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
-            inputs = [noise.detach(), self.share, x, y, *self._gathered()]
-            if (x.shape, y.shape) == self.shapes:
-                kl, nll, *gradients = self.run(*inputs, *self.held)
+            given, flats = (noise.detach(), self.share), self._gathered()
+            batch = None if self.fixed is None else self.fixed(x, y)
+            if batch is None:
+                kl, nll, *gradients = self._program(*given, x, y, None, *flats)
             else:
-                kl, nll, *gradients = self._program(*inputs)
+                kl, nll, *gradients = self.run(*given, *batch, *flats, *self.held)
         self._leave(noise, gradients)
         return Terms(kl, nll)
 
@@ -183,9 +193,11 @@ class StackedDescent(StackedStep):
     def _gathered(self) -> list[Tensor]:
         return []
 
-    def _program(self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, *flats: Tensor) -> list[Tensor]:
+    def _program(
+        self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, *flats: Tensor
+    ) -> list[Tensor]:
         log_prior, score = score_all(self.segments, noise)
-        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, noise, x, y)
+        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, noise, x, y, counts)
         return [-log_prior.sum(-1), nll, G - share * score]
 
     def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import warnings
@@ -231,13 +232,25 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
         # Code for one thread is wrong on two: each would do all of the work, and a result that is changed in
         # place is changed twice.
         threads = {"cpp.threads": max(2, torch.get_num_threads())}
-        with _own_cache(), inductor.config.patch(_INDUCTOR | threads), warnings.catch_warnings():
+        with _own_cache(), _unlogged(), inductor.config.patch(_INDUCTOR | threads), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except CannotCompileError:
         raise
     except Exception as error:
         raise CannotCompileError(first_line(error)) from error
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Without inductor's word that a program, such as one with a Cholesky factor, cannot be kept on disk."""
+    logger = logging.getLogger("torch._inductor.standalone_compile")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager

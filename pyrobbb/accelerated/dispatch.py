@@ -37,8 +37,9 @@ ESTIMATORS = ("weights", "local")
 # and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
 # On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
 # they read and write beyond those of the one program, at 4.3 TB/s.
-MEAN_FIELD = {"cpu": (0.3e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
-POINT = {"cpu": (0.3e-3, 10e-9, 20.0)}  # reckoned: without noise and widths, a quarter of the passes
+MEAN_FIELD = {"cpu": (0.5e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
+LOCAL = MEAN_FIELD | {"cpu": (1e-3, 40e-9, 20.0)}  # its layers are Python at every call
+POINT = {"cpu": (0.5e-3, 10e-9, 20.0), "cuda": (0.05e-3, 20e-12, 30.0)}  # without noise and widths
 _PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
@@ -112,7 +113,7 @@ def make_step(
             if _is_point(model):
                 step = _point(case, pays(sum(p.numel() for p in trained(optimizer)), POINT))
             elif estimator == "local":
-                step = _local(case, segments, pays(size, MEAN_FIELD))
+                step = _local(case, segments, pays(size, LOCAL))
             else:
                 step = _mean_field(case, segments, pays(size, MEAN_FIELD))
         if estimator == "weights" or _is_point(model):
@@ -194,7 +195,7 @@ def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> Me
 def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> ProgramStep:
     model, optimizer = case.model, case.optimizer
     program = LocalProgram(model, case.guide, segments, trained(optimizer), case.samples)
-    share = torch.ones_like(case.guide.loc[:0].sum().detach())
+    share = case.guide.loc.detach().new_ones(())
     with case.forked():
         try:
             program(None, share, *case.batch, None)
@@ -219,7 +220,7 @@ def compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable[
         except (CannotCompileError, CannotRecordError) as reason:
             log(f"training without compiled code, several times slower: {reason}")
         else:
-            log(f"compiled the training step in {perf_counter() - began:.1f} s; the result is kept on disk")
+            log(f"compiled the training step in {perf_counter() - began:.1f} s")
             return step
     return make(False)
 
@@ -242,12 +243,12 @@ def _pyro(case: _Case, compiled: bool, reason: Exception) -> ProgramStep:
     began = perf_counter()
     try:
         with case.forked(), Injected(None) as counting:
-            program(None, torch.ones_like(every[0][:0].sum()), *case.batch, None)
+            program(None, every[0].detach().new_ones(()), *case.batch, None)
         step = ProgramStep(program, case.optimizer, (counting.used,), case.batch if compiled else None)
     except (CannotCompileError, CannotRecordError) as other:
         raise NotFastError(f"{reason}, and its program cannot be compiled: {other}") from other
     if compiled:
-        case.log(f"compiled Pyro's program in {perf_counter() - began:.1f} s; the result is kept on disk")
+        case.log(f"compiled Pyro's program in {perf_counter() - began:.1f} s")
     return step
 
 

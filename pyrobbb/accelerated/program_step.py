@@ -10,6 +10,7 @@ from torch import Tensor
 from pyrobbb._support.optim import trained
 from pyrobbb.accelerated.compile import compile, lift, record
 from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.programs import Program
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.svi import Terms
@@ -43,32 +44,15 @@ class ProgramStep(FastStep):
         size = torch.Size(noise_shape).numel()
         self.normals = Normals(size, like, compiled=compiled is not None)
         self.share = torch.zeros((), dtype=like.dtype, device=like.device)
-        self.shapes: tuple[torch.Size, torch.Size] | None = None  # of the batch that it is compiled for
+        self.fixed: FixedBatch | None = None
         if compiled is not None:
             self._compile(*compiled)
 
     def _compile(self, x: Tensor, y: Tensor) -> None:
-        self.shapes = x.shape, y.shape
-        self.counts = torch.ones(len(x), dtype=self.share.dtype, device=x.device)
-        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y, self.counts]
+        self.fixed = FixedBatch(x, y, self.share.dtype)
+        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y, self.fixed.counts]
         graph, self.held = lift(record(self.program, inputs), len(inputs))
         self.run = compile(graph, [*inputs, *self.held])
-
-    def _filled_up(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        """A batch of the compiled size, with how often each row counts; the first stands in for missing ones.
-
-        None if it differs in more than its length.
-        """
-        if self.shapes is None or (x.shape[1:], y.shape[1:]) != tuple(s[1:] for s in self.shapes):
-            return None
-        if len(x) == len(self.counts):
-            return x, y, self.counts
-        if not 0 < len(x) < len(self.counts):
-            return None
-        place = torch.arange(len(self.counts), device=x.device)
-        there = place < len(x)
-        rows = torch.where(there, place, 0)
-        return x[rows], y[rows], there.to(self.counts)
 
     def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
         """The terms and gradients at the share that `self.share` holds."""
@@ -76,7 +60,7 @@ class ProgramStep(FastStep):
             self.normals.draw()
             noise = self.normals.values.reshape(self.noise_shape)
         with torch.no_grad():
-            batch = self._filled_up(x, y)
+            batch = None if self.fixed is None else self.fixed(x, y)
             given: Any
             if batch is None:
                 given = self.program(noise, self.share, x, y, None)

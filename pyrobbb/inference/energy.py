@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyrobbb.accelerated.compile import CannotRecordError, prepared
 from pyrobbb.accelerated.dispatch import compilation_pays
+from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.programs import counted
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -54,11 +55,13 @@ class Energy:
             prior = sum((p.log_prob(values[name]) for name, p in self.priors.items()), z.new_zeros(()))
         return -prior, -counted(self.model.log_likelihood(values, x, y), counts).sum()
 
-    def gradient(self, z: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def gradient(
+        self, z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The two energies, and the gradient of prior energy + NLL / share with respect to z."""
         with torch.enable_grad():
             z = z.detach().requires_grad_()
-            prior, nll = self(z, x, y)
+            prior, nll = self(z, x, y, counts)
             (found,) = torch.autograd.grad(prior + nll / share, z)
         return prior.detach(), nll.detach(), found
 
@@ -66,15 +69,18 @@ class Energy:
         """`gradient`, compiled for inputs of these shapes if that pays for so many calls and is possible."""
         if not compilation_pays(fast, z.numel(), calls, SAVINGS, device=z.device):
             return self.gradient
+        fixed = FixedBatch(x, y, z.dtype)
         try:
-            program = prepared(self.gradient, (z.detach(), x, y, z.new_ones(())))
+            program = prepared(self.gradient, (z.detach(), x, y, z.new_ones(()), fixed.counts))
         except CannotRecordError:
             return self.gradient
 
-        def compiled(z: Tensor, x_: Tensor, y_: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            if x_.shape != x.shape:  # the last batch of an epoch may be shorter
-                return self.gradient(z, x_, y_, share)
-            prior, nll, found = program(z.detach(), x_, y_, share)
+        def compiled(z: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            batch = fixed(x, y)
+            if batch is None:
+                return self.gradient(z, x, y, share)
+            x, y, counts = batch
+            prior, nll, found = program(z.detach(), x, y, share, counts)
             return prior, nll, found
 
         return compiled

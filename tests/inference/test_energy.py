@@ -60,11 +60,7 @@ def test_a_long_chain_runs_the_compiled_program(method: Any, monkeypatch: pytest
 
     monkeypatch.setattr(Energy, "gradient", counted)
     fit(model(), None, data(), inference=method, epochs=10, batch_size=8, seed=1, progress=None)
-    recordings = [rows for rows in eager if rows != 4]
-    assert 1 <= len(recordings) <= 2, "it records the program, and then runs that"
-    assert eager.count(4) == (10 if isinstance(method, SGHMC) else 0), (
-        "only the short batches run as they are"
-    )
+    assert 1 <= len(eager) <= 2, "it records the program, and then runs that, on short batches too"
 
 
 def test_a_chain_that_is_not_to_be_compiled_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
