@@ -33,8 +33,18 @@ def output_factors(model: BayesianNetwork, output: Tensor, y: Tensor) -> Tensor:
     nll = -distribution.log_prob(model.encoded(distribution, y)).sum()
     (slope,) = torch.autograd.grad(nll, output, create_graph=True)
     rows = [torch.autograd.grad(part.sum(), output, retain_graph=True)[0] for part in slope.unbind(-1)]
-    values, vectors = torch.linalg.eigh(torch.stack(rows, -2))
+    values, vectors = _eigh(torch.stack(rows, -2))
     return vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+
+
+def _eigh(symmetric: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors, by double precision.
+
+    In single precision LAPACK may give NaN for matrices with rows of 0: of classes that are ruled out, of
+    hidden units that are dead.
+    """
+    values, vectors = torch.linalg.eigh(symmetric.double())
+    return values.to(symmetric), vectors.to(symmetric)
 
 
 class Mode(NamedTuple):
@@ -214,8 +224,8 @@ class Kronecker(Curvature):
                 raise ValueError(
                     f"structure='kronecker' needs one prior scale for all of {name!r}; take 'diagonal'"
                 )
-            b, B = torch.linalg.eigh(left[name])
-            a, A = torch.linalg.eigh(right[name] / len(data))
+            b, B = _eigh(left[name])
+            a, A = _eigh(right[name] / len(data))
             precision = b.clamp_min(0)[:, None] * a.clamp_min(0) + delta[0]
             for kind, value in (("left", B), ("right", A), ("variances", 1 / precision)):
                 getattr(self, f"{kind}_{i}").copy_(value)
