@@ -154,7 +154,7 @@ def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
 
     def made() -> Result:
         began, resumed = perf_counter(), any(path.parent.glob("chain-*.pt"))
-        run, data, posterior = fitted(config, keep=True)
+        run, data, posterior = fitted(config, keep=True, around=methods.METHODS[method].around)
         seconds = None if resumed else perf_counter() - began  # the time before the interruption is not known
         x = inputs(name, config).to(data.train.x.device)
         draws = max(1, chosen.draws // len(posterior.chains))

@@ -23,6 +23,10 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
     "SWAG": ("`inference=swag`", "a baseline"),
     "mean field": ("`inference=svi`", "large networks, any prior, a bound to watch, pruning"),
     "5 mean fields": ("`inference=svi chains=5`", "the same, with several modes"),
+    "5 mean fields, Laplace": (
+        "the same, then `Laplace(...).around(posterior, rows)`",
+        "tables: honest between and beyond the data",
+    ),
     "low rank": ("`guide=auto_low_rank_multivariate_normal`", "weights whose correlations matter"),
     "full covariance": ("`guide=auto_multivariate_normal`", "a few hundred weights"),
     "last layer": ("a prior on the last layer", "a trained network, or features that are good already"),

@@ -184,7 +184,7 @@ def point(
 
     def made() -> Result:
         began = perf_counter()
-        run, data, posterior = fitted(config, keep=True)
+        run, data, posterior = fitted(config, keep=True, around=methods.METHODS[method].around)
         seconds = perf_counter() - began
         assert data.test is not None
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])

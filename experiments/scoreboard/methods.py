@@ -27,12 +27,15 @@ class Method:
             by one of them.
         last: Whether the last layer alone has a prior; the others are trained to a point.
         samples_noise: Whether the scale of the noise is drawn as well, instead of trained to a point.
+        around: The structure of the curvature that Laplace's method takes around the mean weights of each
+            chain in the end, if it does.
     """
 
     words: Sequence[str]
     trials: Sequence[Changes] = GAINS
     last: bool = False
     samples_noise: bool = False
+    around: str = ""
 
 
 def each(key: str, values: Sequence[float]) -> Sequence[Changes]:
@@ -46,12 +49,12 @@ FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale
 LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
 METHODS: Mapping[str, Method] = {
     "plain network": Method(["inference=map"]),
-    # one after the other, as the five mean fields: their noise on the outputs cannot be batched
-    "ensemble of 5": Method(["inference=ensemble", "together=false"]),
+    "ensemble of 5": Method(["inference=ensemble"]),
     "dropout": Method(["inference=dropout"], each("inference.p", (0.02, 0.005, 0.1))),
     "SWAG": Method(["inference=swag", "schedule=constant"], each("optim.lr", (0.01, 0.003, 0.03))),
     "mean field": Method(MEAN_FIELD),
     "5 mean fields": Method([*MEAN_FIELD, "chains=5"]),
+    "5 mean fields, Laplace": Method([*MEAN_FIELD, "chains=5"], around="full"),
     "low rank": Method(LOW_RANK),
     "full covariance": Method(FULL),
     "last layer": Method(FULL, last=True),

@@ -21,6 +21,7 @@ from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
+from pyrobbb.inference import Laplace
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, train_all
@@ -30,11 +31,12 @@ class RefusedError(ValueError):
     """The library does not fit this model with this method; the message is its reason."""
 
 
-def fitted(config: DictConfig, *, keep: bool = False) -> tuple[Run, Dataset, Posterior]:
+def fitted(config: DictConfig, *, keep: bool = False, around: str = "") -> tuple[Run, Dataset, Posterior]:
     """The posterior of a configuration, all its chains.
 
     Args:
         config: Of a run.
+        around: The structure of Laplace's curvature around its mean weights, if that is the posterior.
         keep: Leave checkpoints in its folder, from which an interrupted fit resumes.
 
     Raises:
@@ -52,7 +54,8 @@ def fitted(config: DictConfig, *, keep: bool = False) -> tuple[Run, Dataset, Pos
         lambda chain, fast: run.training(data, chain, folder, Silent(), fast=fast),
         run.chains, fast=run.fast, together=run.together,
     )  # fmt: skip
-    return run, data, Posterior([(chain.model, chain.guide) for chain in chains])
+    posterior = Posterior([(chain.model, chain.guide) for chain in chains])
+    return run, data, Laplace(structure=around).around(posterior, data.train) if around else posterior
 
 
 def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
@@ -72,20 +75,20 @@ def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
         return result
 
 
-def validated(config: DictConfig) -> float:
+def validated(config: DictConfig, around: str = "") -> float:
     """The mean log-likelihood of the validation rows after a fit of one chain; -inf if it diverged.
 
-    A mixture of restarts and its member share the fit.
+    `around` as in `fitted`. A mixture of restarts and its member share the fit.
     """
     values = OmegaConf.to_container(config, resolve=True)
     assert isinstance(values, dict)
-    return _validated(json.dumps({**values, "folder": "", "chains": 1}))
+    return _validated(json.dumps({**values, "folder": "", "chains": 1}), around)
 
 
 @lru_cache(maxsize=64)
-def _validated(config: str) -> float:
+def _validated(config: str, around: str) -> float:
     try:
-        run, data, posterior = fitted(OmegaConf.create(json.loads(config)))
+        run, data, posterior = fitted(OmegaConf.create(json.loads(config)), around=around)
     except NonFiniteLossError:
         return -inf
     assert data.validation is not None

@@ -147,6 +147,7 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     """Choose on validation rows, fit to all training rows, measure on the test rows."""
     if method == "NUTS" and place.rows > SMALL:
         return {"refused": f"a gradient passes over all rows, {place.rows} of {place.table}"}
+    around = methods.METHODS[method].around
     wide = 2 if place.table == "protein" else 1
     layers = [[wide * units for units in hidden] for hidden in NETWORKS[chosen.network]]
     configs = [config_of(place, method, hidden, chosen, out, words) for hidden in layers]
@@ -159,11 +160,11 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
                 keys = methods.tried(method, trial, last_layer(hidden))
                 one = changed(config, out.fits, keys)
                 held = changed(one, out.fits, {"data.validation": 20 if place.table == "sine" else HELD})
-                tried.append((validated(held), one, {"hidden": hidden, **trial}))
+                tried.append((validated(held, around), one, {"hidden": hidden, **trial}))
         choosing = perf_counter() - began
         _, best, _ = max(tried, key=lambda one: one[0])
         began = perf_counter()
-        run, data, posterior = fitted(best)
+        run, data, posterior = fitted(best, around=around)
         seconds = perf_counter() - began
         assert data.test is not None
         scores = measured(posterior, data.test, run.draws, run.seed)
