@@ -13,6 +13,8 @@ from experiments.paper import regression_report
 from experiments.paper.table1 import declaration
 from experiments.results import table1_texts
 from experiments.results.records import NOT_RUN, Record, Records, estimate, seeds, verdict
+from experiments.tutorial.mnist_report import PRINTED_ENTROPY, TUTORIAL
+from experiments.tutorial.mnist_uncertainty import NOISE
 from experiments.tutorial.worked_example import PRINTED
 
 Found = tuple[str, str]  # ours, and whether it holds
@@ -125,6 +127,20 @@ def nine_numbers(record: Record) -> Found:
     )
 
 
+def tutorial_images(record: Record) -> Found:
+    """The tutorial's MNIST: accuracy of five draws, and what it printed as the entropy of noise."""
+    each = record["found"].values()
+    accuracy = [one["scores"]["bnn_accuracy_5"] for one in each]
+    entropy = [one["uncertainty"][NOISE]["printed"] for one in each]
+    words = (
+        f"{estimate(accuracy, 2)} % with five draws; {estimate(entropy, 2)} bits, computed as it was there"
+    )
+    reached = verdict([value - TUTORIAL["bnn_accuracy_5"] for value in accuracy]) == "holds"
+    _, low, high = interval(entropy)
+    same = low <= PRINTED_ENTROPY <= high
+    return f"{words}; {seeds(len(accuracy))}", {2: "holds", 1: "in part", 0: "does not"}[reached + same]
+
+
 def notebook_error(record: Record) -> Found:
     """Gluon: the error of the network as printed."""
     errors = {name: run["pruned"][0]["snr"]["mean"] for name, run in record["found"].items()}
@@ -156,6 +172,7 @@ FOUND: dict[str, Callable[[Record], Found]] = {
     "same error": same_kl,
     "regret": regret,
     "nine numbers": nine_numbers,
+    "tutorial's images": tutorial_images,
     "notebook's error": notebook_error,
     "notebook's order": notebook_order,
 }

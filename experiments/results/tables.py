@@ -14,7 +14,7 @@ from experiments.reproductions import gluon
 from experiments.results import benchmarks, own_tables, table1_texts
 from experiments.results.records import NONE, Record, Records, estimate, made_by, of
 from experiments.studies import bound
-from experiments.tutorial import toy_regression
+from experiments.tutorial import mnist_report, toy_regression
 from experiments.tutorial.worked_example import PRINTED
 
 Text = Callable[[Records], str]
@@ -210,6 +210,11 @@ def priors(record: Record) -> str:
     return f"```\n{bound.report(record['rows'])}\n```"
 
 
+def images(record: Record) -> str:
+    """The tutorial's MNIST, as its command prints it."""
+    return f"```\n{mnist_report.report(record['found'])}\n```"
+
+
 TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
     "mnist.printed": of("mnist", printed, NONE),
@@ -223,10 +228,12 @@ TABLES: dict[str, Text] = {
     "closed_form": of("closed_form", headed(closed_form), NONE),
     "worked_example": of("worked_example", headed(worked_example), NONE),
     "toy_regression": of("toy_regression", headed(toy), NONE),
+    "tutorial_mnist": of("tutorial_mnist", headed(images), NONE),
     "gluon": of("gluon", headed(of_gluon), NONE),
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound", headed(priors), NONE),
+    "bound_conv": of("bound_conv", headed(priors), NONE),
     "bound_ranks": of("bound_ranks", headed(priors), NONE),
     "own_tables": of("own_tables", own_tables.scores, NONE),
     "bench.steps": of("bench_steps", headed(benchmarks.steps), NONE),
