@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from time import monotonic, perf_counter
 from types import NoneType
@@ -30,6 +31,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, random_state
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Learned
@@ -54,7 +56,7 @@ class NonFiniteLossError(ArithmeticError):
 
 
 class Chain(Resumable):
-    """The state of one chain between two steps; the loop (`pyrobbb.training.trainer`) advances it.
+    """The state of one chain between two steps; the loop (`pyrobbb.training.loop`) advances it.
 
     Args:
         model: The Pyro model; moved to the device. An N of None becomes the number of training rows.
@@ -194,6 +196,11 @@ class Chain(Resumable):
     def done(self) -> bool:
         """Whether it has finished its last epoch, or a callback stopped it."""
         return self.epoch >= self.epochs or self.history.stopped is not None
+
+    @cached_property
+    def trivial(self) -> float | None:
+        """The free energy of ignoring the inputs, in nats per datum, under the prior as it now stands."""
+        return trivial_free_energy(self.model, self.train)
 
     @property
     def posterior(self) -> Posterior:
