@@ -16,7 +16,6 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder
-from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec
 from pyrobbb.data.tables import TableData
@@ -63,7 +62,7 @@ def fit_table(
             the one with the lower free energy is returned.
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
-        options: Those of `Training`, such as `epochs`, `folder` or `progress`.
+        options: Those of `fit`, such as `epochs`, `chains`, `folder` or `progress`.
 
     Raises:
         ValueError: An option is outside its domain.
@@ -131,12 +130,11 @@ def _fit(
     seed: int,
     **options: Any,
 ) -> Posterior:
-    with isolated(seed):
+    def model() -> BayesianNetwork:
         network = perceptron(data.spec.features[0], hidden, likelihood.width(data.spec.outputs))
-    network.to(data.train.x.dtype)
-    init_rho = -2.0 if data.spec.task == "classification" else -6.0
-    prior = prior or table_prior(data.spec, f"{len(network) - 1}.*")
-    model = BayesianNetwork(network, prior, likelihood, N=data.spec.N)
+        own = prior or table_prior(data.spec, f"{len(network) - 1}.*")
+        return BayesianNetwork(network.to(data.train.x.dtype), own, likelihood, N=data.spec.N)
+
     batch_size = min(options.pop("batch_size", max(64, data.spec.N // 100)), data.spec.N)
     chosen: dict[str, Any] = {
         "epochs": ceil(STEPS / ceil(data.spec.N / batch_size)),
@@ -145,7 +143,7 @@ def _fit(
     } | options
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
-    guide = MeanFieldNormal(model, init_rho=init_rho)
+    guide = partial(MeanFieldNormal, init_rho=-2.0 if data.spec.task == "classification" else -6.0)
     return fit(model, guide, data, batch_size=batch_size, seed=seed, **chosen)
 
 

@@ -163,3 +163,14 @@ def test_the_estimators_are_an_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "pyrobbb.estimators", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'pyrobbb\[sklearn\]'"):
         importlib.import_module("pyrobbb.estimators")
+
+
+def test_several_chains_start_from_networks_of_their_own():
+    data = from_table(HOUSES)
+    several = fit_table(data, chains=2, noise="learned", epochs=1, progress=None)
+    alone = fit_table(data, noise="learned", epochs=1, progress=None)
+    assert len(several.chains) == len(several.history) == 2
+    first, second = (several.mean_weights(c)["0.weight"] for c in (0, 1))
+    assert not torch.allclose(first, second, atol=0.1)
+    torch.testing.assert_close(first, alone.mean_weights()["0.weight"], rtol=1e-4, atol=1e-5)
+    assert len(fit_table(data, chains=2, epochs=1, progress=None).chains) == 2  # compares two kinds of noise
