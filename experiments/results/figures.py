@@ -78,6 +78,6 @@ FIGURES: dict[str, Draw] = {
     "figure4": of("pruning", figure4, None),
     "table2": of("pruning", pruned, None),
     "figure5": of("regression", regression_report.figure, None),
-    "coverage": of("scoreboard_regressions", pictures.coverage, None),
+    "coverage": of("eight_tables", pictures.coverage, None),
     "bound": of("bound_ranks", pictures.bound, None),
 }

@@ -29,7 +29,7 @@ def coverage(record: Record) -> Figure:
     axes.set_ylim(len(methods) - 0.4, -0.6)
     label(axes, "test rows within their 95 % interval (%)", "")
     figure.legend(loc="outside lower center", ncols=3)
-    caption(figure, f"95 % intervals of each method on {' and '.join(tables)}")
+    caption(figure, f"95 % intervals of each method on {', '.join(tables)}")
     return figure
 
 

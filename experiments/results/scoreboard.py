@@ -26,17 +26,18 @@ def budget(records: Records) -> str:
     return "\n".join(f"- {choose.spent(record)} {made_by(record)}" for record in parts.values()) or NOT_RUN
 
 
-def part(name: str) -> Text:
-    """The tables of one part, as its command prints them."""
+def part(name: str, record: str = "") -> Text:
+    """The tables of one part, as its command prints them, from its record or that of another run."""
 
     def words(record: Record) -> str:
         return f"```\n{PARTS[name].report(record)}\n```"
 
-    return of(f"scoreboard_{name}", headed(words), NONE)
+    return of(record or f"scoreboard_{name}", headed(words), NONE)
 
 
 SCOREBOARD: dict[str, Text] = {
     "scoreboard": which,
     "scoreboard_budget": budget,
     **{f"scoreboard.{name}": part(name) for name in PARTS},
+    "eight_tables": part("regressions", "eight_tables"),
 }

@@ -20,6 +20,7 @@ from experiments._runner.fit_points import Result, changed
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
+from experiments.scoreboard.beside import HEAD, beside
 from experiments.scoreboard.compare import Row, cell, difference, notes
 from experiments.scoreboard.compare import chosen as rows_of
 from experiments.scoreboard.points import fitted, kept, said, validated
@@ -232,6 +233,8 @@ def report(record: Result) -> str:
             if any(theirs):
                 lines.append([f"{other} (published)", *("" if v is None else f"{v:.2f}" for v in theirs)])
         parts.append(table(["method", *names], lines))
+        if both := beside(mine, others):
+            parts.append(table(HEAD, both))
         for name in names:
             own = rows_of(mine, table=name)
             if own:

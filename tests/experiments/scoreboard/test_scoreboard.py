@@ -12,6 +12,7 @@ import torch
 
 from experiments._runner.build import ConfigError
 from experiments.scoreboard.__main__ import main, report
+from experiments.scoreboard.beside import beside
 from experiments.scoreboard.compare import cell, difference, paired
 from experiments.scoreboard.detection import turned
 from experiments.scoreboard.methods import METHODS
@@ -129,3 +130,23 @@ def test_an_image_turns_about_its_centre() -> None:
     found = turned(image, 90.0)
     other = quarter.reshape(2, 28, 28).flip(1, 2).flatten(1)
     assert min(float((found - quarter).abs().max()), float((found - other).abs().max())) < 1e-3
+
+
+def test_our_best_method_beside_the_best_published() -> None:
+    rows = [
+        {"table": table, "method": method, "split": split, "log_likelihood": score}
+        for table, method, scores in (
+            ("wine", "a", (-0.9, -1.0)),
+            ("wine", "b", (-0.5, -0.7)),
+            ("yacht", "a", (-1.0, -1.2)),
+            ("power", "a", (-3.0, -3.02)),
+            ("naval", "a", (1.0, 2.0)),
+        )
+        for split, score in enumerate(scores)
+    ]
+    others = {"wine": {"x": -0.8, "y": -0.9}, "yacht": {"x": -1.05}, "power": {"x": -2.9}}
+    assert beside(rows, others) == [
+        ("wine", "-0.60 ± 0.10", "b", "-0.80", "x", "ahead"),
+        ("yacht", "-1.10 ± 0.10", "a", "-1.05", "x", "level"),
+        ("power", "-3.01 ± 0.01", "a", "-2.90", "x", "0.11 behind"),
+    ]
