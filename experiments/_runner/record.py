@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from hydra.core.hydra_config import HydraConfig
 
+from pyrobbb._support.device import cpu_info
 from pyrobbb._support.files import write_json
 
 OWN = "command-line"  # what Hydra calls the place of a configuration file of the user's
@@ -42,10 +43,7 @@ def provenance(command: str) -> dict[str, Any]:
 
 def processor() -> str:
     """The processor's name where the system tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return cpu_info("model name") or platform.processor() or platform.machine()
 
 
 def write_record(path: Path, command: str, content: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -50,3 +52,12 @@ def tf32_products(asked: bool) -> Iterator[None]:
 def uses_tf32(device: torch.device) -> bool:
     """Whether products of float32 matrices on the device are in TF32, asked for here or by the user."""
     return device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+
+
+@cache
+def cpu_info(*keys: str) -> str | None:
+    """What the system says of the first processor under one of these keys, if it says it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    told = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in told if key.strip() in keys), None)

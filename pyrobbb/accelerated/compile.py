@@ -8,7 +8,7 @@ import platform
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
+from pyrobbb._support.device import cpu_info
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.fast_math import RULES
 
@@ -265,7 +266,9 @@ def _own_cache() -> Iterator[None]:
     from torch._inductor.cpu_vec_isa import pick_vec_isa
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    what = f"{torch.backends.cpu.get_cpu_capability()} {pick_vec_isa()} {_processor()}"
+    # the instruction set, if the system reports it
+    processor = cpu_info("flags", "Features") or f"{platform.machine()} {platform.processor()}"
+    what = f"{torch.backends.cpu.get_cpu_capability()} {pick_vec_isa()} {processor}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(cache_dir()) / sha256(what.encode()).hexdigest()[:16])
     try:
         yield
@@ -274,15 +277,6 @@ def _own_cache() -> Iterator[None]:
             del os.environ["TORCHINDUCTOR_CACHE_DIR"]
         else:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
-
-
-@cache
-def _processor() -> str:
-    """The processor's instruction set, if the system reports it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    flags = [line for line in lines if line.startswith(("flags", "Features"))]
-    return flags[0] if flags else f"{platform.machine()} {platform.processor()}"
 
 
 def first_line(error: Exception) -> str:
