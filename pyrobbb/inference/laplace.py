@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -111,6 +111,19 @@ class LaplaceGuide(FlatGuide):
         return linearised(model, self.split(self.loc.detach()), self.names)
 
 
+class LaplaceStep(DescentStep):
+    """A step of the descent, which leads away from where the curvature may have been taken."""
+
+    def at(self) -> Tensor:
+        """The point, not a draw around it."""
+        loc: Tensor = self.guide.loc
+        return loc
+
+    def optimise(self) -> None:
+        super().optimise()
+        self.guide.fitted.fill_(False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Laplace(Descent):
     """The curvature at the maximum a posteriori, which is found first as `MAP` does.
@@ -126,6 +139,7 @@ class Laplace(Descent):
     layers: str = "all"
     linearised: bool = True
 
+    takes = LaplaceStep
     holds = LaplaceGuide
     why = "it descends the density to a point first"
 
@@ -140,16 +154,6 @@ class Laplace(Descent):
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
         return LaplaceGuide(self, model)
-
-    def descent(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        compiled: tuple[Tensor, Tensor] | None,
-        options: Mapping[str, Any],
-    ) -> DescentStep:
-        return LaplaceStep(model, guide, optimizer, lambda: guide.loc, compiled=compiled)
 
     def finish(
         self,
@@ -186,14 +190,6 @@ class Laplace(Descent):
             guide.fit(model, Split(data.x.to(model.device), data.y.to(model.device)))
             chains.append((model, guide))
         return Posterior(chains)
-
-
-class LaplaceStep(DescentStep):
-    """A step of the descent, which leads away from where the curvature may have been taken."""
-
-    def optimise(self) -> None:
-        super().optimise()
-        self.guide.fitted.fill_(False)
 
 
 def linearised(

@@ -9,9 +9,8 @@ of Lakshminarayanan et al. 2017 (arXiv 1612.01474).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +29,53 @@ from pyrobbb.initializers import Initial, network
 from pyrobbb.svi import Step
 
 
+class DescentStep(ProgramStep):
+    """One step on F_i = -share log P(w) - log P(D_i | w) at the draw of a guide that has one parameter `loc`.
+
+    Terms, gradients and update are those of `ReferenceStep` for a guide of point masses. There is no noise
+    but what the guide draws.
+
+    Args:
+        method: Its options.
+        model: The model.
+        guide: A guide that holds the point.
+        optimizer: Over the parameters of both.
+        steps: How many will be taken in all.
+        compiled: None, or a batch `(x, y)` to compile for.
+    """
+
+    def __init__(
+        self,
+        method: Any,
+        model: BayesianNetwork,
+        guide: Any,
+        optimizer: torch.optim.Optimizer,
+        steps: int,
+        compiled: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.method, self.guide, self.steps = method, guide, steps
+        energy, parameters = Energy(model, guide, jacobian=False), trained(optimizer)
+
+        def program(
+            noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+        ) -> list[Tensor]:
+            with torch.enable_grad():
+                prior, nll = energy(self.at(), x, y, counts)
+                found = derivatives(share * prior + nll, parameters)
+            return [prior.detach(), nll.detach(), *found]
+
+        super().__init__(program, optimizer, (1, 0), compiled)
+
+    def at(self) -> Tensor:
+        """The coordinates of the step."""
+        drawn: Tensor = self.guide.draw()
+        return drawn
+
+    def clear(self) -> None:
+        """Forget all gradients: those of a batch of chains would add up."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Descent(OwnStep):
     """A method whose steps descend -log P(w) - log P(D | w) at the guide's draw; the base of several.
@@ -39,6 +85,8 @@ class Descent(OwnStep):
     """
 
     init_loc: Initial = field(default=network, repr=False)
+
+    takes: ClassVar[type[DescentStep]] = DescentStep
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)
@@ -53,22 +101,12 @@ class Descent(OwnStep):
         **options: Any,
     ) -> Step:
         def make(compiled: bool) -> DescentStep:
-            return self.descent(model, guide, optimizer, (first.x, first.y) if compiled else None, options)
+            batch = (first.x, first.y) if compiled else None
+            return self.takes(self, model, guide, optimizer, options["steps"], batch)
 
         size, steps = guide.loc.numel(), options["steps"]
         pays = compilation_pays(options["fast"], size, steps, POINT, device=first.x.device)
         return compiled_or_not(make, pays, options["log"])
-
-    def descent(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        compiled: tuple[Tensor, Tensor] | None,
-        options: Mapping[str, Any],
-    ) -> DescentStep:
-        """The step, compiled for this batch or not."""
-        return DescentStep(model, guide, optimizer, compiled=compiled)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,40 +122,6 @@ class MAP(Descent):
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> FlatGuide:
         return FlatGuide(model, self.init_loc)
-
-
-class DescentStep(ProgramStep):
-    """One step on F_i = -share log P(w) - log P(D_i | w) at the draw of a guide that has one parameter `loc`.
-
-    Terms, gradients and update are those of `ReferenceStep` for a guide of point masses. `at` gives other
-    coordinates than the guide's draw. There is no noise but what the guide draws.
-    """
-
-    def __init__(
-        self,
-        model: BayesianNetwork,
-        guide: FlatGuide,
-        optimizer: torch.optim.Optimizer,
-        at: Callable[[], Tensor] | None = None,
-        *,
-        compiled: tuple[Tensor, Tensor] | None = None,
-    ) -> None:
-        self.guide, self.at = guide, at or guide.draw
-        energy, parameters = Energy(model, guide, jacobian=False), trained(optimizer)
-
-        def program(
-            noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
-        ) -> list[Tensor]:
-            with torch.enable_grad():
-                prior, nll = energy(self.at(), x, y, counts)
-                found = derivatives(share * prior + nll, parameters)
-            return [prior.detach(), nll.detach(), *found]
-
-        super().__init__(program, optimizer, (1, 0), compiled)
-
-    def clear(self) -> None:
-        """Forget all gradients: those of a batch of chains would add up."""
-        self.optimizer.zero_grad(set_to_none=True)
 
 
 def refuse_latents(method: Inference, model: BayesianNetwork) -> None:

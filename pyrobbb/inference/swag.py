@@ -11,7 +11,6 @@ section 3.3 and eq. 1), K of them for the low rank:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +72,31 @@ class SWAGGuide(FlatGuide):
         return self.split(self.mean), self.split(variance.sqrt())
 
 
+class SWAGStep(DescentStep):
+    """A step of the descent, after which a snapshot may be due."""
+
+    def __init__(self, method: SWAG, *args: Any) -> None:
+        super().__init__(method, *args)
+        every = int((1 - method.start) * self.steps) // method.snapshots
+        if self.steps and every < 1:
+            raise ValueError(
+                f"{self.steps} steps leave fewer than {method.snapshots} for the snapshots after start; "
+                f"train for more epochs, or take fewer snapshots"
+            )
+        self.due = {self.steps - every * i for i in range(method.snapshots)}
+
+    def at(self) -> Tensor:
+        """The point, not a draw of what its course has given so far."""
+        loc: Tensor = self.guide.loc
+        return loc
+
+    def optimise(self) -> None:
+        super().optimise()
+        self.guide.taken += 1
+        if int(self.guide.taken) in self.due:
+            self.guide.collect()
+
+
 @dataclass(frozen=True, kw_only=True)
 class SWAG(Descent):
     """Snapshots at equal distances in the last part of a descent to the maximum a posteriori.
@@ -90,6 +114,7 @@ class SWAG(Descent):
     rank: int = 20
     start: float = 0.75
 
+    takes = SWAGStep
     planned = True
     holds = SWAGGuide
     why = "it follows the descent of a point"
@@ -103,41 +128,3 @@ class SWAG(Descent):
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
         return SWAGGuide(model, self.rank, self.init_loc)
-
-    def descent(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        compiled: tuple[Tensor, Tensor] | None,
-        options: Mapping[str, Any],
-    ) -> DescentStep:
-        return SWAGStep(self, model, guide, optimizer, options["steps"], compiled)
-
-
-class SWAGStep(DescentStep):
-    """A step of the descent, after which a snapshot may be due."""
-
-    def __init__(
-        self,
-        method: SWAG,
-        model: BayesianNetwork,
-        guide: SWAGGuide,
-        optimizer: torch.optim.Optimizer,
-        steps: int,
-        compiled: tuple[Tensor, Tensor] | None,
-    ) -> None:
-        super().__init__(model, guide, optimizer, lambda: guide.loc, compiled=compiled)
-        every = int((1 - method.start) * steps) // method.snapshots
-        if steps and every < 1:
-            raise ValueError(
-                f"{steps} steps leave fewer than {method.snapshots} for the snapshots after start; "
-                f"train for more epochs, or take fewer snapshots"
-            )
-        self.due = {steps - every * i for i in range(method.snapshots)}
-
-    def optimise(self) -> None:
-        super().optimise()
-        self.guide.taken += 1
-        if int(self.guide.taken) in self.due:
-            self.guide.collect()
