@@ -179,8 +179,8 @@ def correlation(kind: tuple[str, list[dict[str, Any]]]) -> str:
         for row in own
         for pair in zip(row["free_energy_each"], row["validation_error_each"], strict=True)
     ]
-    if len(pairs) < 3:
-        return f"{name}: too few runs for a rank correlation"
+    if len(own) < 3:  # seeds of one setting differ by chance alone
+        return f"{name}: too few settings for a rank correlation"
     rank = float(spearmanr(*zip(*pairs, strict=True)).statistic)
     return (
         f"{name}: rank correlation of F with the validation error {rank:.2f} over {len(pairs)} runs, "

@@ -28,7 +28,7 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
     assert record["command"] == "python -m experiments.studies.bound quick=true"
     assert record["rows"] == found
     first = capsys.readouterr().out
-    assert "learned priors: rank correlation of F with the validation error" in first
+    assert "learned priors: too few settings for a rank correlation" in first
     main(["quick=true", f"folder={tmp_path}"])
     assert report(found) in capsys.readouterr().out  # finished points are read back
 
@@ -38,9 +38,10 @@ def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None
     results = {("2x400", "mixture", 10.0, 1): point, ("2x400", "mixture", 10.0, 2): {"stopped": "not finite"}}
     (row,) = rows(results)
     assert row["seeds"] == [1]
-    assert correlation(("few", [row])) == "few: too few runs for a rank correlation"
-    each = {"free_energy_each": [1.0, 2.0, 3.0], "validation_error_each": [5.0, 7.0, 6.0]}
-    assert "0.50 over 3 runs, 1 settings" in correlation(("some", [each]))
+    assert correlation(("few", [row] * 2)) == "few: too few settings for a rank correlation"
+    pairs = zip([1.0, 2.0, 3.0], [5.0, 7.0, 6.0], strict=True)
+    each = [{"free_energy_each": [F], "validation_error_each": [error]} for F, error in pairs]
+    assert "0.50 over 3 runs, 3 settings" in correlation(("some", each))
 
 
 @pytest.mark.parametrize("word", ["networks=[3x9]", "priors=[flat]"])
