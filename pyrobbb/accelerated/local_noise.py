@@ -63,17 +63,24 @@ class LocalNoise(TorchFunctionMode):
         scales: Their standard deviations.
         rows: Rows of the batch: the first dimension of every layer's input.
         take: Gives standard normals.
+        full: Rows of a full batch, which this one may begin: it takes the noise of all, so that the same
+            rows have the same noise where the batch is filled up. By default `rows`.
 
     Raises:
         NotLocalError: On the way, if a weight is used twice, not on the batch, or in no layer.
     """
 
     def __init__(
-        self, locs: Mapping[str, Tensor], scales: Mapping[str, Tensor], rows: int, take: Take
+        self,
+        locs: Mapping[str, Tensor],
+        scales: Mapping[str, Tensor],
+        rows: int,
+        take: Take,
+        full: int | None = None,
     ) -> None:
         super().__init__()
         self.names = {id(loc): name for name, loc in locs.items()}
-        self.scales, self.rows, self.take = scales, rows, take
+        self.scales, self.rows, self.take, self.full = scales, rows, take, full or rows
         self.used: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -108,7 +115,7 @@ class LocalNoise(TorchFunctionMode):
             mean = mean + perturbed * self._signs(mean, channel)
         if bias_scale is not None:
             shape = _along(mean, channel)
-            mean = mean + bias_scale.reshape(1, *shape[1:]) * self.take(*shape)
+            mean = mean + bias_scale.reshape(1, *shape[1:]) * self._of_rows(*shape[1:])
         return mean
 
     def _local(
@@ -119,7 +126,11 @@ class LocalNoise(TorchFunctionMode):
         if scale is not None:
             variance = variance + F.linear(x.square(), scale.square())
         tiny = torch.finfo(mean.dtype).tiny  # the root has a slope at 0 as well
-        return mean + (variance + tiny).sqrt() * self.take(*mean.shape)
+        return mean + (variance + tiny).sqrt() * self._of_rows(*mean.shape[1:])
+
+    def _of_rows(self, *shape: int) -> Tensor:
+        """Normals of this shape for each row."""
+        return self.take(self.full, *shape)[: self.rows]
 
     def _scale(self, given: Tensor | None) -> Tensor | None:
         name = self.names.get(id(given))
@@ -127,7 +138,7 @@ class LocalNoise(TorchFunctionMode):
 
     def _signs(self, like: Tensor, channel: int) -> Tensor:
         """A random sign for each row and channel."""
-        noise = self.take(*_along(like, channel))
+        noise = self._of_rows(*_along(like, channel)[1:])
         return torch.where(noise < 0, -1.0, 1.0).to(like)
 
 

@@ -38,11 +38,13 @@ class LocalProgram:
         self.others = [p for p in parameters if p is not guide.loc and p is not guide.rho]
         self.layers = layer_sites(model)
         self.used = 0
+        self.rows = 0  # of a full batch
 
     def __call__(
         self, noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
     ) -> list[Tensor]:
         source = Noise(noise, self.guide.loc)
+        self.rows = max(self.rows, len(x))
         rho = self.guide.rho.detach()
         with torch.enable_grad():
             loc = self.guide.loc.detach().requires_grad_()
@@ -63,7 +65,8 @@ class LocalProgram:
         for name in locs:
             if name not in self.layers:
                 locs[name] = locs[name] + scales[name] * source.take(*locs[name].shape)
-        with LocalNoise({name: locs[name] for name in self.layers}, scales, len(x), source.take):
+        layers = {name: locs[name] for name in self.layers}
+        with LocalNoise(layers, scales, len(x), source.take, self.rows):
             return -counted(self.model.log_likelihood(locs, x, y), counts).sum()
 
     def _kl(self, loc: Tensor, sigma: Tensor, source: Noise) -> Any:
