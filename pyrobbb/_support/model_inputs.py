@@ -46,6 +46,10 @@ def check_finite(name: str, x: Tensor) -> None:
             raise ValueError(f"{name} holds {value} in row {begin + place[0]}; every input must be finite")
 
 
+class NonFiniteOutputError(ValueError):
+    """The network's output at its own values of the weights is infinite or NaN."""
+
+
 def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
     """The network's output for the first row at its initial weights, or a ValueError if it takes none."""
     with torch.no_grad(), evaluating(model):
@@ -66,7 +70,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
             "place (inplace=False, x * 2 for x.mul_(2))"
         )
     if not bool(output.isfinite().all()):
-        raise ValueError(
+        raise NonFiniteOutputError(
             f"the network's output is not finite at its initial weights, for the first row of {name}"
         )
     return output

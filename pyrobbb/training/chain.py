@@ -18,6 +18,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device, tf32_products, uses_tf32
 from pyrobbb._support.files import locked, make_folder
+from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb._support.optim import (
     clip_gradients,
     fused,
@@ -292,10 +293,13 @@ class Chain(Resumable):
             raise self.non_finite(N * kl, N * nll, int(bad[0]) if len(bad) else self.M - 1)
         error = validation_nll = math.nan
         if self.validation is not None:
-            error, validation_nll = validate(
-                self.model, self.guide, self.validation,
-                draws=self.options.validation_draws, seed=self.epoch, ranks=self.ranks,
-            )  # fmt: skip
+            try:
+                error, validation_nll = validate(
+                    self.model, self.guide, self.validation,
+                    draws=self.options.validation_draws, seed=self.epoch, ranks=self.ranks,
+                )  # fmt: skip
+            except NonFiniteOutputError as reason:  # of a network that is trained to a point
+                raise self._diverged("the network's output", self.epoch + 1) from reason
         lr = float(self.optimizer.param_groups[0]["lr"])
         return Epoch(self.chain, self.epoch + 1, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
 
@@ -317,10 +321,7 @@ class Chain(Resumable):
     def end(self) -> None:
         """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""
         if not self.finite():
-            raise NonFiniteLossError(
-                f"a parameter is not finite after the last step, in epoch {self.epoch}; the usual cause is a "
-                f"learning rate that is too large. Try a lower one{self._last_good()}."
-            )
+            raise self._diverged("a parameter", self.epoch)
         if self.writes:
             warn_of_noise(self.model, self.guide, self.train)
             warn_of_falling(self.history)
@@ -346,6 +347,12 @@ class Chain(Resumable):
             f"the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), inputs that "
             f"are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a "
             f"wider sigma2{self._last_good()}."
+        )
+
+    def _diverged(self, what: str, epoch: int) -> NonFiniteLossError:
+        return NonFiniteLossError(
+            f"{what} is not finite after the last step, in epoch {epoch}; the usual cause is a learning rate "
+            f"that is too large. Try a lower one{self._last_good()}."
         )
 
     def _last_good(self) -> str:

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset as TorchDataset
 from engine_fakes import Interrupts, classes, classifier, network, nothing_changes, values
 from models.mlp import perceptron
 from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Blobs, NoisySine
 from pyrobbb.initializers import Constant
@@ -212,6 +213,19 @@ def test_point_estimates_resume_exactly_within_an_epoch(tmp_path: Path) -> None:
         point(dropout_net(), data, folder=tmp_path, callbacks=[Interrupts(7)], **options)
     resumed = point(dropout_net(), data, folder=tmp_path, **options)
     assert torch.equal(found(resumed), found(point(dropout_net(), data, **options)))
+
+
+@pytest.mark.parametrize(("lr", "epochs"), [(1e6, 50), (1e18, 50), (1e36, 1)])
+@pytest.mark.parametrize("start", range(3))
+def test_a_point_estimate_that_diverges_says_so_wherever_it_is_noticed(
+    lr: float, epochs: int, start: int
+) -> None:
+    """In a step, or only where its output is measured after the last one."""
+    with isolated(start):
+        network = perceptron(1, [8], 1)
+    data, optim = NoisySine(N=8).load(), partial(torch.optim.SGD, lr=lr)
+    with pytest.raises(NonFiniteLossError, match="not finite"):
+        point(network, data, likelihoods.Normal(), epochs=epochs, optim=optim)
 
 
 def test_what_cannot_be_a_point_estimate() -> None:
