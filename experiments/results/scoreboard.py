@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.results.records import NONE, NOT_RUN, Record, Records, made_by, of
-from experiments.results.tables import Text, headed
+from experiments.results.tables import Text, as_printed, headed
 from experiments.scoreboard import choose
 from experiments.scoreboard.parts import PARTS
 
@@ -30,7 +30,7 @@ def part(name: str, record: str = "") -> Text:
     """The tables of one part, as its command prints them, from its record or that of another run."""
 
     def words(record: Record) -> str:
-        return f"```\n{PARTS[name].report(record)}\n```"
+        return as_printed(PARTS[name].report(record))
 
     return of(record or f"scoreboard_{name}", headed(words), NONE)
 

@@ -26,6 +26,11 @@ def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
     return lambda record: f"{made_by(record)}\n\n{words(record)}"
 
 
+def as_printed(words: str) -> str:
+    """What a command prints, its columns kept."""
+    return f"```\n{words}\n```"
+
+
 def mnist(record: Record) -> str:
     """The default recipe over its seeds."""
     each = [run["metrics"] for run in sorted(record["runs"], key=lambda run: run["seed"])]
@@ -207,12 +212,12 @@ def ledger(record: Record) -> str:
 
 def priors(record: Record) -> str:
     """The study of the bound, as its command prints it."""
-    return f"```\n{bound.report(record['rows'])}\n```"
+    return as_printed(bound.report(record["rows"]))
 
 
 def images(record: Record) -> str:
     """The tutorial's MNIST, as its command prints it."""
-    return f"```\n{mnist_report.report(record['found'])}\n```"
+    return as_printed(mnist_report.report(record["found"]))
 
 
 TABLES: dict[str, Text] = {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 
-from experiments.scoreboard.compare import Row, mean_se, values
+from experiments.scoreboard.compare import Row, mean_se, standard_error, values
 from experiments.scoreboard.compare import chosen as rows_of
 
 Line = tuple[str, str, str, str, str, str]
@@ -41,5 +40,5 @@ def _methods(rows: Sequence[Row]) -> list[str]:
 
 def _place(scores: Sequence[float], reached: float) -> str:
     apart = fmean(scores) - reached
-    error = stdev(scores) / sqrt(len(scores)) if len(scores) > 1 else 0.0
+    error = standard_error(scores) if len(scores) > 1 else 0.0
     return "ahead" if apart > error else "level" if apart >= -error else f"{-apart:.2f} behind"

@@ -25,7 +25,7 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
     "5 mean fields": ("`inference=svi chains=5`", "the same, with several modes"),
     "5 mean fields, Laplace": (
         "the same, then `Laplace(...).around(posterior, rows)`",
-        "tables: honest between and beyond the data",
+        "tables with regions without rows",
     ),
     "low rank": ("`guide=auto_low_rank_multivariate_normal`", "weights whose correlations matter"),
     "full covariance": ("`guide=auto_multivariate_normal`", "a few hundred weights"),

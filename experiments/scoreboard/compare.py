@@ -17,7 +17,12 @@ FAILED = ("refused", "stopped")
 def mean_se(values: Sequence[float], digits: int) -> str:
     """Mean and standard error, `-1.21 ± 0.04`; a single value shows none."""
     mean = f"{np.mean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1) / sqrt(len(values)):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {standard_error(values):.{digits}f}"
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean of at least two values."""
+    return float(np.std(values, ddof=1)) / sqrt(len(values))
 
 
 def chosen(rows: Sequence[Row], **keys: Any) -> list[Row]:

@@ -34,7 +34,7 @@ FAST = ("auto", "compiled", "eager", "off")
 ESTIMATORS = ("weights", "local")
 
 # What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
-# and what it costs at most, the first time. (docs/benchmarks.md says how these were measured.)
+# and what it costs at most, the first time.
 # On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
 # they read and write beyond those of the one program, at 4.3 TB/s.
 MEAN_FIELD = {"cpu": (0.5e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
@@ -194,7 +194,8 @@ def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> Me
 
 def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> ProgramStep:
     model, optimizer = case.model, case.optimizer
-    program = LocalProgram(model, case.guide, segments, trained(optimizer), case.samples)
+    rows = len(case.first)
+    program = LocalProgram(model, case.guide, segments, trained(optimizer), case.samples, rows)
     share = case.guide.loc.detach().new_ones(())
     with case.forked():
         try:

@@ -64,7 +64,7 @@ class LocalNoise(TorchFunctionMode):
         rows: Rows of the batch: the first dimension of every layer's input.
         take: Gives standard normals.
         full: Rows of a full batch, which this one may begin: it takes the noise of all, so that the same
-            rows have the same noise where the batch is filled up. By default `rows`.
+            rows have the same noise where the batch is filled up.
 
     Raises:
         NotLocalError: On the way, if a weight is used twice, not on the batch, or in no layer.
@@ -76,11 +76,11 @@ class LocalNoise(TorchFunctionMode):
         scales: Mapping[str, Tensor],
         rows: int,
         take: Take,
-        full: int | None = None,
+        full: int,
     ) -> None:
         super().__init__()
         self.names = {id(loc): name for name, loc in locs.items()}
-        self.scales, self.rows, self.take, self.full = scales, rows, take, full or rows
+        self.scales, self.rows, self.take, self.full = scales, rows, take, full
         self.used: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -32,19 +32,19 @@ class LocalProgram:
         segments: Sequence[PriorSegment],
         parameters: Sequence[nn.Parameter],
         samples: int,
+        rows: int,
     ) -> None:
         self.model, self.guide, self.segments, self.samples = model, guide, segments, samples
         self.parameters = list(parameters)
         self.others = [p for p in parameters if p is not guide.loc and p is not guide.rho]
         self.layers = layer_sites(model)
         self.used = 0
-        self.rows = 0  # of a full batch
+        self.rows = rows  # of a full batch
 
     def __call__(
         self, noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
     ) -> list[Tensor]:
         source = Noise(noise, self.guide.loc)
-        self.rows = max(self.rows, len(x))
         rho = self.guide.rho.detach()
         with torch.enable_grad():
             loc = self.guide.loc.detach().requires_grad_()
@@ -66,7 +66,7 @@ class LocalProgram:
             if name not in self.layers:
                 locs[name] = locs[name] + scales[name] * source.take(*locs[name].shape)
         layers = {name: locs[name] for name in self.layers}
-        with LocalNoise(layers, scales, len(x), source.take, self.rows):
+        with LocalNoise(layers, scales, len(x), source.take, max(self.rows, len(x))):
             return -counted(self.model.log_likelihood(locs, x, y), counts).sum()
 
     def _kl(self, loc: Tensor, sigma: Tensor, source: Noise) -> Any:

@@ -24,7 +24,7 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
-from pyrobbb.inference.point import Descent
+from pyrobbb.inference.point import Descent, DescentStep
 from pyrobbb.initializers import Initial, network
 
 
@@ -62,6 +62,15 @@ def _matrices(model: BayesianNetwork) -> Iterator[str]:
                 yield f"{path}.{key}" if path else key
 
 
+class DropoutStep(DescentStep):
+    """A step of the descent at one mask."""
+
+    def at(self) -> Tensor:
+        """M under a fresh mask."""
+        masked: Tensor = self.guide.draw()
+        return masked
+
+
 @dataclass(frozen=True, kw_only=True)
 class MCDropout(Descent):
     """Masks on the inputs of every Bayesian weight matrix but the network's first.
@@ -73,6 +82,7 @@ class MCDropout(Descent):
 
     p: float = 0.5
 
+    takes = DropoutStep
     holds = DropoutGuide
     why = "its step draws one mask"
 

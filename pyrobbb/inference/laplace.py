@@ -114,11 +114,6 @@ class LaplaceGuide(FlatGuide):
 class LaplaceStep(DescentStep):
     """A step of the descent, which leads away from where the curvature may have been taken."""
 
-    def at(self) -> Tensor:
-        """The point, not a draw around it."""
-        loc: Tensor = self.guide.loc
-        return loc
-
     def optimise(self) -> None:
         super().optimise()
         self.guide.fitted.fill_(False)

@@ -30,10 +30,10 @@ from pyrobbb.svi import Step
 
 
 class DescentStep(ProgramStep):
-    """One step on F_i = -share log P(w) - log P(D_i | w) at the draw of a guide that has one parameter `loc`.
+    """One step on F_i = -share log P(w) - log P(D_i | w) at the `loc` of a guide that has no other parameter.
 
     Terms, gradients and update are those of `ReferenceStep` for a guide of point masses. There is no noise
-    but what the guide draws.
+    but what `at` may draw.
 
     Args:
         method: Its options.
@@ -68,8 +68,8 @@ class DescentStep(ProgramStep):
 
     def at(self) -> Tensor:
         """The coordinates of the step."""
-        drawn: Tensor = self.guide.draw()
-        return drawn
+        loc: Tensor = self.guide.loc
+        return loc
 
     def clear(self) -> None:
         """Forget all gradients: those of a batch of chains would add up."""
@@ -78,7 +78,7 @@ class DescentStep(ProgramStep):
 
 @dataclass(frozen=True, kw_only=True)
 class Descent(OwnStep):
-    """A method whose steps descend -log P(w) - log P(D | w) at the guide's draw; the base of several.
+    """A method whose steps descend -log P(w) - log P(D | w); `takes` is its step. The base of several.
 
     Args:
         init_loc: Where the weights start (`pyrobbb.initializers`).

@@ -75,8 +75,9 @@ class SWAGGuide(FlatGuide):
 class SWAGStep(DescentStep):
     """A step of the descent, after which a snapshot may be due."""
 
-    def __init__(self, method: SWAG, *args: Any) -> None:
-        super().__init__(method, *args)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        method = self.method
         every = int((1 - method.start) * self.steps) // method.snapshots
         if self.steps and every < 1:
             raise ValueError(
@@ -84,11 +85,6 @@ class SWAGStep(DescentStep):
                 f"train for more epochs, or take fewer snapshots"
             )
         self.due = {self.steps - every * i for i in range(method.snapshots)}
-
-    def at(self) -> Tensor:
-        """The point, not a draw of what its course has given so far."""
-        loc: Tensor = self.guide.loc
-        return loc
 
     def optimise(self) -> None:
         super().optimise()
