@@ -164,7 +164,7 @@ def _free_energy(chain: tuple[BayesianNetwork, nn.Module], train: Split, draws: 
             p = poutine.trace(poutine.replay(model, q)).get_trace(rows.x, rows.y)
             q.compute_log_prob()
             p.compute_log_prob()
-            terms = terms_of(p, q)
+            terms = terms_of(p, q, rows.weights)
             found.append(terms.kl + terms.nll * (N / len(rows)))
     return torch.stack(found).double()
 

@@ -34,8 +34,13 @@ class Terms(NamedTuple):
 class Step(Protocol):
     """Takes one optimiser step on a minibatch and returns the terms it saw."""
 
-    def __call__(self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, /) -> Terms:
-        """Step on rows `x`, `y`; `kl_weight` is the KL's pi_i, `batch_fraction` is B/N."""
+    def __call__(
+        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None, /
+    ) -> Terms:
+        """Step on rows `x`, `y`, which count `counts` times, `(B,)`, or once.
+
+        `kl_weight` is the KL's pi_i, `batch_fraction` is B/N.
+        """
         ...
 
 
@@ -43,27 +48,27 @@ LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # i
 
 
 class RowWeights(Messenger):
-    """Effect handler under which row i of the observed site counts `weights[i]` times, `(B,)`; None: once."""
+    """Effect handler under which row i of the observed site counts `counts[i]` times, `(B,)`; None: once."""
 
-    def __init__(self, weights: Tensor | None) -> None:
+    def __init__(self, counts: Tensor | None) -> None:
         super().__init__()
-        self.weights = weights
+        self.counts = counts
 
     def _pyro_sample(self, msg: Any) -> None:
-        if self.weights is not None and msg["is_observed"] and not site_is_subsample(msg):
-            msg["scale"] = msg["scale"] * self.weights
-            msg["infer"] = {**msg["infer"], "row_weights": self.weights}
+        if self.counts is not None and msg["is_observed"] and not site_is_subsample(msg):
+            msg["scale"] = msg["scale"] * self.counts
 
 
 class _Recording:
     """Mixed into an ELBO of Pyro's: keeps the unscaled terms of the traces that it scores."""
 
     terms: list[Terms]
+    counts: Tensor | None
 
     def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
         model_trace, guide_trace = super()._get_trace(model, guide, args, kwargs)  # type: ignore[misc]
         with torch.no_grad():
-            self.terms.append(terms_of(model_trace, guide_trace))
+            self.terms.append(terms_of(model_trace, guide_trace, self.counts))
         return model_trace, guide_trace
 
 
@@ -114,10 +119,7 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
 
 
 def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -> Terms:
-    """KL estimate and negative log-likelihood of two scored traces, scaled by the weights of rows alone.
-
-    Those are `counts`, `(B,)`, or else what `RowWeights` has said.
-    """
+    """KL estimate and negative log-likelihood of two scored traces, unscaled; rows count `counts` times."""
     kl: Any = 0.0
     nll: Any = 0.0
     for site in guide_trace.nodes.values():
@@ -125,11 +127,15 @@ def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -
             kl = kl + site["unscaled_log_prob"].sum()
     for site in model_trace.nodes.values():
         if site["type"] == "sample" and site["is_observed"]:
-            each = site["infer"].get("row_weights", 1.0) if counts is None else counts
-            nll = nll - (each * site["unscaled_log_prob"]).sum()
+            nll = nll - counted(site["unscaled_log_prob"], counts).sum()
         elif site["type"] == "sample":
             kl = kl - site["unscaled_log_prob"].sum()
     return Terms(torch.as_tensor(kl), torch.as_tensor(nll))
+
+
+def counted(each: Tensor, counts: Tensor | None) -> Tensor:
+    """`each` row's log-likelihood, (*draws, B), as often as it counts."""
+    return each if counts is None else each * counts
 
 
 @contextmanager
@@ -177,13 +183,17 @@ class ReferenceStep:
         if not self.linear:
             self.svi.loss_and_grads = self._scaled
 
-    def __call__(self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float) -> Terms:
-        return self._run(self.svi.step, x, y, kl_weight, batch_fraction)
+    def __call__(
+        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None
+    ) -> Terms:
+        return self._run(self.svi.step, x, y, kl_weight, batch_fraction, counts)
 
-    def evaluate(self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float) -> Terms:
+    def evaluate(
+        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None
+    ) -> Terms:
         """The terms, without an optimiser step; adds the gradients of F_i to the parameters' `grad`."""
         take = partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide)
-        return self._run(take, x, y, kl_weight, batch_fraction)
+        return self._run(take, x, y, kl_weight, batch_fraction, counts)
 
     def _scaled(self, *args: Any) -> float:
         """The loss of the whole program, and its gradient times B/N."""
@@ -200,10 +210,17 @@ class ReferenceStep:
         return loss
 
     def _run(
-        self, what: Callable[..., Any], x: Tensor, y: Tensor, kl_weight: float, fraction: float
+        self,
+        what: Callable[..., Any],
+        x: Tensor,
+        y: Tensor,
+        kl_weight: float,
+        fraction: float,
+        counts: Tensor | None,
     ) -> Terms:
-        self.elbo.terms, self.fraction = [], fraction
-        with poutine.scale(scale=fraction if self.linear else 1.0), LatentScale(kl_weight / fraction):
+        self.elbo.terms, self.elbo.counts, self.fraction = [], counts, fraction
+        scale = poutine.scale(scale=fraction if self.linear else 1.0)
+        with scale, LatentScale(kl_weight / fraction), RowWeights(counts):
             what(x, y)
         kls, nlls = zip(*self.elbo.terms, strict=True)
         particles = self.elbo.num_particles

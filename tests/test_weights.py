@@ -1,7 +1,8 @@
-"""Rows with weights: a row of weight 3 counts like three rows, in steps of any ELBO and in NUTS."""
+"""Rows with weights: a row of weight 3 counts like three rows, in steps of any ELBO and in every method."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from pyrobbb import BayesianNetwork, fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays
-from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
+from pyrobbb.inference import MAP, NUTS, SGHMC, SVI, SWAG, Inference, Laplace, MCDropout, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.svi import ReferenceStep, RowWeights
+from pyrobbb.svi import ReferenceStep
 from pyrobbb.training.progress import Progress
 
 COUNTS = torch.tensor([1, 0, 3, 2, 1, 4])
@@ -48,11 +51,62 @@ def test_a_weight_is_a_count(elbo: Any, vectorize: bool) -> None:
         model, guide = made(rows)
         optimizer = torch.optim.SGD(guide.parameters(), lr=0.1)
         step = ReferenceStep(model, guide, optimizer, samples=2, vectorize=vectorize, elbo=elbo)
-        with isolated(7), RowWeights(rows.weights):
-            terms = step.evaluate(rows.x, rows.y, 1.0, 1.0)
+        with isolated(7):
+            terms = step.evaluate(rows.x, rows.y, 1.0, 1.0, rows.weights)
         seen.append((terms.kl, terms.nll, guide.loc.grad, guide.rho.grad))
     for one, other in zip(*seen, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+METHODS: dict[str, Callable[[int], Inference]] = {
+    "svi": lambda N: SVI(),
+    "natural gradient": lambda N: NaturalGradient(h0=3 / N),
+    "map": lambda N: MAP(),
+    "dropout": lambda N: MCDropout(),
+    "swag": lambda N: SWAG(snapshots=4, rank=2),
+    "laplace, full": lambda N: Laplace(structure="full"),
+    "laplace, diagonal": lambda N: Laplace(structure="diagonal"),
+    "laplace, last layer": lambda N: Laplace(layers="last"),
+    "sghmc": lambda N: SGHMC(lr=1e-3 * N, cycles=2, draws=3),
+    "nuts": lambda N: NUTS(warmup=4, draws=4),
+}
+
+
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_weight_is_a_count_in_every_method(method: str, fast: str) -> None:
+    """Trained on all rows at once, from one seed: the posterior of the rows repeated."""
+    ends = []
+    for rows in (WEIGHTED, REPEATED):
+        N = len(rows)
+        rows = Split(
+            rows.x.double(), rows.y.double(), None if rows.weights is None else rows.weights.double()
+        )
+        model = BayesianNetwork(
+            network(width=2).double(), priors.Normal(), likelihoods.Normal(scale=0.5), N
+        )  # fmt: skip
+        posterior = fit(
+            model, MeanFieldNormal if method == "svi" else None,
+            Dataset("rows", rows, Spec(N, (3,), 2, "regression")), inference=METHODS[method](N),
+            epochs=40, batch_size=N, seed=3, fast=fast, device="cpu", progress=None,
+        )  # fmt: skip
+        with isolated(5):
+            ends.append([posterior.predict(X.double(), draws=4).means, posterior.mean_weights()])
+    torch.testing.assert_close(*ends, rtol=1e-6, atol=1e-7)
+
+
+def test_laplaces_kronecker_factors_count_too() -> None:
+    ends = []
+    for rows in (WEIGHTED, REPEATED):
+        with isolated(0):
+            model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(scale=0.5))
+            point = fit(
+                model, None, Dataset("rows", REPEATED, Spec(len(REPEATED), (3,), 2, "regression")),
+                inference=MAP(), epochs=3, device="cpu", progress=None,
+            )  # fmt: skip
+            guide: Any = Laplace(structure="kronecker").around(point, rows).chains[0][1]
+        ends.append([guide.log_evidence, *guide.loc_and_scale()[1].values()])
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 
 
 class Lines(Progress):
@@ -83,7 +137,7 @@ def test_a_fit_finds_the_weighted_posterior() -> None:
         vectorize=True, optim=partial(torch.optim.Adam, lr=0.05), seed=0, device="cpu", progress=lines,
         schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=200),
     )  # fmt: skip
-    assert sum("slower: the rows have weights" in line for line in lines.lines) == 1
+    assert not any("Pyro's own SVI" in line for line in lines.lines)
     w, x, y = torch.tensor(weights), data.train.x[:, 0], data.train.y[:, 0]
     precision = 1 + (w * x * x).sum() / 0.25
     mean, sd = (w * x * y).sum() / 0.25 / precision, precision**-0.5
@@ -106,13 +160,35 @@ def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
             fit(model, MeanFieldNormal, linear(weights), **options)
 
 
-def test_chains_are_trained_one_after_the_other() -> None:
-    lines = Lines()
-    fit(
-        lambda: BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal()),
-        MeanFieldNormal, linear(np.ones(60)), chains=2, epochs=1, device="cpu", progress=lines,
-    )  # fmt: skip
-    assert any("one chain after the other" in line for line in lines.lines)
+def test_chains_are_trained_as_one_batch_with_their_rows_weights() -> None:
+    """60 rows in batches of 25, of which the last is short: the chains are those trained one at a time."""
+    lines, ends = Lines(), []
+    for chains in (2, 1):
+        posterior = fit(
+            lambda: BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal()),
+            MeanFieldNormal, linear(np.arange(60) % 4), chains=chains, epochs=3, batch_size=25, seed=1,
+            device="cpu", progress=lines,
+        )  # fmt: skip
+        ends.append(posterior.mean_weights(0))
+    assert not any("one chain after the other" in line for line in lines.lines)
+    torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-8)
+
+
+def test_ignoring_the_inputs_is_priced_by_the_weights() -> None:
+    """The trivial bound of all rows is that of the rows repeated; its draws leave it a spread of 2.5 nats."""
+    counts = torch.arange(200) % 4
+    x, y = normal(200, 3), 0.5 * normal(200, 2, seed=1) + 3.0 * (counts == 0)[:, None]
+    found = []
+    for rows in (
+        Split(x, y, counts.float()),
+        Split(x.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0)),
+        Split(x, y),
+    ):
+        bound = trivial_free_energy(made(rows)[0], rows)
+        assert bound is not None
+        found.append(bound * len(rows))
+    assert found[0] == pytest.approx(found[1], abs=20)
+    assert found[2] > found[1] + 1000
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ def gradients(
     if isinstance(step, ReferenceStep):
         assert noise is not None
         with Injected(noise.flatten()):
-            terms = step.evaluate(rows.x, rows.y, share, len(rows) / N)
+            terms = step.evaluate(rows.x, rows.y, share, len(rows) / N, rows.weights)
     else:
-        terms = step.evaluate(rows.x, rows.y, share, noise)
+        terms = step.evaluate(rows.x, rows.y, share, noise, rows.weights)
     return seen(step.optimizer, terms)
 
 

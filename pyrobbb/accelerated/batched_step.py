@@ -19,9 +19,8 @@ from pyrobbb._support.flat import split
 from pyrobbb.accelerated.compile import compile, lift, record
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
-from pyrobbb.accelerated.programs import counted
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.svi import Terms
+from pyrobbb.svi import Terms, counted
 
 LogLikelihood = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 
@@ -73,7 +72,7 @@ def batched_nll(
     """-log P(D_i | w) of each chain, `(*draws, R)`, and its gradient with respect to w, `(*draws, R, D)`.
 
     `log_likelihood(weights, x, y)` gives log p(y_i | x_i, w) of one chain's rows, shape (B,); x and y have a
-    leading R; there is at most one dimension of draws. Row i of each counts `counts[i]` times, or once.
+    leading R; there is at most one dimension of draws. Row i of chain r counts `counts[r, i]` times, or once.
     """
     call = torch.vmap(log_likelihood, randomness="different")
     if w.dim() == 3:
@@ -123,7 +122,7 @@ class StackedStep:
         if compiled is not None:
             self.fixed = FixedBatch(*compiled, loc.dtype, dim=1)
             noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
-            inputs = [noise, torch.ones_like(self.share), *compiled, self.fixed.counts, *self._gathered()]
+            inputs = [noise, torch.ones_like(self.share), *compiled, self.fixed.once, *self._gathered()]
             graph, self.held = lift(record(self._program, inputs), len(inputs))
             self.run = compile(graph, [*inputs, *self.held])
 
@@ -150,8 +149,15 @@ class StackedStep:
         kl = log_ratio(log_prior, sigma, noise).sum(-1).sum(0)
         return [kl / self.samples, nll.sum(0) / self.samples, to_loc, to_rho]
 
-    def evaluate(self, x: Tensor, y: Tensor, shares: Sequence[float] | Tensor, noise: Tensor) -> Terms:
-        """The terms (R,); leaves the gradients of each F in its guide's `grad`.
+    def evaluate(
+        self,
+        x: Tensor,
+        y: Tensor,
+        shares: Sequence[float] | Tensor,
+        noise: Tensor,
+        counts: Tensor | None = None,
+    ) -> Terms:
+        """The terms (R,); leaves the gradients of each F in its guide's `grad`. `counts` is (R, B).
 
         On CUDA, shares that differ from chain to chain should be a tensor there, (R,): numbers would be
         copied from the host at each step.
@@ -164,9 +170,9 @@ class StackedStep:
             else:
                 self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
             given, flats = (noise.detach(), self.share), self._gathered()
-            batch = None if self.fixed is None else self.fixed(x, y)
+            batch = None if self.fixed is None else self.fixed(x, y, counts)
             if batch is None:
-                kl, nll, *gradients = self._program(*given, x, y, None, *flats)
+                kl, nll, *gradients = self._program(*given, x, y, counts, *flats)
             else:
                 kl, nll, *gradients = self.run(*given, *batch, *flats, *self.held)
         self._leave(noise, gradients)

@@ -25,8 +25,7 @@ class GraphStep:
 
     Args:
         step: A fast step on CUDA whose optimiser is capturable and holds its learning rate in a tensor.
-        x: Inputs of a batch of the usual size, for which the graph is made.
-        y: Their targets.
+        first: A batch of the usual size, for which the graph is made.
         log: Receives one line if the step cannot be captured; it then runs uncaptured.
     """
 
@@ -34,11 +33,12 @@ class GraphStep:
     MANY = 20
 
     def __init__(
-        self, step: FastStep, x: Tensor, y: Tensor, log: Callable[[str], None] = lambda message: None
+        self, step: FastStep, first: Split, log: Callable[[str], None] = lambda message: None
     ) -> None:
         self.step, self.log = step, log
         self.optimizer = step.optimizer
-        self.x, self.y = torch.empty_like(x), torch.empty_like(y)
+        self.x, self.y = torch.empty_like(first.x), torch.empty_like(first.y)
+        self.counts = None if first.weights is None else torch.empty_like(first.weights)
         self.batches: Batches | None = None
         self.failed = False  # to capture one step
         self.several = True  # may be captured at once
@@ -52,28 +52,32 @@ class GraphStep:
         self.held = hyperparameters(self.optimizer)
         self.step.reset()
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+    def __call__(
+        self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None = None
+    ) -> Terms:
         with torch.cuda.device_of(x):  # streams and graphs belong to the current device
-            return self._step(x, y, share, data)
+            return self._step(x, y, share, data, counts)
 
-    def _step(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+    def _step(self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None) -> Terms:
         if self.failed or x.shape != self.x.shape or y.shape != self.y.shape:
-            return self.step(x, y, share, data)
+            return self.step(x, y, share, data, counts)
         if hyperparameters(self.optimizer) != self.held:
             self.reset()
         if self.calls < self.WARM_UP:
             self.calls += 1
-            return self._on_the_side(x, y, share, data)
+            return self._on_the_side(x, y, share, data, counts)
         self.x.copy_(x)
         self.y.copy_(y)
+        if self.counts is not None and counts is not None:
+            self.counts.copy_(counts)
         self.step.share.fill_(share)
         if self.one is None:
             try:
-                self.one = Captured(lambda: self.step.take(self.x, self.y), self.optimizer)
+                self.one = Captured(lambda: self.step.take(self.x, self.y, self.counts), self.optimizer)
             except RuntimeError as error:
                 self.failed = True
                 self.log(f"training without a CUDA graph, bound by launches: {first_line(error)}")
-                return self.step(x, y, share, data)
+                return self.step(x, y, share, data, counts)
         return self.one.replay()
 
     def begin_epoch(self, data: Split, order: Tensor, shares: Sequence[float]) -> None:
@@ -110,11 +114,11 @@ class GraphStep:
                 batches.first.fill_(first)
             return self.many.replay()
 
-    def _on_the_side(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+    def _on_the_side(self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None) -> Terms:
         stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
-            terms = self.step(x, y, share, data)
+            terms = self.step(x, y, share, data, counts)
         current.wait_stream(stream)
         return terms
 
@@ -129,12 +133,17 @@ class Batches:
         self.shares = torch.zeros(len(order), dtype=dtype, device=device)
         self.first = torch.zeros((), dtype=torch.int64, device=device)
 
-    def read(self, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs and targets (steps, B, ...) and the shares (steps,) from step `first` on."""
+    def read(self, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Inputs and targets (steps, B, ...), shares (steps,) and counts (steps, B) from step `first` on."""
         chosen = self.first + torch.arange(steps, device=self.first.device)
         rows = self.order.index_select(0, chosen)
-        x, y = (part.index_select(0, rows.flatten()) for part in (self.data.x, self.data.y))
-        return x.unflatten(0, rows.shape), y.unflatten(0, rows.shape), self.shares.index_select(0, chosen)
+
+        def part(whole: Tensor) -> Tensor:
+            return whole.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+
+        data = self.data
+        counts = None if data.weights is None else part(data.weights)
+        return part(data.x), part(data.y), self.shares.index_select(0, chosen), counts
 
 
 class Captured:

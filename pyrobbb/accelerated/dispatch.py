@@ -130,7 +130,7 @@ def make_step(
     if lost is not None:
         log(f"training without a CUDA graph, bound by launches: {lost}")
         return whole
-    return GraphStep(whole, first.x, first.y, log)
+    return GraphStep(whole, first, log)
 
 
 class _Case(NamedTuple):

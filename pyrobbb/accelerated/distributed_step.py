@@ -48,18 +48,22 @@ class SummedStep(FastStep):
         if not isinstance(step, ReferenceStep):
             self.share = step.share
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+    def __call__(
+        self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None = None
+    ) -> Terms:
         if isinstance(self.step, ReferenceStep):
-            terms = self._sum(self.step.evaluate(x, y, share, data) if len(x) else None, len(x))
+            terms = self._sum(self.step.evaluate(x, y, share, data, counts) if len(x) else None, len(x))
             self.optimizer.step()
             self.clear()
             return terms
-        return super().__call__(x, y, share, data)
+        return super().__call__(x, y, share, data, counts)
 
-    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+    def compute(
+        self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
+    ) -> Terms:
         """The terms and gradients at the share that `self.share` holds."""
         assert not isinstance(self.step, ReferenceStep)
-        return self._sum(self.step.compute(x, y, noise) if len(x) else None, len(x))
+        return self._sum(self.step.compute(x, y, noise, counts) if len(x) else None, len(x))
 
     def clear(self) -> None:
         """Forget the gradients."""

@@ -17,26 +17,32 @@ class FastStep(ABC):
     share: Tensor  # of the KL, without dimensions
     noise_shape: tuple[int, ...]
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, data: float) -> Terms:
+    def __call__(
+        self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None = None
+    ) -> Terms:
         """One step; `data` plays no part, since F is a sum over the minibatch."""
         self.share.fill_(share)
-        return self.take(x, y)
+        return self.take(x, y, counts)
 
-    def evaluate(self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None) -> Terms:
+    def evaluate(
+        self, x: Tensor, y: Tensor, share: float, noise: Tensor | None = None, counts: Tensor | None = None
+    ) -> Terms:
         """The terms; leaves the gradients of F in every parameter's `grad`.
 
-        `noise`, of shape `noise_shape`, takes the place of fresh draws.
+        `noise`, of shape `noise_shape`, takes the place of fresh draws; rows count `counts` times, `(B,)`.
         """
         self.share.fill_(share)
-        return self.compute(x, y, noise)
+        return self.compute(x, y, noise, counts)
 
     @abstractmethod
-    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+    def compute(
+        self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
+    ) -> Terms:
         """`evaluate` at the share that `self.share` holds."""
 
-    def take(self, x: Tensor, y: Tensor) -> Terms:
+    def take(self, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Terms:
         """One step at the share that `self.share` holds."""
-        terms = self.compute(x, y)
+        terms = self.compute(x, y, counts=counts)
         self.optimise()
         return terms
 
@@ -45,12 +51,12 @@ class FastStep(ABC):
         self.optimizer.step()
         self.clear()
 
-    def take_all(self, xs: Tensor, ys: Tensor, shares: Tensor) -> Terms:
+    def take_all(self, xs: Tensor, ys: Tensor, shares: Tensor, counts: Tensor | None = None) -> Terms:
         """One step after another on K minibatches (K, B, ...) at K shares; the terms (K,) of each."""
         each = []
-        for x, y, share in zip(xs, ys, shares, strict=True):
+        for k, share in enumerate(shares):
             self.share.copy_(share)
-            each.append(self.take(x, y))
+            each.append(self.take(xs[k], ys[k], None if counts is None else counts[k]))
         return Terms(torch.stack([terms.kl for terms in each]), torch.stack([terms.nll for terms in each]))
 
     def clear(self) -> None:  # noqa: B027

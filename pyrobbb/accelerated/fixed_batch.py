@@ -19,22 +19,25 @@ class FixedBatch:
     def __init__(self, x: Tensor, y: Tensor, dtype: torch.dtype, dim: int = 0) -> None:
         self.dim, self.rows = dim, x.shape[dim]
         self.others = self._others(x), self._others(y)
-        self.counts = torch.ones(self.rows, dtype=dtype, device=x.device)
+        self.once = torch.ones(x.shape[: dim + 1], dtype=dtype, device=x.device)
 
     def _others(self, value: Tensor) -> torch.Size:
         return value.shape[: self.dim] + value.shape[self.dim + 1 :]
 
-    def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Rows, targets and how often each row counts, (B,); the first row stands in for those missing.
+    def __call__(
+        self, x: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Rows, targets and how often each row counts; the first row stands in, 0 times, for those missing.
 
         None if the batch is longer, empty, or differs in more than its length.
         """
         size = x.shape[self.dim]
         if (self._others(x), self._others(y)) != self.others or not 0 < size <= self.rows:
             return None
+        counts = self.once if counts is None else counts.to(self.once)
         if size == self.rows:
-            return x, y, self.counts
+            return x, y, counts
         place = torch.arange(self.rows, device=x.device)
         rows = torch.where(place < size, place, 0)
-        x, y = x.index_select(self.dim, rows), y.index_select(self.dim, rows)
-        return x, y, (place < size).to(self.counts)
+        x, y, counts = (part.index_select(self.dim, rows) for part in (x, y, counts))
+        return x, y, counts * (place < size)

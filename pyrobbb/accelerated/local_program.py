@@ -13,8 +13,9 @@ from torch.distributions import kl_divergence
 
 from pyrobbb.accelerated.fused_kl import PriorSegment
 from pyrobbb.accelerated.local_noise import LocalNoise, Noise, layer_sites
-from pyrobbb.accelerated.programs import counted, derivatives
+from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.svi import counted
 
 
 class LocalProgram:

@@ -15,7 +15,7 @@ from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import PriorSegment, before_draws, draw, next_draw
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.svi import Terms
+from pyrobbb.svi import Terms, counted
 
 
 class MeanFieldStep(FastStep):
@@ -88,7 +88,9 @@ class MeanFieldStep(FastStep):
         for parameter in self.others:
             parameter.grad = None
 
-    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+    def compute(
+        self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
+    ) -> Terms:
         """The terms and gradients at the share that `self.share` holds; `noise` has shape `(samples, D)`."""
         torch.div(self.share, self.samples, out=self.each)
         leaves = [*self.weights.values(), *self.others]
@@ -103,7 +105,7 @@ class MeanFieldStep(FastStep):
                 self.eps.copy_(noise[s])
             with torch.no_grad():
                 kl = kl + sum(run() for run in self.draws)
-            loss = -self.model.log_likelihood(self.weights, x, y).sum() / self.samples
+            loss = -counted(self.model.log_likelihood(self.weights, x, y), counts).sum() / self.samples
             self._add(torch.autograd.grad(loss, leaves, allow_unused=True))
             nll = nll + loss.detach()
         self.loc.grad, self.rho.grad = self.to_loc, self.to_rho

@@ -50,20 +50,22 @@ class ProgramStep(FastStep):
 
     def _compile(self, x: Tensor, y: Tensor) -> None:
         self.fixed = FixedBatch(x, y, self.share.dtype)
-        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y, self.fixed.counts]
+        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y, self.fixed.once]
         graph, self.held = lift(record(self.program, inputs), len(inputs))
         self.run = compile(graph, [*inputs, *self.held])
 
-    def compute(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Terms:
+    def compute(
+        self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
+    ) -> Terms:
         """The terms and gradients at the share that `self.share` holds."""
         if noise is None:
             self.normals.draw()
             noise = self.normals.values.reshape(self.noise_shape)
         with torch.no_grad():
-            batch = None if self.fixed is None else self.fixed(x, y)
+            batch = None if self.fixed is None else self.fixed(x, y, counts)
             given: Any
             if batch is None:
-                given = self.program(noise, self.share, x, y, None)
+                given = self.program(noise, self.share, x, y, counts)
             else:
                 given = self.run(noise, self.share, *batch, *self.held)
         kl, nll, *gradients = given

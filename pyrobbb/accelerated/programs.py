@@ -21,7 +21,7 @@ from pyrobbb.accelerated.compile import CannotRecordError
 from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.svi import terms_of
+from pyrobbb.svi import counted, terms_of
 
 Program = Callable[[Tensor | None, Tensor, Tensor, Tensor, Tensor | None], list[Tensor]]
 
@@ -117,11 +117,6 @@ def point_program(model: BayesianNetwork, parameters: Sequence[nn.Parameter]) ->
         return [torch.zeros_like(share), nll.detach(), *found]
 
     return program
-
-
-def counted(each: Tensor, counts: Tensor | None) -> Tensor:
-    """`each` row's log-likelihood, (*draws, B), as often as it counts."""
-    return each if counts is None else each * counts
 
 
 def derivatives(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

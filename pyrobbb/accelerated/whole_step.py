@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pyrobbb.accelerated.compile import Program, compile, lift, record
 from pyrobbb.accelerated.cuda_rewrites import fewer_launches
+from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, network_gradients
@@ -42,8 +43,8 @@ def whole_program(
 ) -> Program:
     """One step in place, of a mean-field normal with flat `loc` and `rho`; all draws are one batch.
 
-    It maps `(noise, share, rates, x, y, *state)` to parts of KL and NLL, vectors to be summed: noise is
-    (samples, D), `rates` and `state` are as `Update` gives them.
+    It maps `(noise, share, rates, x, y, counts, *state)` to parts of KL and NLL, vectors to be summed: noise
+    is (samples, D), `rates` and `state` are as `Update` gives them.
     """
     loc, rho = guide.loc, guide.rho
     others = [p for p in update.parameters if p is not loc and p is not rho]
@@ -60,11 +61,11 @@ def whole_program(
         return w[..., ROW : ROW + D], kl.reshape(-1, ROW).sum(1)
 
     def program(
-        noise: Tensor, share: Tensor, rates: Tensor, x: Tensor, y: Tensor, *state: Tensor
+        noise: Tensor, share: Tensor, rates: Tensor, x: Tensor, y: Tensor, counts: Tensor, *state: Tensor
     ) -> list[Tensor]:
         eps = noise if samples > 1 else noise.flatten()
         w, kl = sample(eps)
-        nll, G, point = network_gradients(model, guide, w, others, x, y)
+        nll, G, point = network_gradients(model, guide, w, others, x, y, counts)
         # Again from the parameters, which are read here anyway: reading w and the score takes longer.
         sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
         _, score = score_all(segments, loc.detach() + sigma * eps)
@@ -90,7 +91,9 @@ def _in_rows(segments: Sequence[PriorSegment]) -> list[PriorSegment]:
 
 
 class WholeStep(ProgramStep):
-    """Takes steps of `whole_program`, compiled, on batches of the usual shape; of `flat_program` on others.
+    """Takes steps of `whole_program`, compiled; a shorter batch is filled up with rows that do not count.
+
+    Steps of `flat_program`, once the optimiser has changed.
 
     Args:
         model: A `BayesianNetwork`.
@@ -117,11 +120,11 @@ class WholeStep(ProgramStep):
         self.update = Update(optimizer)
         program = flat_program(model, guide, segments, self.update.parameters, samples)
         super().__init__(program, optimizer, (samples, guide.loc.numel()))
-        self.usual = batch[0].shape, batch[1].shape
+        self.full = FixedBatch(*batch, self.share.dtype)
         self.constants = self.update.constants()
         self.reset()
         whole = whole_program(model, guide, segments, self.update, samples)
-        inputs = [self._noise(), self.share, self.update.rates(1)[0], *batch, *self.state]
+        inputs = [self._noise(), self.share, self.update.rates(1)[0], *batch, self.full.once, *self.state]
         graph, self.held = lift(record(whole, inputs), len(inputs))
         if self.share.is_cuda:
             graph = fewer_launches(graph)
@@ -135,19 +138,23 @@ class WholeStep(ProgramStep):
     def _noise(self) -> Tensor:
         return self.normals.values.reshape(self.noise_shape)
 
-    def take(self, x: Tensor, y: Tensor) -> Terms:
-        if not self.same or (x.shape, y.shape) != self.usual:
-            return super().take(x, y)
-        (kl,), (nll,) = self.take_all(x[None], y[None], self.share[None])
+    def take(self, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Terms:
+        batch = self.full(x, y, counts) if self.same else None
+        if batch is None:
+            return super().take(x, y, counts)
+        x, y, counts = (part[None] for part in batch)
+        (kl,), (nll,) = self.take_all(x, y, self.share[None], counts)
         return Terms(kl, nll)
 
-    def take_all(self, xs: Tensor, ys: Tensor, shares: Tensor) -> Terms:
-        if not self.same or (xs.shape[1:], ys.shape[1:]) != self.usual:
-            return super().take_all(xs, ys, shares)
+    def take_all(self, xs: Tensor, ys: Tensor, shares: Tensor, counts: Tensor | None = None) -> Terms:
+        if not self.same:
+            return super().take_all(xs, ys, shares, counts)
         rates = self.update.rates(len(xs))
+        if counts is None:
+            counts = self.full.once.expand(len(xs), -1)
         each = []
         with torch.no_grad():
-            for inputs in zip(shares, rates, xs, ys, strict=True):
+            for inputs in zip(shares, rates, xs, ys, counts, strict=True):
                 self.normals.draw()
                 each.append(self.whole(self._noise(), *inputs, *self.state, *self.held))
             self.update.advance(len(xs))

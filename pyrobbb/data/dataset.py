@@ -29,6 +29,11 @@ class Split:
     def __len__(self) -> int:
         return self.x.shape[0]
 
+    @property
+    def counts(self) -> Tensor:
+        """How often each row counts, `(N,)`, whether or not `weights` say so."""
+        return torch.ones(len(self), device=self.x.device) if self.weights is None else self.weights
+
     def to(self, device: torch.device | str) -> Split:
         """The same rows on another device."""
         weights = None if self.weights is None else self.weights.to(device)

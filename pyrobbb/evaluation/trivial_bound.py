@@ -26,6 +26,7 @@ from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import on_real_line, univariate
 from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_scales
+from pyrobbb.svi import counted
 
 ROWS = 100  # inputs that stand for all
 TARGETS = 100_000  # numbers in the output for all targets, at most
@@ -144,10 +145,10 @@ class _Search:
         self.noise = [self._noise() for _ in range(SEARCH)]
         order = torch.randperm(len(train))  # data may be sorted by class
         self.few = train.take(order[:ROWS]).to(model.device)
-        self.y = self.few.y
+        self.y, self.counts = self.few.y, self.few.counts
         if isinstance(train, Split):
-            rows = max(ROWS, TARGETS // self._probe("")[0].numel())
-            self.y = train.y[order[:rows]].to(model.device)
+            rows = order[: max(ROWS, TARGETS // self._probe("")[0].numel())]
+            self.y, self.counts = train.y[rows].to(model.device), train.counts[rows].to(model.device)
 
     def least(self) -> float:
         """The free energy of the best q found; infinite if no tensor silences the input."""
@@ -190,9 +191,10 @@ class _Search:
         """Expected NLL in nats per datum, on few rows; of a closed gate on all targets."""
         if closed:
             outputs = [self.model.apply_network(w, self.few.x[:1]) for w in draws]
-            each = [self._log_likelihood(output, self.y).mean() for output in outputs]
+            each = [counted(self._log_likelihood(output, self.y), self.counts).mean() for output in outputs]
         else:
-            each = [self.model.log_likelihood(w, self.few.x, self.few.y).mean() for w in draws]
+            x, y, few = self.few.x, self.few.y, self.few.weights
+            each = [counted(self.model.log_likelihood(w, x, y), few).mean() for w in draws]
         return -float(torch.stack(each).mean())
 
     def _probe(self, silent: str) -> Tensor:
@@ -238,7 +240,7 @@ class _Search:
         def cost() -> Tensor:
             optimizer.zero_grad()
             output = self.model.apply_network(means | loc, self.few.x[:1])
-            loss = -self._log_likelihood(output, self.y).mean()
+            loss = -counted(self._log_likelihood(output, self.y), self.counts).mean()
             for name, value in loc.items():
                 loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
             loss.backward()
@@ -282,7 +284,8 @@ class _Search:
             weights = self._weights(q, self._noise())
             shut = weights | {gate: torch.zeros_like(weights[gate])} if gate else weights
             constant = self.model.apply_network(shut, few.x[:1])
-            nll += self._nll([weights]) + float(self._log_likelihood(constant, few.y).mean())
+            shut_out = counted(self._log_likelihood(constant, few.y), few.weights).mean()
+            nll += self._nll([weights]) + float(shut_out)
             nll += self._nll([shut], closed=True)
         return self._kl(q) + nll / FINAL
 

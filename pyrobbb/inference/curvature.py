@@ -22,19 +22,23 @@ from pyrobbb.data.dataset import Split
 MEGABYTES = 128  # for the Jacobians of the rows taken at a time
 
 
-def output_factors(model: BayesianNetwork, output: Tensor, y: Tensor) -> Tensor:
-    r"""L `(B, K, K)` with :math:`L L^T = \Lambda` for outputs `(B, K)`; not convex in f is flat."""
+def output_factors(model: BayesianNetwork, output: Tensor, data: Split) -> Tensor:
+    r"""L `(B, K, K)` with :math:`L L^T = \Lambda` for outputs `(B, K)`; not convex in f is flat.
+
+    A row's :math:`\Lambda` is taken as often as the row counts.
+    """
     if output.dim() != 2:
         raise ValueError(
             f"Laplace needs one output row per row of x, got an output of shape {tuple(output.shape)}"
         )
     output = output.detach().requires_grad_()
     distribution = model.observation(output)
-    nll = -distribution.log_prob(model.encoded(distribution, y)).sum()
+    nll = -distribution.log_prob(model.encoded(distribution, data.y)).sum()
     (slope,) = torch.autograd.grad(nll, output, create_graph=True)
     rows = [torch.autograd.grad(part.sum(), output, retain_graph=True)[0] for part in slope.unbind(-1)]
     values, vectors = _eigh(torch.stack(rows, -2))
-    return vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+    values = values.clamp_min(0) * data.counts.to(values)[:, None]
+    return vectors * values.sqrt().unsqueeze(-2)
 
 
 def _eigh(symmetric: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +73,7 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
     size = 4 * width * sum(value.numel() for value in chosen.values())
     for rows in torch.arange(len(data), device=data.x.device).split(max(1, MEGABYTES * 2**20 // size)):
         part = data.take(rows)
-        factors = output_factors(model, model.apply_network(weights, part.x), part.y)
+        factors = output_factors(model, model.apply_network(weights, part.x), part)
         jacobians = vmap(jacrev(one), in_dims=(None, 0))(chosen, part.x)
         flat = torch.cat([jacobians[name].flatten(2) for name in names], -1)
         yield factors.transpose(1, 2) @ flat
@@ -225,7 +229,7 @@ class Kronecker(Curvature):
                     f"structure='kronecker' needs one prior scale for all of {name!r}; take 'diagonal'"
                 )
             b, B = _eigh(left[name])
-            a, A = _eigh(right[name] / len(data))
+            a, A = _eigh(right[name] / data.counts.sum())
             precision = b.clamp_min(0)[:, None] * a.clamp_min(0) + delta[0]
             for kind, value in (("left", B), ("right", A), ("variances", 1 / precision)):
                 getattr(self, f"{kind}_{i}").copy_(value)
@@ -242,7 +246,8 @@ class Kronecker(Curvature):
                 f"structure='kronecker' needs each parameter used once, by a linear map or convolution; "
                 f"{odd!r} is used {seen.count(odd)} times so; take 'diagonal'"
             )
-        factors = output_factors(model, output, data.y)
+        factors = output_factors(model, output, data)
+        counts = data.counts.to(output)
         products = [product for _, _, _, product in uses.found]
         for c in range(factors.shape[-1]):
             slopes = torch.autograd.grad(output, products, factors[..., c], retain_graph=True)
@@ -252,13 +257,13 @@ class Kronecker(Curvature):
                 g = slope.flatten(2).transpose(1, 2) if turned else slope.reshape(*a.shape[:2], -1)
                 if weight is not None:
                     if c == 0:
-                        right[weight] = right.get(weight, 0) + torch.einsum("bpi,bpj->ij", a, a)
+                        right[weight] = right.get(weight, 0) + torch.einsum("b,bpi,bpj->ij", counts, a, a)
                     left[weight] = left.get(weight, 0) + torch.einsum("bpi,bpj->ij", g, g) / a.shape[1]
                 if bias is not None:
                     summed = g.sum(1)
                     left[bias] = left.get(bias, 0) + summed.T @ summed
                     if c == 0:
-                        right[bias] = right.get(bias, 0) + a.new_full((1, 1), len(data))
+                        right[bias] = right.get(bias, 0) + counts.sum().reshape(1, 1)
 
     def _parts(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         kinds = ("left", "right", "variances")

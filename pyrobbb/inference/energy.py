@@ -11,13 +11,13 @@ from torch import Tensor
 from pyrobbb.accelerated.compile import CannotRecordError, prepared
 from pyrobbb.accelerated.dispatch import compilation_pays
 from pyrobbb.accelerated.fixed_batch import FixedBatch
-from pyrobbb.accelerated.programs import counted
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.svi import counted
 
 # What compiling saves for each gradient of a small network, and what it costs, as in `accelerated.dispatch`.
 SAVINGS = dict.fromkeys(("cpu", "cuda"), (0.0008, 0.0, 20.0))
-Gradient = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+Gradient = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
 
 
 def log_prior(model: BayesianNetwork, values: Weights) -> Tensor:
@@ -71,14 +71,16 @@ class Energy:
             return self.gradient
         fixed = FixedBatch(x, y, z.dtype)
         try:
-            program = prepared(self.gradient, (z.detach(), x, y, z.new_ones(()), fixed.counts))
+            program = prepared(self.gradient, (z.detach(), x, y, z.new_ones(()), fixed.once))
         except CannotRecordError:
             return self.gradient
 
-        def compiled(z: Tensor, x: Tensor, y: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            batch = fixed(x, y)
+        def compiled(
+            z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            batch = fixed(x, y, counts)
             if batch is None:
-                return self.gradient(z, x, y, share)
+                return self.gradient(z, x, y, share, counts)
             x, y, counts = batch
             prior, nll, found = program(z.detach(), x, y, share, counts)
             return prior, nll, found

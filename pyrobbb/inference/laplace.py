@@ -43,6 +43,7 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
 from pyrobbb.posterior import Posterior
+from pyrobbb.svi import counted
 
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
@@ -78,8 +79,8 @@ class LaplaceGuide(FlatGuide):
             self.curvature.fit(Mode(model, weights, self.names, data), prior)
             with torch.no_grad():
                 score = sum(
-                    model.log_likelihood(weights, x, y).double().sum()
-                    for x, y in zip(data.x.split(1000), data.y.split(1000), strict=True)
+                    counted(model.log_likelihood(weights, part.x, part.y).double(), part.weights).sum()
+                    for part in map(data.take, torch.arange(len(data), device=data.x.device).split(1000))
                 )
                 log_P = sum(
                     model.prior_of(name).log_prob(weights[name]).double().sum() for name in self.names
@@ -171,10 +172,8 @@ class Laplace(Descent):
             data: All training data.
 
         Raises:
-            ValueError: If the rows have weights, which the curvature does not know, or a prior is not normal.
+            ValueError: If a prior is not normal.
         """
-        if data.weights is not None:
-            raise ValueError("Laplace takes no weights of rows; SVI does")
         chains = []
         for c, (model, _) in enumerate(posterior.chains):
             refuse_latents(self, model)
@@ -182,7 +181,7 @@ class Laplace(Descent):
             guide = LaplaceGuide(self, model).to(model.device)
             mean = posterior.mean_weights(c)
             guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
-            guide.fit(model, Split(data.x.to(model.device), data.y.to(model.device)))
+            guide.fit(model, data.to(model.device))
             chains.append((model, guide))
         return Posterior(chains)
 

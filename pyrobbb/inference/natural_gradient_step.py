@@ -19,7 +19,7 @@ from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.inference.energy import log_prior
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.svi import Terms
+from pyrobbb.svi import Terms, counted
 
 if TYPE_CHECKING:
     from pyrobbb.inference.natural_gradient import NaturalGradient
@@ -128,7 +128,9 @@ class NaturalGradientStep:
             for _, names in self.pieces
         ]
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
+    def __call__(
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
+    ) -> Terms:
         state: Any = self.optimizer.state[self.guide.loc]
         if state["g"] is not self.g:  # a checkpoint brings a tensor of its own
             state["g"] = self.g.copy_(state["g"])
@@ -141,7 +143,7 @@ class NaturalGradientStep:
         self.normals.draw()
         with torch.no_grad():
             kl: Any = sum(run() for run in self.draws)
-        loss = nll = -self.model.log_likelihood(self.weights, x, y).sum()
+        loss = nll = -counted(self.model.log_likelihood(self.weights, x, y), counts).sum()
         if self.by_pyro:
             prior = -log_prior(self.model, self.weights)
             loss, kl = nll + share * prior, kl + prior.detach()

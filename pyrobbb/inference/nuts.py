@@ -92,7 +92,7 @@ class NUTS(OwnStep):
         gradient, one = energy.prepared(initial["z"], x, y, gradients), torch.ones((), dtype=torch.float64)
 
         def potential(at: Weights) -> Tensor:
-            energies: Tensor = _Energies.apply(at["z"], lambda z: gradient(z, x, y, one))
+            energies: Tensor = _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, data.weights))
             return energies
 
         drawn, divergences = _sampled(potential, initial, self.warmup, self.draws, self.max_tree_depth)

@@ -129,11 +129,13 @@ class SGHMCStep:
             )
         return kept
 
-    def __call__(self, x: Tensor, y: Tensor, share: float, fraction: float) -> Terms:
+    def __call__(
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
+    ) -> Terms:
         method, loc = self.method, self.guide.loc
         state: Any = self.optimizer.state[loc]
         cycle, place = divmod(int(state["step"]), self.length)
-        prior, nll, gradient = self.gradient(loc, x, y, loc.new_tensor(share))
+        prior, nll, gradient = self.gradient(loc, x, y, loc.new_tensor(share), counts)
         rate = method.lr / self.N * 0.5 * (math.cos(math.pi * place / self.length) + 1)
         with torch.no_grad():
             velocity = state["velocity"]

@@ -115,7 +115,7 @@ class BatchedChains:
             chain.noise = state
         at = torch.get_rng_state()
         try:
-            terms = self.step.evaluate(*_joined(parts), [1.0] * len(parts), noise)
+            terms = self._evaluate(parts, [1.0] * len(parts), noise)
         except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
             raise NotBatchableError(f"the network cannot be batched: {first_line(error)}") from error
         if not torch.equal(at, torch.get_rng_state()):
@@ -130,10 +130,15 @@ class BatchedChains:
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:
         """Step every chain on a minibatch of its own; the terms have a row for each."""
-        terms = self.step.evaluate(*_joined(parts), kl_weights, self._draw())
+        terms = self._evaluate(parts, kl_weights, self._draw())
         for step in self.alone:
             step.optimise()
         return terms
+
+    def _evaluate(self, parts: Sequence[Split], kl_weights: Sequence[float], noise: Tensor) -> Terms:
+        weighted = any(part.weights is not None for part in parts)
+        counts = torch.stack([part.counts for part in parts]) if weighted else None
+        return self.step.evaluate(*_joined(parts), kl_weights, noise, counts)
 
     def _draw(self) -> Tensor:
         """What each chain would draw alone, from its own random state: noise (S, R, D), or points (R, D)."""

@@ -176,18 +176,11 @@ class Chain(Resumable):
         ) | {"tf32": uses_tf32(self.device)}
         if self.inference.planned:
             self.made_with["epochs"] = self.epochs
-        fast = options.fast
-        if isinstance(self.train, Split) and self.train.weights is not None:
-            if not isinstance(self.inference, SVI):
-                raise ValueError(f"{type(self.inference).__name__} takes no weights of rows; SVI does")
-            if fast != "off":
-                self.progress.log("training with Pyro's own SVI, several times slower: the rows have weights")
-            fast = "off"
         self.step: Step = self.inference.step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
             samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
-            elbo=options.elbo, fast=fast,
+            elbo=options.elbo, fast=options.fast,
             steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
         )  # fmt: skip
 

@@ -41,7 +41,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     if not all(on_real_line(part) for part in prediction.components) or not bool(noise.isfinite().all()):
         return
     squares = (model.likelihood.encode(rows.y) - prediction.means).square().mean(0)
-    counts = rows.y.new_ones(len(rows.y)) if rows.weights is None else rows.weights
+    counts = rows.counts.to(rows.y)
     scales, residuals = (
         (torch.einsum("n,nk->k", counts, part.flatten(1).to(counts)) / counts.sum()).sqrt()
         for part in (noise, squares)

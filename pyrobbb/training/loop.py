@@ -15,7 +15,7 @@ from pyrobbb._support.signals import Interrupt
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.data.dataset import Split
 from pyrobbb.priors import Learned
-from pyrobbb.svi import RowWeights, Terms, no_nan_warnings
+from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
 from pyrobbb.training.chain import Chain
 from pyrobbb.training.progress import Printed
@@ -173,8 +173,7 @@ class Loop:
         if self.batched is None:
             [part], [weight] = parts, weights
             mine = len(part) / B  # this process's share of the minibatch
-            with RowWeights(part.weights):
-                terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine)
+            terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine, part.weights)
         else:
             terms = self.batched(parts, weights)
         self._sum(terms, i, fraction, sums)

@@ -143,8 +143,9 @@ def made(
 
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("small", [0, 10**9])
+@pytest.mark.parametrize("weighted", [False, True])
 def test_replays_are_the_steps_themselves(
-    small: int, samples: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+    weighted: bool, small: int, samples: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other rows, other shares, a short batch and another learning rate: nothing is baked into the graph."""
     monkeypatch.setattr(choose, "_SMALL", small)
@@ -152,14 +153,16 @@ def test_replays_are_the_steps_themselves(
     for graph in (False, True):
         step, rows = made(samples=samples)
         cuda.state = [step.optimizer]
-        take = GraphStep(step, rows.x, rows.y) if graph else step
+        rows = replace(rows, weights=torch.arange(float(B))) if weighted else rows
+        take = GraphStep(step, rows) if graph else step
         seen = []
         with isolated(7):
             for i in range(9):
-                part = Split(rows.x + 0.1 * i, rows.y - 0.1 * i).head(B if i not in (0, 5) else 4)
+                weights = None if rows.weights is None else rows.weights + i
+                part = Split(rows.x + 0.1 * i, rows.y - 0.1 * i, weights).head(B if i not in (0, 5) else 4)
                 if i == 7:
                     step.optimizer.param_groups[0]["lr"].fill_(1e-3)
-                terms = take(part.x, part.y, 0.2 + 0.05 * i, len(part) / N)
+                terms = take(part.x, part.y, 0.2 + 0.05 * i, len(part) / N, part.weights)
                 seen.append(torch.stack([terms.kl, terms.nll]).clone())
         parameters = [p.detach() for g in step.optimizer.param_groups for p in g["params"]]
         ends.append((torch.stack(seen), deepcopy(parameters)))
@@ -172,7 +175,7 @@ def test_replays_are_the_steps_themselves(
 def test_it_captures_again_after_a_reset(cuda: FakeCuda) -> None:
     step, rows = made()
     cuda.state = [step.optimizer]
-    take = GraphStep(step, rows.x, rows.y)
+    take = GraphStep(step, rows)
     with isolated(0):
         for _ in range(2):
             for _ in range(GraphStep.WARM_UP + 2):
@@ -195,7 +198,7 @@ def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
         step, rows = made()
         summed: Any = SummedStep(step, Noted(0, 2))
         cuda.state = [step.optimizer]
-        take = GraphStep(summed, rows.x, rows.y) if graph else summed
+        take = GraphStep(summed, rows) if graph else summed
         with isolated(7):
             for i in range(9):
                 part = rows.head(4 if i == 6 else B)
@@ -234,7 +237,7 @@ def test_a_training_takes_many_steps_per_launch(
                         training.step = WholeStep(
                             model, guide, training.optimizer, segments, 1, (first.x, first.y)
                         )
-                step = training.step = GraphStep(training.step, first.x, first.y)
+                step = training.step = GraphStep(training.step, first)
                 taken = step.take_many
 
                 def counted(first: int, taken: Any = taken) -> Any:
@@ -338,7 +341,7 @@ def test_a_failed_capture_falls_back_and_leaves_everything_as_it_was(cuda: FakeC
             network = nn.Sequential(nn.Linear(4, 2), Looking())
         step, rows = made(network)
         cuda.state = [step.optimizer]
-        take = GraphStep(step, rows.x, rows.y, said.append) if graph else step
+        take = GraphStep(step, rows, said.append) if graph else step
         with isolated(7):
             for _ in range(GraphStep.WARM_UP + 3):
                 take(rows.x, rows.y, 0.2, B / N)
@@ -368,7 +371,7 @@ def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: st
     for graph in (False, True):
         step, rows = made(optim=make)
         cuda.state, cuda.captures = [step.optimizer], 0
-        take = GraphStep(step, rows.x, rows.y) if graph else step
+        take = GraphStep(step, rows) if graph else step
         follow = {
             "OneCycleLR": partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.05, total_steps=20),
             "CyclicLR": partial(torch.optim.lr_scheduler.CyclicLR, base_lr=1e-3, max_lr=0.05, step_size_up=5),

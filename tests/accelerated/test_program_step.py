@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,9 +53,11 @@ def made(kind: str, fast: str) -> ProgramStep | ReferenceStep:
     return make_step(model, guide, optimizer, first, estimator=estimator, **options)  # type: ignore[return-value]
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("count", [B, 3, 1])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_short_batch_counts_its_own_rows_alone(kind: str, count: int) -> None:
+def test_a_short_batch_counts_its_own_rows_alone(kind: str, count: int, weighted: bool) -> None:
+    part = replace(rows(count), weights=1.0 + torch.arange(float(count))) if weighted else rows(count)
     with isolated(0):
         compiled, plain = made(kind, "compiled"), made(kind, "eager")
     assert isinstance(compiled, ProgramStep)
@@ -64,7 +67,7 @@ def test_a_short_batch_counts_its_own_rows_alone(kind: str, count: int) -> None:
     seen = []
     for step in (compiled, plain):
         with isolated(2):  # the masks of dropout
-            seen.append(gradients(step, rows(count), noise, share=0.3, N=N))
+            seen.append(gradients(step, part, noise, share=0.3, N=N))
     found = difference(*seen)
     assert found is None, found
 

@@ -318,8 +318,6 @@ def test_laplace_goes_around_any_fitted_posterior():
         scale["weight"][0], torch.linalg.inv(precision).diagonal().sqrt(), rtol=1e-4, atol=1e-6
     )
     assert torch.equal(posterior.mean_weights()["weight"], point.mean_weights()["weight"])
-    with pytest.raises(ValueError, match="Laplace takes no weights of rows"):
-        Laplace(structure="full").around(point, Split(data.x, data.y, torch.ones(N)))
 
 
 def test_swag_has_the_moments_of_its_snapshots():
