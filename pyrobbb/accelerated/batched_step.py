@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb._support.flat import split
-from pyrobbb.accelerated.compile import compile, lift, record
+from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
 from pyrobbb.bnn import BayesianNetwork
@@ -123,8 +123,7 @@ class StackedStep:
             self.fixed = FixedBatch(*compiled, loc.dtype, dim=1)
             noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
             inputs = [noise, torch.ones_like(self.share), *compiled, self.fixed.once, *self._gathered()]
-            graph, self.held = lift(record(self._program, inputs), len(inputs))
-            self.run = compile(graph, [*inputs, *self.held])
+            self.run = compiled_program(self._program, inputs)
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
@@ -174,7 +173,7 @@ class StackedStep:
             if batch is None:
                 kl, nll, *gradients = self._program(*given, x, y, counts, *flats)
             else:
-                kl, nll, *gradients = self.run(*given, *batch, *flats, *self.held)
+                kl, nll, *gradients = self.run(*given, *batch, *flats)
         self._leave(noise, gradients)
         return Terms(kl, nll)
 

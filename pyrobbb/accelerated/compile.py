@@ -153,6 +153,17 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     return program
 
 
+def compiled_program(program: Program, inputs: Sequence[Tensor]) -> Program:
+    """`program` for inputs of these shapes; of what else it holds on to, such as parameters, it sees changes.
+
+    Raises:
+        CannotRecordError, CannotCompileError: If it cannot be.
+    """
+    graph, held = lift(record(program, inputs), len(inputs))
+    run = compile(graph, [*inputs, *held])
+    return lambda *given: run(*given, *held)
+
+
 def prepared(program: Program, inputs: Sequence[Tensor], *, compiled: bool = True) -> Program:
     """`program` for inputs of these shapes: compiled, or else recorded, which saves Python's part of it.
 

@@ -30,6 +30,8 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, is_default
 
+Savings = Mapping[str, tuple[float, float, float]]
+
 FAST = ("auto", "compiled", "eager", "off")
 ESTIMATORS = ("weights", "local")
 
@@ -40,6 +42,7 @@ ESTIMATORS = ("weights", "local")
 MEAN_FIELD = {"cpu": (0.5e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
 LOCAL = MEAN_FIELD | {"cpu": (1e-3, 40e-9, 20.0)}  # its layers are Python at every call
 POINT = {"cpu": (0.5e-3, 10e-9, 20.0), "cuda": (0.05e-3, 20e-12, 30.0)}  # without noise and widths
+GRADIENT = dict.fromkeys(("cpu", "cuda"), (0.8e-3, 0.0, 20.0))  # a sampler's, of a small network
 _PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
@@ -99,7 +102,7 @@ def make_step(
     case = _Case(model, guide, optimizer, first, samples, alone, log)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
 
-    def pays(size: int, savings: Mapping[str, tuple[float, float, float]]) -> bool:
+    def pays(size: int, savings: Savings) -> bool:
         return compilation_pays(fast, size, steps, savings, device=first.x.device)
 
     step: MeanFieldStep | ProgramStep
@@ -163,7 +166,7 @@ def compilation_pays(
     fast: str,
     size: int,
     steps: int,
-    savings: Mapping[str, tuple[float, float, float]] = MEAN_FIELD,
+    savings: Savings = MEAN_FIELD,
     *,
     calls: int = 1,
     device: torch.device | None = None,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import trained
-from pyrobbb.accelerated.compile import compile, lift, record
+from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.programs import Program
@@ -51,8 +51,7 @@ class ProgramStep(FastStep):
     def _compile(self, x: Tensor, y: Tensor) -> None:
         self.fixed = FixedBatch(x, y, self.share.dtype)
         inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y, self.fixed.once]
-        graph, self.held = lift(record(self.program, inputs), len(inputs))
-        self.run = compile(graph, [*inputs, *self.held])
+        self.run = compiled_program(self.program, inputs)
 
     def compute(
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
@@ -67,7 +66,7 @@ class ProgramStep(FastStep):
             if batch is None:
                 given = self.program(noise, self.share, x, y, counts)
             else:
-                given = self.run(noise, self.share, *batch, *self.held)
+                given = self.run(noise, self.share, *batch)
         kl, nll, *gradients = given
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient

@@ -9,15 +9,13 @@ from pyro import poutine
 from torch import Tensor
 
 from pyrobbb.accelerated.compile import CannotRecordError, prepared
-from pyrobbb.accelerated.dispatch import compilation_pays
+from pyrobbb.accelerated.dispatch import GRADIENT, compilation_pays
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.svi import counted
 
-# What compiling saves for each gradient of a small network, and what it costs, as in `accelerated.dispatch`.
-SAVINGS = dict.fromkeys(("cpu", "cuda"), (0.0008, 0.0, 20.0))
-Gradient = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+Gradient = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 def log_prior(model: BayesianNetwork, values: Weights) -> Tensor:
@@ -67,7 +65,7 @@ class Energy:
 
     def prepared(self, z: Tensor, x: Tensor, y: Tensor, calls: int, fast: str = "auto") -> Gradient:
         """`gradient`, compiled for inputs of these shapes if that pays for so many calls and is possible."""
-        if not compilation_pays(fast, z.numel(), calls, SAVINGS, device=z.device):
+        if not compilation_pays(fast, z.numel(), calls, GRADIENT, device=z.device):
             return self.gradient
         fixed = FixedBatch(x, y, z.dtype)
         try:
@@ -76,7 +74,7 @@ class Energy:
             return self.gradient
 
         def compiled(
-            z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None
+            z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None
         ) -> tuple[Tensor, Tensor, Tensor]:
             batch = fixed(x, y, counts)
             if batch is None:

@@ -6,9 +6,8 @@ Every chain keeps its own data order, noise, optimiser, schedule, history and ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import perf_counter
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,12 +15,14 @@ from torch import Tensor
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated.agreement import difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
-from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError, first_line
+from pyrobbb.accelerated.compile import first_line
 from pyrobbb.accelerated.dispatch import (
     MEAN_FIELD,
     POINT,
     NotFastError,
+    Savings,
     compilation_pays,
+    compiled_or_not,
     element_wise,
 )
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
@@ -32,9 +33,34 @@ from pyrobbb.inference.point import DescentStep
 from pyrobbb.svi import Terms
 from pyrobbb.training.chain import Chain
 
-Batchable = MeanFieldStep | ProgramStep | DescentStep
-
 LARGEST = 400_000  # weights times draws of a chain; larger ones are bound by memory, not by calls
+
+
+def _noise(step: MeanFieldStep | ProgramStep) -> Tensor:
+    """What a step draws, (S, D)."""
+    parts = []
+    for _ in range(torch.Size(step.noise_shape).numel() // step.normals.values.numel()):
+        step.normals.draw()
+        parts.append(step.normals.values.clone())
+    return torch.cat(parts).reshape(step.noise_shape)
+
+
+class _Kind(NamedTuple):
+    """How chains whose steps are alike go together: what a chain has alone, and the step of all."""
+
+    prior: Callable[[Chain], list[PriorSegment]]
+    draw: Callable[[Any], Tensor]  # from torch's random state, as a step alone does
+    stacked: type[StackedStep]
+    savings: Savings
+
+
+MEAN_FIELDS = _Kind(
+    lambda chain: element_wise(chain.model, chain.guide, chain.train.head(1)), _noise, StackedStep, MEAN_FIELD
+)
+POINTS = _Kind(
+    lambda chain: prior_segments({name: chain.model.prior_of(name) for name in chain.model.sites}),
+    lambda step: step.at(), StackedDescent, POINT,
+)  # fmt: skip
 
 
 class BatchedChains:
@@ -50,34 +76,28 @@ class BatchedChains:
 
     def __init__(self, chains: Sequence[Chain], fast: str) -> None:
         self.chains = list(chains)
-        self.alone: list[Batchable] = []
+        self.alone: list[MeanFieldStep | ProgramStep] = []
         first = self._check_alike()
+        self.kind = POINTS if isinstance(first.step, DescentStep) else MEAN_FIELDS
         with isolated():
             try:
-                runs = [_prior(*both) for both in zip(self.chains, self.alone, strict=True)]
+                segments = [self.kind.prior(chain) for chain in self.chains]
             except (NotFastError, NotElementwiseError) as reason:
                 raise NotBatchableError(f"they cannot be trained together: {reason}") from reason
             parts = [c.train.head(first.batch_size) for c in self.chains]
-            models = [c.model for c in self.chains]
-            guides: list[Any] = [c.guide for c in self.chains]
+            models, guides = [c.model for c in self.chains], [c.guide for c in self.chains]
             samples = self.alone[0].noise_shape[0]
-            each = guides[0].loc.numel() * samples
+            each = models[0].num_weights * samples
             if each > LARGEST:
                 raise NotBatchableError(f"steps over {each:,} weights times draws are faster one at a time")
-            points = isinstance(self.alone[0], DescentStep)
-            stacked, savings = (StackedDescent, POINT) if points else (StackedStep, MEAN_FIELD)
-            steps = first.epochs * first.M
-            compiled = compilation_pays(fast, each * len(chains), steps, savings, calls=len(chains))
-            self.step = stacked(models, guides, runs, samples=samples)
-            if compiled:
-                began = perf_counter()
-                try:
-                    self.step = stacked(models, guides, runs, samples=samples, compiled=_joined(parts))
-                except (CannotCompileError, CannotRecordError) as reason:
-                    first.log(f"training without compiled code: {reason}")
-                else:
-                    seconds = perf_counter() - began
-                    first.log(f"compiled the step of {len(runs)} trainings in {seconds:.1f} s")
+
+            def make(compiled: bool) -> StackedStep:
+                batch = _joined(parts) if compiled else None
+                return self.kind.stacked(models, guides, segments, samples=samples, compiled=batch)
+
+            steps, R = first.epochs * first.M, len(chains)
+            pays = compilation_pays(fast, each * R, steps, self.kind.savings, calls=R)
+            self.step = compiled_or_not(make, pays, first.log)
             self._compare(parts)
 
     def _check_alike(self) -> Chain:
@@ -87,7 +107,7 @@ class BatchedChains:
                 raise NotBatchableError("trainings on several processes are not batched")
             if c.device.type != "cpu":
                 raise NotBatchableError(f"trainings are batched on the CPU only, but one is on {c.device}")
-            if not isinstance(c.step, Batchable) or len(c.step.noise_shape) != 2:
+            if not isinstance(c.step, MeanFieldStep | ProgramStep) or len(c.step.noise_shape) != 2:
                 raise NotBatchableError(
                     "each training must take the fast path with a mean-field normal guide, or descend to a "
                     "point"
@@ -145,28 +165,10 @@ class BatchedChains:
         drawn = []
         for chain, step in zip(self.chains, self.alone, strict=True):
             set_random_state(chain.noise, chain.device)
-            drawn.append(_drawn(step))
+            drawn.append(self.kind.draw(step))
             chain.noise = random_state(chain.device)
         return torch.stack(drawn, dim=-2)
 
 
 def _joined(parts: Sequence[Split]) -> tuple[Tensor, Tensor]:
     return torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts])
-
-
-def _prior(chain: Chain, step: Batchable) -> list[PriorSegment]:
-    """The prior of the chain's weights, segment by segment."""
-    if isinstance(step, DescentStep):
-        return prior_segments({name: chain.model.prior_of(name) for name in chain.model.sites})
-    return element_wise(chain.model, chain.guide, chain.train.head(1))
-
-
-def _drawn(step: Batchable) -> Tensor:
-    """The noise (S, D) of a step, or the point (D,) of a descent."""
-    if isinstance(step, DescentStep):
-        return step.at()
-    parts = []
-    for _ in range(torch.Size(step.noise_shape).numel() // step.normals.values.numel()):
-        step.normals.draw()
-        parts.append(step.normals.values.clone())
-    return torch.cat(parts).reshape(step.noise_shape)

@@ -79,7 +79,8 @@ def test_a_batch_is_filled_up_with_its_first_row(dim: int) -> None:
     assert filled is not None
     for mine, whole in zip(filled[:2], (x, y), strict=True):
         assert torch.equal(mine, whole.index_select(dim, torch.tensor([0, 1, 2, 0])))
-    assert torch.equal(filled[2], torch.tensor([1.0, 1, 1, 0], dtype=torch.float64))
+    once = torch.tensor([1.0, 1, 1, 0], dtype=torch.float64)
+    assert torch.equal(filled[2], once.expand(4, 4) if dim == 1 else once)
 
 
 def test_a_batch_that_is_no_shorter_one_is_left_alone() -> None:

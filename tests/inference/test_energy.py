@@ -50,7 +50,7 @@ def test_a_compiled_gradient_has_the_same_numbers_at_every_batch_size() -> None:
     ids=lambda m: type(m).__name__,
 )
 def test_a_long_chain_runs_the_compiled_program(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "SAVINGS", {"cpu": (1.0, 0.0, 0.0)})
+    monkeypatch.setattr(energy, "GRADIENT", {"cpu": (1.0, 0.0, 0.0)})
     eager = []
     plain = Energy.gradient
 
@@ -64,7 +64,7 @@ def test_a_long_chain_runs_the_compiled_program(method: Any, monkeypatch: pytest
 
 
 def test_a_chain_that_is_not_to_be_compiled_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "SAVINGS", {"cpu": (1.0, 0.0, 0.0)})
+    monkeypatch.setattr(energy, "GRADIENT", {"cpu": (1.0, 0.0, 0.0)})
     monkeypatch.setattr(energy, "prepared", lambda *inputs, **options: pytest.fail("it was compiled"))
     for fast in ("eager", "off"):
         method = SGHMC(cycles=1, draws=4)

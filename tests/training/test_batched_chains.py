@@ -83,7 +83,7 @@ def test_each_ends_where_it_ends_alone(fast: str, samples: int) -> None:
     progress = together[0].progress = Listens()
     start = [found(run) for run in together]
     train(together, fast=fast)
-    assert [line.startswith("compiled the step of 3") for line in progress.said] == [True] * (
+    assert [line.startswith("compiled the training step") for line in progress.said] == [True] * (
         fast == "compiled"
     )
     for a, b, before in zip(alone, together, start, strict=True):
@@ -161,7 +161,7 @@ def test_a_compiled_batch_of_points_ends_where_each_ends_alone() -> None:
         run.run()
     progress = together[0].progress = Listens()
     train(together, fast="compiled")
-    assert progress.said[0].startswith("compiled the step of 3 trainings")
+    assert progress.said[0].startswith("compiled the training step")
     for a, b in zip(alone, together, strict=True):
         torch.testing.assert_close(found(b), found(a), rtol=1e-8, atol=1e-8)
 
