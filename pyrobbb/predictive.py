@@ -8,6 +8,7 @@ from functools import cached_property
 from math import log
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -138,14 +139,15 @@ class ClassPrediction(Prediction):
         predictive = -torch.special.xlogy(probs, probs).sum(-1)
         return {"probs": probs, "predictive_entropy": predictive, "expected_entropy": entropy}
 
-    def losses(self, y: Tensor) -> Tensor:
+    def losses(self, y: Any) -> Tensor:
         """The share of wrong labels, in percent."""
-        wrong = self.probs.argmax(-1) != y.reshape(self.probs.shape[:-1])
-        return 100 * wrong.double().reshape(len(y), -1).mean(1)
+        wrong = self.probs.argmax(-1) != _tensor(y).to(self.probs.device).reshape(self.probs.shape[:-1])
+        return 100 * wrong.double().reshape(len(wrong), -1).mean(1)
 
-    def metrics(self, y: Tensor) -> dict[str, float]:
+    def metrics(self, y: Any) -> dict[str, float]:
         """Error in percent, NLL, Brier score, calibration error and mutual information."""
-        scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), y.long().flatten())
+        labels = _tensor(y).long().flatten()
+        scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels)
         return {**scores, "mutual_information": float(self.mutual_information.mean())}
 
     def facts(self) -> dict[str, Tensor]:
@@ -243,18 +245,33 @@ class ValuePrediction(Prediction):
         levels = _checked(levels)
         return self.means.quantile(self.means.new_tensor(levels), dim=0)
 
-    def losses(self, y: Tensor) -> Tensor:
+    def targets(self, y: Any) -> Tensor:
+        """`y`, a tensor or what becomes one, in the prediction's own shape `(M, *K)`.
+
+        Raises:
+            ValueError: It has another number of values.
+        """
+        like = self._point
+        y = _tensor(y).to(like)
+        if y.numel() != like.numel() or len(y) != len(like):
+            raise ValueError(
+                f"y must have the shape of the prediction, {tuple(like.shape)}, got {tuple(y.shape)}"
+            )
+        return y.reshape(like.shape)
+
+    def losses(self, y: Any) -> Tensor:
         """Squared error of the mean (the median where there is no mean), averaged over outputs."""
-        return (self._point - y).square().double().reshape(len(y), -1).mean(1)
+        return (self._point - self.targets(y)).square().double().reshape(len(y), -1).mean(1)
 
     @staticmethod
     def error_of(mean: float) -> float:
         """The root of the mean squared error."""
         return mean**0.5
 
-    def metrics(self, y: Tensor) -> dict[str, float]:
+    def metrics(self, y: Any) -> dict[str, float]:
         """Root mean squared error, in units of y, and NLL in nats per row."""
-        return regression_metrics(self._point.flatten(1), self.log_predictive, y.flatten(1))
+        mean, y = (part.reshape(len(part), -1) for part in (self._point, self.targets(y)))
+        return regression_metrics(mean, self.log_predictive, y)
 
     def facts(self) -> dict[str, Tensor]:
         """Nothing beyond samples and functions."""
@@ -274,6 +291,10 @@ def error_of(scores: Mapping[str, float]) -> ErrorMetric:
     """Which of some scores is the error."""
     kinds = (ClassPrediction.error, ValuePrediction.error)
     return next((error for error in kinds if error.name in scores), kinds[1])
+
+
+def _tensor(y: Any) -> Tensor:
+    return y if isinstance(y, Tensor) else torch.as_tensor(np.asarray(y))
 
 
 def _tails(level: float) -> list[float]:

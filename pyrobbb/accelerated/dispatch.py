@@ -270,7 +270,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError("the prior or likelihood has latent sites of its own")
     if guide.loc.dtype not in (torch.float32, torch.float64):
         raise NotFastError(f"the weights are {guide.loc.dtype}")
-    with torch.no_grad():
+    with torch.enable_grad():  # a parameter of the prior that is trained by gradients shows itself
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
         learned = [value for name, value in model.named_buffers() if name.startswith("prior")]

@@ -40,10 +40,7 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
         raise ValueError("crps knows normal noise alone; draw samples for another likelihood")
     means = torch.cat([part.mean for part in prediction.components]).double()
     variances = torch.cat([part.variance for part in prediction.components]).double()
-    if y.shape != means.shape[1:]:
-        raise ValueError(
-            f"y must have the shape of the prediction, {tuple(means.shape[1:])}, got {tuple(y.shape)}"
-        )
+    y = prediction.targets(y)
     means, variances, flat = means.flatten(1).T, variances.flatten(1).T, y.double().flatten()
     rows = max(1, int(megabytes * 2**20 / (8 * means.shape[1] ** 2)))
     found = [

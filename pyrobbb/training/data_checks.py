@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -50,7 +51,8 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
         check_finite(f"{part}x", split.x)
         output = first_output(model, f"{part}x", split.x)
         check_targets(model, f"{part}y", output, split.y)
-    _check_rows_alone(model, train.x[:4])
+    _check_rows_alone(model, train.head(4))
+    _warn_of_unused(model, train.x[:4])
     _warn_of_scales(model, train.head(SEEN))
 
 
@@ -85,8 +87,29 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
         )
 
 
-def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:
+def _warn_of_unused(model: BayesianNetwork, x: Tensor) -> None:
+    """Log which weights the output has nothing to do with: no draw of theirs reaches the network."""
+    weights = {name: value.detach().clone() for name, value in model.initial().items()}
+    weights = {name: value.requires_grad_() for name, value in weights.items() if value.is_floating_point()}
+    if not weights:
+        return
+    with torch.enable_grad(), evaluating(model), isolated(device=x.device):
+        output = model.apply_network(weights, x)
+        found: Sequence[Tensor | None] = [None] * len(weights)
+        if output.requires_grad:
+            found = torch.autograd.grad(output.sum(), list(weights.values()), allow_unused=True)
+    unused = [name for name, slope in zip(weights, found, strict=True) if slope is None]
+    if unused:
+        logger.warning(
+            "the network's output does not depend on %s: a layer that is not used, or one whose weights "
+            "forward detaches or reads without gradients, so that no draw of them arrives",
+            ", ".join(unused),
+        )
+
+
+def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
     """ValueError if a row's output changes with the rows before it: no likelihood per datum then."""
+    x = first.x
     with torch.no_grad(), evaluating(model), isolated(device=x.device):
         alone, again = (model.apply_network(model.initial(), x[-1:])[0] for _ in range(2))
         beside = model.apply_network(model.initial(), x)[-1]
@@ -95,4 +118,15 @@ def _check_rows_alone(model: BayesianNetwork, x: Tensor) -> None:
         raise ValueError(
             "the network's output for a row depends on the other rows of the batch, so there is no "
             "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
+        )
+    if random or model.latents != model.sites:
+        return
+    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+        y = first.y
+        last, again = (model.log_likelihood(model.initial(), x[-1:], y[-1:])[0] for _ in range(2))
+        among = model.log_likelihood(model.initial(), x, y)[-1]
+    if torch.equal(last, again) and not torch.allclose(last, among, rtol=1e-2, atol=1e-3 * float(last.abs())):
+        raise ValueError(
+            "the likelihood of a row depends on the other rows of the batch; its distribution must be made "
+            "of each row's output alone, without a mean or sum over the first dimension"
         )

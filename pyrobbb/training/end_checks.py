@@ -43,7 +43,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     squares = (model.likelihood.encode(rows.y) - prediction.means).square().mean(0)
     counts = rows.counts.to(rows.y)
     scales, residuals = (
-        (torch.einsum("n,nk->k", counts, part.flatten(1).to(counts)) / counts.sum()).sqrt()
+        (torch.einsum("n,nk->k", counts, part.reshape(len(part), -1).to(counts)) / counts.sum()).sqrt()
         for part in (noise, squares)
     )
     ratio = scales / residuals

@@ -22,6 +22,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     """
     with torch.no_grad():
         guide_trace = poutine.trace(guide).get_trace(first.x, first.y)
+    with torch.enable_grad():
         model_trace = poutine.trace(model).get_trace(first.x, first.y)
     wanted = {k: model_trace.nodes[k]["value"].shape for k in model_trace.stochastic_nodes if k != "data"}
     hidden = [name for name in wanted if name not in getattr(model, "latents", wanted)]
@@ -44,6 +45,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     if wrong:
         raise ValueError(f"the guide's sites do not match the model's; the guide has {'; '.join(wrong)}")
     _check_parameters(guide, guide_trace)
+    _check_leaves(model, model_trace)
     _check_draws(guide, first, wanted)
 
 
@@ -82,6 +84,29 @@ def _check_parameters(guide: nn.Module, trace: Any) -> None:
         )
 
 
+def _check_leaves(model: nn.Module, trace: Any) -> None:
+    """Raise ValueError if a density depends on a parameter that is not the model's: nothing trains it."""
+    trace.compute_log_prob()
+    own = {id(parameter) for parameter in model.parameters()}
+    names = {id(_leaf(s["value"])): name for name, s in trace.nodes.items() if s["type"] == "param"}
+    waiting = [site["log_prob"].grad_fn for site in trace.nodes.values() if site["type"] == "sample"]
+    seen = {None}
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        waiting += [follows for follows, _ in node.next_functions]
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in own:
+            what = names.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}")
+            raise ValueError(
+                f"the model depends on {what}, which is no parameter of its modules and would not be "
+                f"trained: in a prior or likelihood make it an attribute, nn.Parameter or PyroParam; in a "
+                f"network call the layer instead of keeping a reference to its weight"
+            )
+
+
 def _leaf(value: Tensor) -> Tensor:
     """What is stored for a parameter: the unconstrained one, if it has a constraint."""
     unconstrained = getattr(value, "unconstrained", None)
@@ -89,13 +114,21 @@ def _leaf(value: Tensor) -> Tensor:
 
 
 def _check_draws(guide: nn.Module, first: Split, wanted: Any) -> None:
-    """Once trained, the guide must give weights without any data."""
+    """Once trained, the guide must give weights without any data: the same ones."""
+    device = first.x.device
     try:
-        with torch.no_grad(), isolated(device=first.x.device):  # without advancing the training's own noise
+        with torch.no_grad(), isolated(0, device=device):  # without advancing the training's own noise
             nodes = poutine.trace(guide).get_trace().nodes
     except TypeError as error:
         raise ValueError(
             f"the guide must give weights when called without data, for predictions; "
             f"write {type(guide).__name__}.forward(self, x=None, y=None) ({error})"
         ) from error
-    assert all(name in nodes for name in wanted)
+    with torch.no_grad(), isolated(0, device=device):
+        beside = poutine.trace(guide).get_trace(first.x, first.y).nodes
+    for name in wanted:
+        if not torch.equal(nodes[name]["value"], beside[name]["value"]):
+            raise ValueError(
+                f"the guide draws another {name!r} when it sees data, but predictions call it without; the "
+                f"posterior of the weights is one for all inputs, so leave x and y out of it"
+            )

@@ -52,7 +52,7 @@ def test_units_and_blocks_of_rows_change_nothing_but_the_units():
 
 def test_what_it_cannot_score_is_refused():
     normal = dist.Normal(torch.zeros(2, 3, 1), torch.ones(2, 3, 1))
-    with pytest.raises(ValueError, match=r"y must have the shape of the prediction, \(3, 1\), got \(3,\)"):
-        crps(prediction(normal), torch.zeros(3))
+    with pytest.raises(ValueError, match=r"y must have the shape of the prediction, \(3, 1\), got \(2, 1\)"):
+        crps(prediction(normal), torch.zeros(2, 1))
     with pytest.raises(ValueError, match="normal noise alone"):
         crps(prediction(dist.Poisson(torch.ones(2, 3, 1))), torch.zeros(3, 1))

@@ -1,0 +1,161 @@
+"""What would make a posterior wrong without a word: trained after all, refused, or said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from engine_fakes import normal
+from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
+from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Dataset
+
+N = 60
+
+
+def rows() -> Dataset:
+    x = normal(N, 1)
+    return from_arrays(x, 3 * x + 0.3 * normal(N, 1, seed=1), task="regression")
+
+
+def train(network: nn.Module | None = None, prior: Any = None, likelihood: Any = None, **options: Any) -> Any:
+    model = BayesianNetwork(
+        network or nn.Linear(1, 1), prior or priors.Normal(), likelihood or likelihoods.Normal(scale=0.3)
+    )
+    guide = options.pop("guide", MeanFieldNormal)
+    return fit(model, guide, rows(), **{"epochs": 2, "progress": None, "device": "cpu", **options})
+
+
+@pytest.mark.parametrize(("fast", "chains"), [("auto", 1), ("auto", 2), ("compiled", 1), ("off", 1)])
+def test_a_prior_is_trained_by_gradients_on_every_path(fast: str, chains: int) -> None:
+    """Also where the likelihood's gradient is so much larger that the prior's is lost beside it."""
+    posterior = train(
+        prior=priors.Learned(priors.Normal(), by="gradient"), fast=fast, epochs=20, chains=chains,
+        likelihood=likelihoods.Normal(scale=0.01), optim=partial(torch.optim.Adam, lr=0.03),
+    )  # fmt: skip
+    for model, _ in posterior.chains:
+        assert all(float(p.detach().abs().max()) > 0.05 for p in model.prior.parameters())  # from 0
+
+
+class ByName(likelihoods.Likelihood):
+    """A noise scale that is a parameter of Pyro's store, and no module's."""
+
+    def forward(self, output: Tensor) -> Any:
+        scale = pyro.param("noise", torch.tensor(1.0), constraint=dist.constraints.positive)
+        return dist.Normal(output, scale).to_event(1)
+
+
+class Loose(likelihoods.Likelihood):
+    """A noise scale that is a tensor with a gradient, and no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = [torch.zeros((), requires_grad=True)]
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, self.kept[0].exp()).to_event(1)
+
+
+class Centred(likelihoods.Likelihood):
+    """The rows of a batch have a common mean."""
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output - output.mean(-2, keepdim=True), 0.3).to_event(1)
+
+
+class Reference(nn.Module):
+    """Reaches its layer's weight by a list of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+        self.weights = [self.layer.weight]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weights[0].T + self.layer.bias
+
+
+class Amortised(PyroModule):
+    """Draws weights from another distribution when it sees x."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__()
+        self.sites = model.initial()
+        self.loc = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Any = None, y: Any = None) -> None:
+        shift = 0.0 if x is None else x.mean()
+        for name, value in self.sites.items():
+            centre = (self.loc + shift).expand(value.shape)
+            pyro.sample(name, dist.Normal(centre, 1.0).to_event(value.dim()))
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: train(likelihood=ByName()), "depends on noise, which is no parameter of its modules"),
+        (lambda: train(likelihood=Loose()), r"depends on a tensor of shape \(\)"),
+        (lambda: train(likelihood=Centred()), "likelihood of a row depends on the other rows"),
+        (lambda: train(Reference()), r"depends on a tensor of shape \(1, 1\).*call the layer"),
+        (lambda: train(guide=Amortised), "draws another 'weight' when it sees data"),
+    ],
+)
+def test_what_would_not_be_trained_is_refused(act: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        act()
+
+
+class Detached(nn.Module):
+    """Its first layer's output carries no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(1, 3), nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.first(x).detach())
+        return out
+
+
+def test_weights_that_never_reach_the_output_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        train(Detached())
+    assert "does not depend on first.weight, first.bias" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        train()
+    assert "does not depend" not in caplog.text
+
+
+class OneNumber(likelihoods.Likelihood):
+    """A distribution over numbers, not over rows of one number."""
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output[..., 0], 0.3)
+
+    def encode(self, y: Tensor) -> Tensor:
+        return y[..., 0]
+
+
+@pytest.mark.parametrize("likelihood", [OneNumber(), likelihoods.Normal(scale=0.3)])
+def test_targets_of_either_shape_are_scored_alike(likelihood: Any) -> None:
+    """They are never broadcast against the prediction."""
+    posterior, data = train(likelihood=likelihood, epochs=30), rows()
+    prediction = posterior.predict(data.train.x, data.train.y)
+    column, flat = data.train.y, data.train.y[:, 0]
+    expected = prediction.losses(column)
+    assert expected.shape == (N,)
+    for y in (flat, flat.numpy(), flat.tolist()):
+        assert torch.equal(prediction.losses(y), expected)
+        assert prediction.metrics(y) == prediction.metrics(column)
+    with pytest.raises(ValueError, match="y must have the shape of the prediction"):
+        prediction.losses(flat[:-1])
