@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyrobbb.from_trained import partly_bayesian
     from pyrobbb.mean_field import MeanFieldNormal
     from pyrobbb.posterior import Posterior
-    from pyrobbb.tabular import fit_table
+    from pyrobbb.tabular import fit_table, load_table
     from pyrobbb.training.trainer import Training, fit
 
 _HOME = {
@@ -27,6 +27,7 @@ _HOME = {
     "Training": "pyrobbb.training.trainer",
     "fit": "pyrobbb.training.trainer",
     "fit_table": "pyrobbb.tabular",
+    "load_table": "pyrobbb.tabular",
     "partly_bayesian": "pyrobbb.from_trained",
 }
 
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "fit",
     "fit_table",
+    "load_table",
     "partly_bayesian",
 ]
 

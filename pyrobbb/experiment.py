@@ -139,7 +139,7 @@ class Run(Options):
             return self.training(data, chain, folder, progress, ranks, fast=fast, callbacks=own)
 
         chains = train_all(make, self.chains, fast=self.fast, together=self.together)
-        posterior = Posterior([(t.model, t.guide) for t in chains])
+        posterior = Posterior([(t.model, t.guide) for t in chains], columns=data.columns)
         posterior.history = [t.history for t in chains]
         if held is not None:
             posterior.weights = stacking_weights(posterior, held.x, held.y, draws=self.draws, seed=self.seed)

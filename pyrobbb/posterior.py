@@ -23,6 +23,7 @@ from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
+from pyrobbb.data.columns import Columns, Names
 from pyrobbb.draws import fitted, mixed_seed, one_draw, stacked
 from pyrobbb.moments import moments
 
@@ -37,6 +38,7 @@ class Posterior:
         history: The course of the fit, saved with the posterior.
         weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all alike.
             Each chain then gives draws in proportion to its weight.
+        columns: How new rows become inputs, if they come by name: the `columns` of the data.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Posterior:
         chains: Sequence[tuple[BayesianNetwork, nn.Module]],
         history: Any = None,
         weights: Sequence[float] | None = None,
+        columns: Columns | Names | None = None,
     ) -> None:
         if not chains:
             raise ValueError("a posterior needs at least one chain (a fitted model and guide)")
@@ -53,6 +56,7 @@ class Posterior:
         self.chains = tuple(chains)
         self.history = history
         self.weights = weights
+        self.columns = columns
 
     @property
     def weights(self) -> tuple[float, ...] | None:
@@ -128,7 +132,8 @@ class Posterior:
         draw does grow with their number: `log_likelihood`, `samples`, and the `components` of a regression.
 
         Args:
-            x: Inputs `(M, *features)`: a tensor, or what `from_arrays` takes.
+            x: Inputs `(M, *features)`: a tensor, or what `from_arrays` takes; after a fit to a table a tensor
+                of inputs, or new rows as they stand in the table.
             y: Targets, to have their log-likelihood too.
             draws: Weight draws of each chain, on average if they have weights.
             mean_weights: Use the posterior mean of the weights as the one draw instead.
@@ -209,6 +214,7 @@ class Posterior:
         path = Path(folder) / "posterior.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {"chains": chains, "history": _plain_history(self.history), "weights": self.weights}
+        content["columns"] = None if self.columns is None else self.columns.plain()
         checkpoint.save(path, content)
         return path
 
@@ -247,7 +253,10 @@ class Posterior:
             checkpoint.load_module(one, stored["model"], "model", path)
             checkpoint.load_module(other, stored["guide"], "guide", path)
             chains.append((one, other))
-        return cls(chains, content["history"], content.get("weights"))
+        plain = content.get("columns")
+        kind: Any = Names if plain and "names" in plain else Columns
+        columns = kind.from_plain(plain) if plain else None
+        return cls(chains, content["history"], content.get("weights"), columns)
 
     def _checked(
         self, x: ArrayLike, y: ArrayLike | None, device: torch.device
@@ -269,6 +278,8 @@ class Posterior:
     def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
         """Arrays, lists and tables as `from_arrays` takes them, in the precision of the weights."""
         dtype = self.model.dtype
+        if self.columns is not None and not isinstance(x, Tensor):
+            x = self.columns.inputs(x)
         if isinstance(x, Tensor):
             x = x.to(dtype) if x.is_floating_point() else x
         else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -15,10 +16,12 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support import checks
-from pyrobbb._support.files import make_folder
+from pyrobbb._support.files import write_json
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Spec
+from pyrobbb.data.dataset import Spec, Units
 from pyrobbb.data.tables import TableData
+from pyrobbb.inference import SVI, Inference
 from pyrobbb.likelihoods import Categorical, HeteroscedasticNormal, Likelihood, Normal, in_units
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
@@ -26,6 +29,7 @@ from pyrobbb.priors import FanInNormal, PerParameter, Prior
 from pyrobbb.training.history import History
 from pyrobbb.training.trainer import fit
 
+FILE = "table.json"
 STEPS = 4000
 NOISE = ("learned", "heteroscedastic")
 GAINS = (1.0, 8.0)  # of the prior of a classifier's hidden layers
@@ -52,17 +56,18 @@ def fit_table(
     priors.) The first takes the time of two fits, the second of three.
 
     >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
-    >>> prediction = fit_table(data).predict(data.inputs(new_rows))  # doctest: +SKIP
+    >>> prediction = fit_table(data).predict(new_rows)  # doctest: +SKIP
 
     Args:
-        data: The table; its `columns` are kept in `folder`, if there is one, as `columns.json`.
+        data: The table.
         hidden: Units of each hidden layer.
         noise: For regression: "learned", the same for all rows, as a share of each target's standard
             deviation; "heteroscedastic", which lets it depend on the inputs; or None: both are fitted, and
             the one with the lower free energy is returned.
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
-        options: Those of `fit`, such as `epochs`, `chains`, `folder` or `progress`.
+        options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
+            resumes, and `load_table` finds the posterior there.
 
     Raises:
         ValueError: An option is outside its domain.
@@ -70,32 +75,96 @@ def fit_table(
     if not isinstance(data, TableData):
         raise ValueError(f"data must be a table, such as from_table(...) returns, got {type(data).__name__}")
     checks.seed("seed", seed)
-    checks.counts("hidden", hidden)
     if noise is not None:
         checks.one_of("noise", noise, NOISE)
-    folder = options.pop("folder", None)
-    if folder is not None:
-        make_folder(folder)
-        data.columns.save(Path(folder) / "columns.json")
-    if data.spec.task == "classification" and prior is None:
-        return _classifier(data, hidden, seed, folder, **options)
-    if noise is not None or data.spec.task == "classification":
-        likelihood = table_likelihood(data.spec, noise or NOISE[0])
-        return _fit(data, likelihood, hidden, prior, seed, folder=folder, **options)
-    fitted = [
-        _fit(
-            data, table_likelihood(data.spec, each), hidden, prior, seed,
-            folder=None if folder is None else Path(folder) / each, **options,
+    if "likelihood" in options:
+        raise ValueError(
+            "fit_table makes the likelihood: say noise='learned' or 'heteroscedastic', or use fit"
         )
-        for each in NOISE
-    ]  # fmt: skip
-    return min(fitted, key=lambda posterior: _free_energy(posterior.history))
+    folder = None if options.get("folder") is None else Path(options.pop("folder"))
+    dtype = str(data.train.x.dtype).removeprefix("torch.")
+    model = TableModel(data.spec, tuple(checks.counts("hidden", hidden)), noise or NOISE[0], dtype=dtype)
+    if data.spec.task == "classification" and prior is None:
+        model, posterior = _wider(model, data, seed, folder, **options)
+    elif noise is not None or data.spec.task == "classification":
+        posterior = _fit(model, data, prior, seed, folder=folder, **options)
+    else:
+        found = []
+        for each in NOISE:
+            one = replace(model, noise=each)
+            inside = None if folder is None else folder / each
+            found.append((one, _fit(one, data, prior, seed, folder=inside, **options)))
+        model, posterior = min(found, key=lambda pair: _free_energy(pair[1].history))
+    if folder is not None:
+        posterior.save(folder)
+        data.columns.save(folder / "columns.json")
+        kind = type(options.get("inference", SVI())).__name__
+        write_json(folder / FILE, asdict(model) | {"own prior": prior is not None, "inference": kind})
+    return posterior
 
 
-def _classifier(
-    data: TableData, hidden: Sequence[int], seed: int, folder: Path | str | None, **options: Any
+def load_table(
+    folder: Path | str, *, prior: Prior | None = None, inference: Inference | None = None
 ) -> Posterior:
-    """A fit with the gain under which rows that were held back have the higher log-likelihood."""
+    """The posterior that `fit_table` left in `folder`; it predicts new rows as they stand in the table.
+
+    >>> posterior = load_table("houses")  # doctest: +SKIP
+    >>> posterior.predict("new_houses.csv").interval(0.95)  # doctest: +SKIP
+
+    Args:
+        folder: That of the fit.
+        prior: The one that the fit was given, if any.
+        inference: The one that the fit was given, if any.
+
+    Raises:
+        ValueError: The folder holds no fit of a table, or the fit was given what is not given here.
+    """
+    path = Path(folder) / FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        own, kind, spec = content.pop("own prior"), content.pop("inference"), content.pop("spec")
+        units = spec["units"] and Units(**{key: tuple(value) for key, value in spec["units"].items()})
+        spec = Spec(**spec | {"features": tuple(spec["features"]), "units": units})
+        model = TableModel(spec, **content | {"hidden": tuple(content["hidden"])})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} does not describe a fit of a table, such as fit_table(folder=...) leaves"
+        ) from error
+    for name, given, needed in (("prior", prior, own), ("inference", inference, kind != "SVI")):
+        if needed and given is None:
+            raise ValueError(f"the fit in {folder} was given {name}=; pass the same one")
+    made = model.made(prior)
+    with isolated():
+        guide = (inference or SVI()).guide(made, model.guide)
+    return Posterior.load(folder, made, guide)
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """What `fit_table` chooses: all that makes its network, likelihood, prior and guide."""
+
+    spec: Spec
+    hidden: tuple[int, ...]
+    noise: str
+    gain: float = 8.0
+    dtype: str = "float32"
+
+    def made(self, prior: Prior | None = None) -> BayesianNetwork:
+        """A fresh model, under `prior` or `table_prior`."""
+        likelihood = table_likelihood(self.spec, self.noise)
+        network = perceptron(self.spec.features[0], self.hidden, likelihood.width(self.spec.outputs))
+        own = prior or table_prior(self.spec, f"{len(network) - 1}.*", self.gain)
+        return BayesianNetwork(network.to(getattr(torch, self.dtype)), own, likelihood, N=self.spec.N)
+
+    def guide(self, model: BayesianNetwork) -> MeanFieldNormal:
+        """A fresh guide of a model."""
+        return MeanFieldNormal(model, init_rho=-2.0 if self.spec.task == "classification" else -6.0)
+
+
+def _wider(
+    model: TableModel, data: TableData, seed: int, folder: Path | None, **options: Any
+) -> tuple[TableModel, Posterior]:
+    """A classifier with the gain under which rows that were held back have the higher log-likelihood."""
     part, held = data, data.validation
     if held is None:
         order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
@@ -104,16 +173,18 @@ def _classifier(
         part = replace(part, spec=replace(data.spec, N=len(part.train)))
     found = []
     for gain in GAINS:
-        prior = table_prior(data.spec, f"{2 * len(hidden)}.*", gain)
-        inside = None if folder is None else Path(folder) / f"gain-{gain:g}"
-        posterior = _fit(part, Categorical(), hidden, prior, seed, folder=inside, **options)
+        inside = None if folder is None else folder / f"gain-{gain:g}"
+        posterior = _fit(
+            replace(model, spec=part.spec, gain=gain), part, None, seed, folder=inside, **options
+        )
         scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
         score = float(scores.mean() if held.weights is None else scores @ held.weights)
-        found.append((score, prior, posterior))
-    _, prior, posterior = max(found, key=lambda one: one[0])
-    if data.validation is not None:
-        return posterior
-    return _fit(data, Categorical(), hidden, prior, seed, folder=folder, **options)
+        found.append((score, gain, posterior))
+    _, gain, posterior = max(found, key=lambda one: one[0])
+    model = replace(model, gain=gain)
+    if data.validation is None:
+        posterior = _fit(model, data, None, seed, folder=folder, **options)
+    return model, posterior
 
 
 def _free_energy(history: Any) -> float:
@@ -122,29 +193,18 @@ def _free_energy(history: Any) -> float:
     return fmean(row.free_energy for rows in chains for row in rows[-max(1, len(rows) // 20) :])
 
 
-def _fit(
-    data: TableData,
-    likelihood: Likelihood,
-    hidden: Sequence[int],
-    prior: Prior | None,
-    seed: int,
-    **options: Any,
-) -> Posterior:
-    def model() -> BayesianNetwork:
-        network = perceptron(data.spec.features[0], hidden, likelihood.width(data.spec.outputs))
-        own = prior or table_prior(data.spec, f"{len(network) - 1}.*")
-        return BayesianNetwork(network.to(data.train.x.dtype), own, likelihood, N=data.spec.N)
-
+def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **options: Any) -> Posterior:
     batch_size = min(options.pop("batch_size", max(64, data.spec.N // 100)), data.spec.N)
     chosen: dict[str, Any] = {
         "epochs": ceil(STEPS / ceil(data.spec.N / batch_size)),
         "optim": partial(torch.optim.Adam, lr=0.01),
-        "samples": 8,
     } | options
+    if isinstance(chosen.get("inference", SVI()), SVI):
+        chosen.setdefault("samples", 8)
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
-    guide = partial(MeanFieldNormal, init_rho=-2.0 if data.spec.task == "classification" else -6.0)
-    return fit(model, guide, data, batch_size=batch_size, seed=seed, **chosen)
+    guide = model.guide if isinstance(chosen.get("inference", SVI()), SVI) else None
+    return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
 
 
 def perceptron(features: int, hidden: Sequence[int], width: int) -> nn.Sequential:

@@ -11,13 +11,15 @@ import torch
 
 from models.mlp import mlp
 from pyrobbb import likelihoods, tabular
+from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Columns
 from pyrobbb.experiment import Run
+from pyrobbb.inference import MAP
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Normal
-from pyrobbb.tabular import fit_table, table_likelihood, table_prior
+from pyrobbb.tabular import fit_table, load_table, table_likelihood, table_prior
 
 RNG = np.random.default_rng(0)
 SIZE = RNG.uniform(20, 200, 300)
@@ -72,6 +74,59 @@ def test_a_folder_keeps_the_columns_and_the_training(tmp_path):
     assert Columns.load(tmp_path / "columns.json") == data.columns
     again = fit_table(data, epochs=2, folder=tmp_path)  # found finished
     assert torch.equal(first.predict(data.train.x).mean, again.predict(data.train.x).mean)
+
+
+def test_new_rows_are_predicted_as_they_stand_in_the_table(fitted):
+    data, posterior = fitted
+    rows = {"town": ["Bonn", "Ulm"], "size": [100.0, 100.0]}  # in another order
+    assert torch.equal(posterior.predict(rows).mean, posterior.predict(data.inputs(rows)).mean)
+    with pytest.raises(ValueError, match="the rows have no column 'town'"):
+        posterior.predict({"size": [100.0]})
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        (HOUSES, {}),
+        (HOUSES, {"noise": "heteroscedastic", "chains": 2, "prior": Normal(sigma=0.3)}),
+        (HOUSES, {"noise": "learned", "inference": MAP()}),
+        ({"size": SIZE, "town": TOWN, "label": np.where(SIZE > 110, "large", "small")}, {}),
+    ],
+)
+def test_a_folder_is_all_that_predicting_takes(table, options, tmp_path):
+    posterior = fit_table(from_table(table), epochs=2, folder=tmp_path, hidden=(4, 3), **options)
+    own = {key: options[key] for key in ("prior", "inference") if key in options}
+    again = load_table(tmp_path, **own)
+    rows = {"size": [100.0], "town": ["Bonn"]}
+    probs = [getattr(p.predict(rows), "probs", None) for p in (posterior, again)]
+    means = [p.predict(rows).mean for p in (posterior, again)] if probs[0] is None else probs
+    assert torch.equal(*means)
+    for key in own:
+        with pytest.raises(ValueError, match=f"was given {key}=; pass the same one"):
+            load_table(tmp_path, **{other: own[other] for other in own if other != key})
+
+
+def test_a_folder_of_another_table_stays_as_it_was(tmp_path):
+    fit_table(from_table(HOUSES), epochs=2, folder=tmp_path, noise="learned")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    few = {name: column[:100] for name, column in HOUSES.items()}
+    with pytest.raises(CheckpointError, match="give another folder"):
+        fit_table(from_table(few), epochs=2, folder=tmp_path, noise="learned")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    with pytest.raises(ValueError, match=r"table.json does not describe a fit"):
+        load_table(tmp_path / "elsewhere")
+
+
+def test_rows_count_as_often_as_a_column_says():
+    """Prices that count twice are as if they stood there twice, up to the order of the minibatches."""
+    counts = np.arange(300) % 3
+    data = from_table(HOUSES | {"seen": counts}, target="price", weights="seen")
+    assert data.train.weights.tolist() == counts.tolist()
+    assert data.columns.inputs(HOUSES).shape == (300, 3)
+    given = from_table({"size": SIZE, "town": TOWN}, PRICE, weights=counts)
+    assert torch.equal(given.train.weights, data.train.weights)
+    with pytest.raises(ValueError, match="column 'seen' holds -1 in row 0; weights must not be negative"):
+        from_table(HOUSES | {"seen": counts - 1}, target="price", weights="seen")
 
 
 def test_the_units_change_nothing_but_themselves():

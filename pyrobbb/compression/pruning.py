@@ -131,7 +131,7 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
     for chain in posterior.chains:
         masks = keep(scores(chain, by), removed, biases=biases)
         chains.append((chain[0], PrunedGuide(chain, masks)))
-    return Posterior(chains)
+    return Posterior(chains, columns=posterior.columns)
 
 
 def left(posterior: Posterior, chain: int = 0) -> int:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb.data.columns import Names
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
+from pyrobbb.data.frames import check_same_rows
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
 Pair = tuple[ArrayLike, ArrayLike]
@@ -56,9 +58,10 @@ def from_arrays(
             raise ValueError(f"classes is for classification only, got {classes!r} for {task}")
         checks.count("classes", classes)
 
+    check_same_rows(x, y=y, weights=weights)
     train = _split("", x, y, task, dtype, grid=classes is not None)
     if weights is not None:
-        train = Split(train.x, train.y, _weights(weights, train))
+        train = Split(train.x, train.y, row_weights("weights", weights, train))
     features = tuple(train.x.shape[1:])
     if task == "classification":
         low, high = int(train.y.min()), int(train.y.max())
@@ -76,7 +79,9 @@ def from_arrays(
             split = _split(f"{part} ", pair[0], pair[1], task, dtype, grid=classes is not None)
             _check_against(spec, f"{part} ", split, inferred=classes is None)
             parts[part] = split
-    return Dataset(name, train, spec, parts["validation"], parts["test"])
+    named = hasattr(x, "columns") and hasattr(x, "iloc")
+    columns = Names(tuple(map(str, x.columns))) if named else None
+    return Dataset(name, train, spec, parts["validation"], parts["test"], columns)
 
 
 def _split(
@@ -96,19 +101,33 @@ def _split(
     return Split(inputs, targets.to(inputs.device))
 
 
-def _weights(weights: ArrayLike, train: Split) -> Tensor:
+def row_weights(name: str, weights: ArrayLike, train: Split) -> Tensor:
     """Row weights as a tensor beside the rows; ValueError if one is negative or not finite, or all are 0."""
-    tensor = _tensor("weights", weights).to(train.x.device)
+    tensor = _tensor(name, weights).to(train.x.device)
     dtype = train.x.dtype if train.x.is_floating_point() else torch.float32
-    tensor = _finite("weights", tensor, weights, dtype)
+    tensor = _finite(name, tensor, weights, dtype)
     if tensor.shape != (len(train),):
-        raise ValueError(f"weights must have the shape ({len(train)},), got {tuple(tensor.shape)}")
+        raise ValueError(f"{name} must have the shape ({len(train)},), got {tuple(tensor.shape)}")
     if bool((tensor < 0).any()):
         row = int(tensor.argmin())
-        raise ValueError(f"weights holds {float(tensor[row]):g} in row {row}; they must not be negative")
+        raise ValueError(f"{name} holds {float(tensor[row]):g} in row {row}; weights must not be negative")
     if not bool(tensor.any()):
-        raise ValueError("weights are all 0, so there is nothing to learn from")
+        raise ValueError(f"{name}: the weights are all 0, so there is nothing to learn from")
     return tensor
+
+
+def check_precision(name: str, values: Tensor, dtype: torch.dtype, instead: str) -> None:
+    """ValueError if targets, far from zero beside their spread, are rounded away by `dtype`."""
+    exact = values.double()
+    if len(exact) < 2 or not bool(exact.isfinite().all()):
+        return
+    lost = (exact.to(dtype).double() - exact).abs().amax(0) > 1e-3 * exact.std(0)
+    if bool((lost & (exact.std(0) > 0)).any()):
+        kind = str(dtype).removeprefix("torch.")
+        raise ValueError(
+            f"{name} lies so far from zero, about {float(exact.mean()):g}, that {kind} rounds away how its "
+            f"values differ: subtract a constant, or pass {instead}"
+        )
 
 
 def as_inputs(name: str, x: ArrayLike, dtype: torch.dtype | None) -> Tensor:
@@ -139,7 +158,9 @@ def as_targets(name: str, y: ArrayLike, task: Task, dtype: torch.dtype | None) -
     if task == "classification":
         return _labels(name, y)
     kept = dtype if dtype is not None and dtype.is_floating_point else torch.float32
-    targets = _finite(name, _tensor(name, y), y, kept)
+    given = _tensor(name, y)
+    targets = _finite(name, given, y, kept)
+    check_precision(name, given, kept, "dtype=torch.float64")
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim < 2 or 0 in targets.shape[1:]:
         shape = tuple(targets.shape)

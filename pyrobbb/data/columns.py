@@ -6,6 +6,7 @@ Everything is learned from the training rows alone; validation, test and new row
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from pyrobbb.data.frames import Column, Frame, as_frame, is_missing, rows_of
 
 Matrix = npt.NDArray[np.float64]
 MOST = 10  # distinct texts that a column may have whatever the number of rows
+BOOLEANS = {"0": "False", "1": "True"}  # as a column of booleans prints them
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,20 @@ class Categorical:
     def inputs(self, column: Column) -> Matrix:
         """`(M, categories)`; numbers count as the texts they print as."""
         texts = as_text(column)
+        if set(self.categories) <= {"False", "True", None}:
+            texts = np.array([BOOLEANS.get(text, text) for text in texts], dtype=object)
         hot = np.stack([_same(texts, value) for value in self.categories], axis=1).astype(np.float64)
-        return np.where(hot.any(axis=1, keepdims=True), hot - np.array(self.shares), 0.0)
+        known = np.asarray(hot.any(axis=1))
+        if not known.all():
+            logger.warning(
+                "column %r: %d of %d rows hold a category that no training row has, such as %r; they count "
+                "as an average row",
+                self.name,
+                int((~known).sum()),
+                len(known),
+                texts[int(known.argmin())],
+            )
+        return np.where(known[:, None], hot - np.array(self.shares), 0.0)
 
 
 Kind = Numeric | Categorical
@@ -140,10 +156,20 @@ class Columns:
             raise ValueError("no column varies over the training rows, so there is nothing to predict from")
         return values
 
+    def plain(self) -> dict[str, Any]:
+        """Plain values, of which `from_plain` makes the same columns."""
+        kinds = [{"kind": type(kind).__name__, **asdict(kind)} for kind in self.kinds]
+        return {"targets": list(self.targets), "classes": list(self.classes), "kinds": kinds}
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Columns:
+        """What `plain` described."""
+        kinds = tuple(_kind(dict(each)) for each in content["kinds"])
+        return cls(kinds, tuple(content["targets"]), tuple(content["classes"]))
+
     def save(self, path: Path | str) -> None:
         """Write it as JSON, for `Columns.load` for predicting new rows."""
-        kinds = [{"kind": type(kind).__name__, **asdict(kind)} for kind in self.kinds]
-        write_json(path, {"targets": self.targets, "classes": self.classes, "kinds": kinds})
+        write_json(path, self.plain())
 
     @classmethod
     def load(cls, path: Path | str) -> Columns:
@@ -153,11 +179,35 @@ class Columns:
             ValueError: The file holds something else.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            kinds = tuple(_kind(dict(each)) for each in content["kinds"])
-            return cls(kinds, tuple(content["targets"]), tuple(content["classes"]))
+            return cls.from_plain(json.loads(Path(path).read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} does not describe the columns of a table: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the columns of the training inputs were called, where these came as a DataFrame of numbers."""
+
+    names: tuple[str, ...]
+
+    def inputs(self, rows: Any) -> Any:
+        """The rows as they are; ValueError for a DataFrame of other columns, or in another order."""
+        given = tuple(map(str, getattr(rows, "columns", self.names)))
+        if given != self.names:
+            raise ValueError(
+                f"x has the columns {', '.join(given)}; those of the training x were "
+                f"{', '.join(self.names)}, in this order"
+            )
+        return rows
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values, of which `from_plain` makes the same names."""
+        return {"names": list(self.names)}
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Names:
+        """What `plain` described."""
+        return cls(tuple(content["names"]))
 
 
 def as_text(column: Column) -> Column:

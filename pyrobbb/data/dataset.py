@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -90,23 +90,24 @@ class Spec:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The three parts of a data set on one device; `validation` and `test` may be absent."""
+    """The three parts of a data set on one device; `validation` and `test` may be absent.
+
+    `columns` says how new rows become inputs, if they come by name (`pyrobbb.data.columns`).
+    """
 
     name: str
     train: Split
     spec: Spec
     validation: Split | None = None
     test: Split | None = None
+    columns: Any = None
 
-    def to(self, device: torch.device | str) -> Dataset:
+    def to(self, device: torch.device | str) -> Self:
         """The same data on another device."""
-        return Dataset(
-            self.name,
-            self.train.to(device),
-            self.spec,
-            None if self.validation is None else self.validation.to(device),
-            None if self.test is None else self.test.to(device),
+        validation, test = (
+            None if part is None else part.to(device) for part in (self.validation, self.test)
         )
+        return replace(self, train=self.train.to(device), validation=validation, test=test)
 
     def load(self) -> Dataset:
         """Itself: data already at hand goes wherever a component that loads data does."""

@@ -56,6 +56,23 @@ def as_frame(name: str, source: Any) -> Frame:
     return frame
 
 
+def check_same_rows(x: Any, **others: Any) -> None:
+    """ValueError if pandas says that these have other rows than x, or the same in another order."""
+    index = getattr(x, "index", None)
+    for name, values in others.items():
+        own = getattr(values, "index", None)  # that of a list is a method
+        if (
+            index is not None
+            and hasattr(index, "equals")
+            and hasattr(own, "equals")
+            and not index.equals(own)
+        ):
+            raise ValueError(
+                f"x and {name} have different row labels (their index): bring them into one order, such as "
+                f"{name}.loc[x.index], or pass {name}.to_numpy() if the rows agree as they stand"
+            )
+
+
 def as_column(name: str, values: Any) -> Column:
     """One column: float64 if all that is there is a number, else text; booleans count as text."""
     if isinstance(values, Tensor):

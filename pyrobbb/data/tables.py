@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -13,9 +13,20 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb.data.columns import Columns, as_text
+from pyrobbb.data.arrays import check_precision, row_weights
+from pyrobbb.data.columns import MOST, Columns, as_text
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, Units
-from pyrobbb.data.frames import Column, Frame, as_column, as_frame, is_missing, rows_of, take, to_tensor
+from pyrobbb.data.frames import (
+    Column,
+    Frame,
+    as_column,
+    as_frame,
+    check_same_rows,
+    is_missing,
+    rows_of,
+    take,
+    to_tensor,
+)
 
 Rows = npt.NDArray[np.int64]
 
@@ -34,11 +45,6 @@ class TableData(Dataset):
         """Inputs `(M, features)` for `Posterior.predict`, of rows in any form that `Table` takes."""
         return to_tensor(self.columns.inputs(rows), self.train.x.dtype).to(self.train.x.device)
 
-    def to(self, device: torch.device | str) -> TableData:
-        """The same data on another device."""
-        moved = super().to(device)
-        return TableData(**{f.name: getattr(moved, f.name) for f in fields(moved)}, columns=self.columns)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -56,6 +62,7 @@ class Table:
         task: "regression" or "classification"; inferred where text or fractions leave no doubt.
         categorical: Columns of numbers that name categories.
         drop: Columns to leave out.
+        weights: The column that says how often each training row's log-likelihood counts; no input.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
             numbers; or another table with the same columns.
         test: Held back for the end, in the same forms.
@@ -72,6 +79,7 @@ class Table:
     task: Task | None = None
     categorical: Sequence[str] = ()
     drop: Sequence[str] = ()
+    weights: str | None = None
     validation: Any = 0.0
     test: Any = 0.0
     split_seed: int = 0
@@ -107,10 +115,20 @@ class Table:
         classes = tuple(_in_order(train[targets[0]])) if task == "classification" else ()
         if task == "classification" and len(classes) < 2:
             raise ValueError(f"target {targets[0]!r} has one class in the training rows, {classes[0]!r}")
-        columns = Columns.learn(train, targets, classes, frozenset(self.categorical))
+        if train[targets[0]].dtype.kind != "f" and len(classes) > max(MOST, rows_of(train) // 2):
+            raise ValueError(
+                f"target {targets[0]!r} has {len(classes)} different texts in {rows_of(train)} training "
+                f"rows, such as {classes[0]!r}: for a regression write plain numbers, such as 4123.5; for a "
+                f"classification, fewer labels"
+            )
+        inputs = {name: column for name, column in train.items() if name != self.weights}
+        columns = Columns.learn(inputs, targets, classes, frozenset(self.categorical))
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
+        if self.weights is not None:
+            counts = row_weights(f"column {self.weights!r}", train[self.weights], splits["train"])
+            splits["train"] = replace(splits["train"], weights=counts)
         x = splits["train"].x
-        units = None if classes else _units(targets, train)
+        units = None if classes else _units(targets, train, x.dtype)
         spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units)
         name = self.source if isinstance(self.source, str) else "table"
         return TableData(name, spec=spec, columns=columns, **splits)
@@ -121,13 +139,20 @@ class Table:
         return (self.target,) if isinstance(self.target, str) else tuple(self.target)
 
     def _check_names(self, frame: Frame, targets: tuple[str, ...]) -> None:
-        for key, names in (("target", targets), ("categorical", self.categorical), ("drop", self.drop)):
+        if "" in frame and "" not in self.drop:
+            raise ValueError(
+                "the table has a column without a name, such as the index that DataFrame.to_csv writes: "
+                "leave it out with drop=[''], or name it"
+            )
+        weights = () if self.weights is None else (self.weights,)
+        kinds = {"target": targets, "categorical": self.categorical, "drop": self.drop, "weights": weights}
+        for key, names in kinds.items():
             absent = [name for name in names if name not in frame]
             if absent:
                 raise ValueError(f"{key}: the table has no column {absent[0]!r}; it has {', '.join(frame)}")
-        if set(targets) & {*self.drop, *self.categorical}:
-            raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called categorical")
-        if not set(frame) - {*targets, *self.drop}:
+        if set(targets) & {*self.drop, *self.categorical, *weights}:
+            raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
+        if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
 
     def _parts(self, frame: Frame, targets: tuple[str, ...]) -> dict[str, Frame]:
@@ -140,6 +165,8 @@ class Table:
             given = getattr(self, part)
             if _is_share(given):
                 rows = order[~held[order]][: round(given * N)]
+                if given and not len(rows):
+                    raise ValueError(f"{part}={given:g} of {N} rows is not one row; take a larger share")
             elif isinstance(given, Sequence | np.ndarray | Tensor) and np.ndim(given) == 1:
                 rows = _row_numbers(part, given, N)
             else:
@@ -178,6 +205,8 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     >>> data = from_table("houses.csv", target="price", task="regression", test=0.2)
     >>> data = from_table(x, y, task="classification", test=0.2)
 
+    With `y`, `weights` are numbers as well, one for each row.
+
     Raises:
         ValueError: What is wrong with the table, in which column and row, and what would be right.
     """
@@ -185,9 +214,13 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         return Table(source=source, **options).load()
     if "target" in options:
         raise ValueError("target names a column of the table; it cannot be given beside y")
+    check_same_rows(source, y=y, weights=options.get("weights"))
     frame = as_frame("x", source)
     if "y" in frame:
         raise ValueError("x has a column 'y' already; leave y out and pass target='y'")
+    if options.get("weights") is not None and not isinstance(options["weights"], str):
+        frame |= {"weights": as_column("weights", options["weights"])}
+        options["weights"] = "weights"
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
     if np.ndim(array) == 2:
         several = {f"y{name}": column for name, column in as_frame("y", array).items()}
@@ -246,11 +279,16 @@ def _target(part: str, name: str, column: Column) -> npt.NDArray[np.float64]:
     return _check_whole(part, name, column)
 
 
-def _units(targets: tuple[str, ...], train: Frame) -> Units:
-    """Mean and standard deviation (n in the denominator) of each target over the training rows."""
+def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
+    """Mean and standard deviation (n in the denominator) of each target over the training rows.
+
+    Raises:
+        ValueError: A target that is the same in every row, or that loses its precision in `dtype`.
+    """
     values = [_target("train", name, train[name]) for name in targets]
     scales = [float(v.std()) for v in values]
     for name, scale, value in zip(targets, scales, values, strict=True):
         if not scale > 1e-12 * math.fabs(float(value.mean())):
             raise ValueError(f"target {name!r} is {value[0]:g} in every training row")
+        check_precision(f"target {name!r}", torch.from_numpy(value), dtype, "dtype='float64'")
     return Units(tuple(float(v.mean()) for v in values), tuple(scales))

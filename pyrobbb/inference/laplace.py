@@ -183,7 +183,7 @@ class Laplace(Descent):
             guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
             guide.fit(model, data.to(model.device))
             chains.append((model, guide))
-        return Posterior(chains)
+        return Posterior(chains, columns=posterior.columns)
 
 
 def linearised(

@@ -16,6 +16,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
@@ -183,6 +184,7 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together)
     posterior = Posterior([(training.model, training.guide) for training in trained])
+    posterior.columns = data.columns if isinstance(data, Dataset) else None
     if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
         show.log(compared(energy, trained[0].trivial))

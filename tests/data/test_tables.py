@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
+from torch import nn
 
-from pyrobbb.data import Table, from_table
+from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
+from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Columns
 from pyrobbb.data.frames import as_frame
 
@@ -240,3 +244,65 @@ def test_a_file_of_another_kind(tmp_path: Path):
     (tmp_path / "t.xlsx").write_text("")
     with pytest.raises(ValueError, match=r"must end in \.csv"):
         Table(source=tmp_path / "t.xlsx").load()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": TABLE | {"": SIZE}}, r"a column without a name.*drop=\[''\]"),
+        ({"test": 0.01}, "test=0.01 of 6 rows is not one row"),
+        (
+            {"table": TABLE | {"price": [f"{v:,}" for v in range(1000, 7000, 1000)]}, "most": 3},
+            "plain numbers",
+        ),
+        ({"table": TABLE | {"price": np.array(SIZE) + 1e8}}, "float32 rounds away how its values differ"),
+    ],
+)
+def test_what_would_be_read_wrongly_is_refused(
+    options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrobbb.data.tables.MOST", options.pop("most", 10))
+    with pytest.raises(ValueError, match=message):
+        load(options.pop("table", TABLE), task=None if "plain" in message else "regression", **options)
+
+
+def test_targets_far_from_zero_keep_their_differences_in_double_precision() -> None:
+    data = load(TABLE | {"price": np.array(SIZE) + 1e8}, dtype="float64", task="regression")
+    assert (data.train.y[:, 0] - 1e8).tolist() == SIZE[:4]
+    with pytest.raises(ValueError, match=r"subtract a constant, or pass dtype=torch.float64"):
+        from_arrays(np.ones((6, 1)), np.array(SIZE) + 1e9, task="regression")
+
+
+def test_unknown_categories_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    data = load()
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        data.inputs({"size": [1.0, 2.0], "rooms": [1, 2], "town": ["Rom", "Ulm"]})
+    assert "column 'town': 1 of 2 rows hold a category that no training row has, such as 'Rom'" in caplog.text
+
+
+def test_booleans_may_come_back_as_numbers() -> None:
+    data = from_table({"new": [True, False, True, False], "y": [0.5, 1.0, 2.0, 3.5]})
+    as_numbers, as_booleans = data.inputs({"new": [1, 0]}), data.inputs({"new": [True, False]})
+    assert torch.equal(as_numbers, as_booleans)
+    assert float(as_numbers.abs().max()) > 0
+
+
+def test_rows_that_pandas_knows_to_differ_are_refused() -> None:
+    frame = pandas.DataFrame({"x": SIZE})
+    y = pandas.Series(SIZE, index=reversed(range(6)))
+    for act in (lambda: from_table(frame, y), lambda: from_arrays(frame, y, task="regression")):
+        with pytest.raises(ValueError, match=r"x and y have different row labels.*y.loc\[x.index\]"):
+            act()
+    assert torch.equal(
+        from_arrays(frame, y.loc[frame.index], task="regression").train.y[:, 0].flip(0), torch.tensor(SIZE)
+    )
+
+
+def test_columns_in_another_order_are_refused() -> None:
+    frame = pandas.DataFrame({"a": SIZE, "b": SIZE[::-1]})
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal())
+    data = from_arrays(frame, SIZE, task="regression")
+    posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None)
+    with pytest.raises(ValueError, match="x has the columns b, a; those of the training x were a, b"):
+        posterior.predict(frame[["b", "a"]])
+    assert torch.equal(posterior.predict(frame).mean, posterior.predict(data.train.x).mean)
