@@ -7,7 +7,6 @@ from experiments.results.first_run import first_run
 from experiments.results.own_tables import uci
 from experiments.results.scoreboard import SCOREBOARD
 from experiments.results.tables import TABLES, Text
-from experiments.results.targets import TARGETS
 
 TEXTS: dict[str, Text] = {
     **TABLES,
@@ -15,6 +14,5 @@ TEXTS: dict[str, Text] = {
     "not_run": not_run,
     "first_run": first_run,
     "uci": uci,
-    **TARGETS,
     **SCOREBOARD,
 }
