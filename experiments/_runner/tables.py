@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from scipy.stats import t as student
+
+Writer = Callable[[Sequence[str], Iterable[Sequence[object]]], str]  # `table` or `markdown`
 
 
 def mean_sd(values: Sequence[float], digits: int) -> str:
@@ -19,6 +21,28 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     mean = float(np.mean(values))
     half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
     return mean, mean - half, mean + half
+
+
+def estimate(values: Sequence[float], digits: int, sign: bool = False) -> str:
+    """`1.83 (1.71 to 1.95)`: mean and 95 % interval over seeds; a single value stands alone."""
+    kind = f"{'+' if sign else ''}.{digits}f"
+    if len(values) == 1:
+        return f"{values[0]:{kind}}"
+    mean, low, high = (f"{value:{kind}}" for value in interval(values))
+    return f"{mean} ({low} to {high})"
+
+
+def seeds(count: int) -> str:
+    """`one seed`, `3 seeds`."""
+    return "one seed" if count == 1 else f"{count} seeds"
+
+
+def verdict(differences: Sequence[float]) -> str:
+    """Whether differences over seeds are above 0: by their 95 % interval."""
+    if len(differences) < 2:
+        return seeds(1)
+    _, low, high = interval(differences)
+    return "holds" if low > 0 else "does not" if high < 0 else "undecided"
 
 
 def of_seeds(seeds: Iterable[int]) -> str:

@@ -8,16 +8,13 @@ the forms and rows are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from experiments._runner.build import ConfigError, build, key_of
 from experiments._runner.command import command, part_of, place, refuse, settings
@@ -26,26 +23,15 @@ from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.record import command_line
 from experiments._runner.reopen import reopen
 from experiments._runner.study import Outputs
-from experiments._runner.tables import mean_sd, table
-from experiments.paper.figures import error_by_epoch, weights_by_method
+from experiments.paper.table1_report import NEAR_ZERO, declaration, figure2, figure3, report
 from pyrobbb._support import checks
 from pyrobbb.training import history
 from pyrobbb.training.progress import Printed
 
 Cell = dict[str, Any]
 Weights = dict[str, Any]
-NEAR_ZERO = 0.01
 OF_BAYES = ("prior", "likelihood", "guide", "kl", "samples", "vectorize", "fast", "chains", "rates")
-LAST = 20  # epochs
 REACH = 0.2  # of Fig. 3
-
-
-@lru_cache
-def declaration() -> DictConfig:
-    """`table1.yaml`."""
-    found = OmegaConf.load(Path(__file__).with_name("table1.yaml"))
-    assert isinstance(found, DictConfig)
-    return found
 
 
 @dataclass
@@ -138,69 +124,6 @@ def _trained(config: DictConfig) -> dict[str, Any]:
         return read_metrics(folder)
 
 
-def report(cells: list[Cell], part: Part) -> str:
-    """Test error in percent: published, and ours as mean and standard deviation over the seeds."""
-    rows = declaration().rows
-    sources = list(dict.fromkeys(s for name in part.rows for s in rows[name].reported))
-    lines = []
-    for name in part.rows:
-        for width in part.widths:
-            own = [c for c in cells if (c["row"], c["width"]) == (name, width)]
-            numbers = (rows[name].reported.get(s, {}).get(width) for s in sources)
-            given = ["-" if number is None else f"{number:.2f}" for number in numbers]
-            ours = (mean_sd([c["metrics"][p]["error"] for c in own], 2) for p in ("test", "validation"))
-            of_mean = [c["metrics"]["test"].get("error_mean_weights") for c in own]
-            means = "-" if None in of_mean else mean_sd(of_mean, 2)
-            settled = (part.epochs or 0) > 2 * LAST  # before, it would be a mean over the whole course
-            tail = mean_sd([mean(c["validation_errors"][-LAST:]) for c in own], 2) if settled else "-"
-            minutes = mean(c["metrics"]["train_seconds"] for c in own) / 60
-            test, validation = ours
-            cells_ = [rows[name].title, width, *given, test, means, validation, tail, f"{minutes:.1f}"]
-            lines.append([str(c) for c in cells_])
-    for other in declaration().published:
-        quoted = [str(other.reported.get(s, "-")) for s in sources]
-        lines.append([other.title, str(other.width), *quoted, *["-"] * 5])
-    head = [
-        "method",
-        "units",
-        *sources,
-        "ours: test",
-        "mean weights",
-        "validation",
-        f"last {LAST} epochs",
-        "min",
-    ]
-    seeds = f"{len(part.seeds)} seed{'s' if len(part.seeds) > 1 else ''}"
-    middle = mean(c["metrics"]["test"]["error"] for c in cells)
-    title = (
-        f"Test error (%) on MNIST after {part.epochs} epochs, {seeds}, {part.draws} draws. The binomial "
-        f"standard error of one test of 10,000 images is {math.sqrt(middle * (100 - middle) / 1e4):.2f}.\n"
-        f'"last {LAST} epochs": mean validation error over them, of {part.validation_draws} draws each, '
-        f"if there are more than {2 * LAST}."
-    )
-    return f"{title}\n{table(head, lines)}"
-
-
-def gaps(cells: list[Cell], part: Part) -> str:
-    """Differences in mean test error, in percentage points, next to the paper's."""
-    published = declaration().rows
-    lines = []
-    for worse, better in (("sgd", "mixture"), ("dropout", "mixture"), ("gaussian", "mixture")):
-        if not {worse, better} <= set(part.rows):
-            continue
-        for width in part.widths:
-            means = {
-                name: mean(
-                    c["metrics"]["test"]["error"] for c in cells if (c["row"], c["width"]) == (name, width)
-                )
-                for name in (worse, better)
-            }
-            paper = {name: published[name].reported.paper.get(width) for name in (worse, better)}
-            given = "-" if None in paper.values() else f"{paper[worse] - paper[better]:+.2f}"
-            lines.append([f"{worse} - {better}", str(width), given, f"{means[worse] - means[better]:+.2f}"])
-    return table(["test error, points", "units", "paper", "ours"], lines) if lines else ""
-
-
 def weights(cell: Cell) -> torch.Tensor:
     """All weights of a cell: one draw from q for Bayes by Backprop, the point estimates otherwise."""
     network = reopen(Path(cell["folder"])).posterior.function()
@@ -227,31 +150,6 @@ def weights_in_short(w: torch.Tensor) -> Weights:
     }
 
 
-def spreads(shown: dict[str, Weights]) -> str:
-    """The widths of the weights' distributions in words."""
-    return "weights: " + "; ".join(
-        f"{name} sd {w['sd']:.4f}, {100 * w['near zero']:.0f} % within {NEAR_ZERO} of 0"
-        for name, w in shown.items()
-    )
-
-
-def draw(cells: list[Cell], part: Part, shown: dict[str, Weights], out: Outputs) -> None:
-    """Fig. 2 and Fig. 3 at the greatest width."""
-    rows, width = declaration().rows, max(part.widths)
-    wide = [c for c in cells if c["width"] == width]
-    curves: dict[str, list[tuple[list[float], list[float]]]] = {}
-    for cell in wide:
-        errors = cell["validation_errors"]
-        epochs = [float(e) for e in range(1, len(errors) + 1)]
-        curves.setdefault(rows[cell["row"]].title, []).append((epochs, errors))
-    draws = f"Bayes by Backprop with {part.validation_draws} draws"
-    length = f"the first {part.epochs} epochs" if (part.epochs or 0) < 600 else "by epoch"
-    title = f"Validation error, {length}, two layers of {width} units, {draws} (paper: Fig. 2)"
-    out.figure("figure2.png", error_by_epoch(curves, title=title))
-    title = f"Weights after {part.epochs} epochs, two layers of {width} units; one draw of Bayes by Backprop"
-    out.figure("figure3.png", weights_by_method(shown, title=f"{title} (paper: Fig. 3)"))
-
-
 def main(arguments: Sequence[str]) -> None:
     """Train, print, draw."""
     folder, rest = place(arguments, "runs/table1", shared=("form", "rows", "widths", "seeds"))
@@ -260,11 +158,12 @@ def main(arguments: Sequence[str]) -> None:
     form = declaration().forms[part.form]
     command = command_line("experiments.paper.table1", arguments)
     out = Outputs(folder / part.form, part_of(part, form, ("rows", "widths", "seeds")), command)
-    shown = weights_of(cells, part)
+    record = {**asdict(part), "cells": cells, "weights": weights_of(cells, part)}
     out.json("table1.json", cells)
-    out.record({**asdict(part), "cells": cells, "weights": shown})
-    draw(cells, part, shown, out)
-    words = "\n".join([report(cells, part), gaps(cells, part), spreads(shown)])
+    out.record(record)
+    out.figure("figure2.png", figure2(record))
+    out.figure("figure3.png", figure3(record))
+    words = report(record)
     out.text("table1.txt", words)
     out.end(words, f"; the fits are in {out.fits}")
 

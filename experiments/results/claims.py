@@ -8,11 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from experiments._runner.tables import interval, markdown
-from experiments.paper import regression_report
-from experiments.paper.table1 import declaration
-from experiments.results import table1_texts
-from experiments.results.records import NOT_RUN, Record, Records, estimate, seeds, verdict
+from experiments._runner.tables import estimate, interval, markdown, seeds, verdict
+from experiments.paper import regression_report, table1_report
+from experiments.results.records import NOT_RUN, Record, Records
 from experiments.tutorial.mnist_report import PRINTED_ENTROPY, TUTORIAL
 from experiments.tutorial.mnist_uncertainty import NOISE
 from experiments.tutorial.worked_example import PRINTED
@@ -25,8 +23,8 @@ DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding
 
 def mixture(record: Record) -> Found:
     """Test errors of the scale mixture, and whether the paper's lie within their intervals."""
-    paper = declaration().rows.mixture.reported.paper
-    each = {width: table1_texts.errors(record, "mixture", width) for width in record["widths"]}
+    paper = table1_report.declaration().rows.mixture.reported.paper
+    each = {width: table1_report.errors(record, "mixture", width) for width in record["widths"]}
     words = ", ".join(f"2x{width} {estimate(errors, 2)} %" for width, errors in each.items())
     if len(record["seeds"]) < 2:
         return words, "one seed"
@@ -37,7 +35,7 @@ def mixture(record: Record) -> Found:
 def ahead(worse: str, record: Record, width: int | None = None) -> Found:
     """The mixture's lead, at the narrowest width unless said."""
     width = width or min(record["widths"])
-    found = table1_texts.differences(record, worse, "mixture", width)
+    found = table1_report.differences(record, worse, "mixture", width)
     if not found:
         return "-", NOT_RUN
     words = f"{estimate(found, 2, sign=True)} points, {seeds(len(found))}, 2x{width}"

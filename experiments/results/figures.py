@@ -6,43 +6,16 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
-from experiments._runner.tables import seeds_by_name
-from experiments.paper import pruning, regression_report
+from experiments.paper import pruning, regression_report, table1_report
 from experiments.paper.figures import (
     Curve,
-    error_by_epoch,
     error_by_removed,
     signal_to_noise_density,
-    weights_by_method,
 )
-from experiments.paper.table1 import declaration
 from experiments.results import pictures
 from experiments.results.records import Record, Records, of
 
 Draw = Callable[[Records], Figure | None]
-
-
-def figure2(record: Record) -> Figure:
-    """Validation error by epoch at the greatest width."""
-    width, curves = max(record["widths"]), dict[str, list[Curve]]()
-    for cell in record["cells"]:
-        if cell["width"] == width:
-            errors = cell["validation_errors"]
-            title = declaration().rows[cell["row"]].title
-            curves.setdefault(title, []).append((list(range(1, len(errors) + 1)), errors))
-    first = (
-        f"the first {record['epochs']} epochs of the paper's 600" if record["epochs"] < 600 else "by epoch"
-    )
-    return error_by_epoch(
-        curves, title=f"Fig. 2: validation error, {first}, 2x{width}, {seeds_by_name(record['seeds'])}"
-    )
-
-
-def figure3(record: Record) -> Figure:
-    """Densities of the weights."""
-    network = f"2x{max(record['widths'])}, seed {record['seeds'][0]}"
-    title = f"Fig. 3: weights after {record['epochs']} epochs, {network}"
-    return weights_by_method(record["weights"], title=f"{title}; one draw of Bayes by Backprop")
 
 
 def pruned(record: Record) -> Figure:
@@ -72,9 +45,9 @@ def network(record: Record) -> str:
 
 
 FIGURES: dict[str, Draw] = {
-    "figure2": of("table1_400", figure2, None),
-    "figure2_full": of("table1_full", figure2, None),
-    "figure3": of("table1_400", figure3, None),
+    "figure2": of("table1_400", table1_report.figure2, None),
+    "figure2_full": of("table1_full", table1_report.figure2, None),
+    "figure3": of("table1_400", table1_report.figure3, None),
     "figure4": of("pruning", figure4, None),
     "table2": of("pruning", pruned, None),
     "figure5": of("regression", regression_report.figure, None),

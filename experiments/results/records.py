@@ -1,13 +1,11 @@
-"""The records under docs/records/, and how numbers over seeds are written."""
+"""The records under docs/records/, and the line that says how one was made."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-
-from experiments._runner.tables import interval
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -46,28 +44,6 @@ def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records]
         return missing if record is None else made(record)
 
     return found
-
-
-def estimate(values: Sequence[float], digits: int, sign: bool = False) -> str:
-    """`1.83 (1.71 to 1.95)`: mean and 95 % interval over seeds; a single value stands alone."""
-    kind = f"{'+' if sign else ''}.{digits}f"
-    if len(values) == 1:
-        return f"{values[0]:{kind}}"
-    mean, low, high = (f"{value:{kind}}" for value in interval(values))
-    return f"{mean} ({low} to {high})"
-
-
-def seeds(count: int) -> str:
-    """`one seed`, `3 seeds`."""
-    return "one seed" if count == 1 else f"{count} seeds"
-
-
-def verdict(differences: Sequence[float]) -> str:
-    """Whether differences over seeds are above 0: by their 95 % interval."""
-    if len(differences) < 2:
-        return "one seed"
-    _, low, high = interval(differences)
-    return "holds" if low > 0 else "does not" if high < 0 else "undecided"
 
 
 def made_by(record: Record) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from benchmarks import generated
 from experiments import analyse
-from experiments._runner.tables import markdown, mean_sd
-from experiments.paper import pruning
+from experiments._runner.tables import estimate, markdown, mean_sd
+from experiments.paper import pruning, table1_report
 from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon
-from experiments.results import benchmarks, own_tables, table1_texts
-from experiments.results.records import NONE, Record, Records, estimate, made_by, of
+from experiments.results import benchmarks, own_tables
+from experiments.results.records import NONE, Record, Records, made_by, of
 from experiments.studies import bound
 from experiments.tutorial import mnist_report, toy_regression
 from experiments.tutorial.worked_example import PRINTED
@@ -24,6 +24,11 @@ OTHERS = {"Gluon 400": "Gluon", "saxena-mayur 1200": "saxena-mayur", "JINKEHE 12
 def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
     """Words on a record, below the command that made it."""
     return lambda record: f"{made_by(record)}\n\n{words(record)}"
+
+
+def as_markdown(words: Callable[..., str]) -> Callable[[Record], str]:
+    """What a command reports of its record, with its tables in Markdown."""
+    return lambda record: words(record, markdown)
 
 
 def as_printed(words: str) -> str:
@@ -223,11 +228,11 @@ def images(record: Record) -> str:
 TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
     "mnist.printed": of("mnist", printed, NONE),
-    "table1": of("table1_400", headed(table1_texts.table), NONE),
-    "table1.course": of("table1_full", table1_texts.course, NONE),
-    "table1.full": of("table1_full", headed(table1_texts.table), NONE),
-    "table1.gaps": of("table1_400", table1_texts.gaps, NONE),
-    "table1.weights": of("table1_400", table1_texts.weights, NONE),
+    "table1": of("table1_400", headed(as_markdown(table1_report.errors_table)), NONE),
+    "table1.course": of("table1_full", table1_report.course, NONE),
+    "table1.full": of("table1_full", headed(as_markdown(table1_report.errors_table)), NONE),
+    "table1.gaps": of("table1_400", as_markdown(table1_report.gaps), NONE),
+    "table1.weights": of("table1_400", as_markdown(table1_report.weights), NONE),
     "pruning": of("pruning", headed(pruned), NONE),
     "regression": of("regression", headed(regression), NONE),
     "closed_form": of("closed_form", headed(closed_form), NONE),

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -15,8 +15,9 @@ from experiments._runner.command import part_of
 from experiments._runner.compose import compose
 from experiments._runner.folder import claim
 from experiments._runner.reopen import reopen
+from experiments._runner.tables import markdown
 from experiments.paper import figures as mnist_figures
-from experiments.paper import pruning, table1
+from experiments.paper import pruning, table1, table1_report
 from experiments.reproductions import gluon
 from experiments.reproductions.gluon_as_printed import gluon_as_printed
 from models.mlp import mlp
@@ -183,7 +184,7 @@ def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
 
 def test_a_part_of_table_1_is_named_by_what_differs_from_its_form():
     whole, keys = ["sgd", "dropout", "gaussian", "mixture"], ("rows", "widths", "seeds")
-    form = table1.declaration().forms.short
+    form = table1_report.declaration().forms.short
     every = table1.Part(rows=whole, widths=[400, 800, 1200], seeds=[1])
     assert part_of(every, form, keys) == ""
     assert part_of(replace(every, widths=[400], seeds=[1, 2]), form, keys) == "widths=400,seeds=1+2"
@@ -191,29 +192,26 @@ def test_a_part_of_table_1_is_named_by_what_differs_from_its_form():
 
 def test_table_1_prints_the_published_numbers():
     cells = [
-        {"row": row, "width": width, "validation_errors": [2.0] * 30,
-         "metrics": {"test": {"error": 1.5}, "validation": {"error": 1.6}, "train_seconds": 60}}
+        {"row": row, "width": width, "seed": 1, "validation_errors": [2.0] * 30,
+         "metrics": {"test": {"error": 1.5, "error_mean_weights": 1.4}, "validation": {"error": 1.6},
+                     "train_seconds": 60}}
         for row in ("sgd", "mixture") for width in (400, 1200)
     ]  # fmt: skip
-    part = table1.Part(rows=["sgd", "mixture"], widths=[400, 1200], seeds=[1], epochs=50)
-    lines = table1.report(cells, part)
-    rows = [line.split() for line in lines.splitlines()[3:]]
+    record = asdict(table1.Part(rows=["sgd", "mixture"], widths=[400, 1200], seeds=[1], epochs=50))
+    record["cells"] = cells
+    rows = [line.split() for line in table1_report.errors_table(record, more=True).splitlines()[1:]]
     assert rows[0][:7] == ["SGD", "400", "1.83", "1.91", "2.11", "-", "-"]
+    assert rows[0][7:] == ["1.50", "-", "1.60", "2.00", "1.0"]
     assert rows[3][:8] == ["BbB,", "scale", "mixture", "1200", "1.32", "2.00", "1.58", "1.33"]
-    assert rows[3][8:] == ["11.59", "1.50", "-", "1.60", "2.00", "1.0"]
-    part.epochs = 20  # the last 20 of them say nothing
-    assert table1.report(cells, part).splitlines()[6].split()[8:] == [
-        "11.59",
-        "1.50",
-        "-",
-        "1.60",
-        "-",
-        "1.0",
-    ]
+    assert rows[3][8:] == ["11.59", "1.50", "1.40", "1.60", "2.00", "1.0"]
     assert rows[4][:6] == ["SGD", "(Simard", "2003)", "800", "1.6", "-"]
     assert len(rows) == 4 + 3
-    gaps = table1.gaps(cells, table1.Part(rows=["sgd", "mixture"], widths=[400, 1200]))
-    assert gaps.splitlines()[2].split() == ["sgd", "-", "mixture", "1200", "+0.56", "+0.00"]
+    record["epochs"] = 20  # the last 20 of them say nothing
+    last = table1_report.errors_table(record, more=True).splitlines()[4].split()
+    assert last[8:] == ["11.59", "1.50", "1.40", "1.60", "-", "1.0"]
+    gaps = table1_report.gaps(record, markdown).splitlines()
+    assert gaps[3] == "| SGD less BbB, scale mixture | 1200 | +0.56 | +0.00 | one seed |"
+    assert table1_report.gaps(record | {"rows": ["sgd"]}) == ""
 
 
 def test_table_1_refuses_what_it_does_not_have():

@@ -10,10 +10,9 @@ import pytest
 import yaml
 from matplotlib.image import imread
 
-from experiments._runner.tables import interval, markdown
 from experiments.results.__main__ import MARKED, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
-from experiments.results.records import Records, estimate, made_by, seeds, verdict
+from experiments.results.records import Records, made_by
 from experiments.results.texts import TEXTS
 from paths import ROOT
 
@@ -73,20 +72,6 @@ def test_every_claim_names_a_function_that_reads_it():
     assert {claim["found"] for claim in DECLARED["claims"] if "found" in claim} == set(FOUND)
     text = (ROOT / "experiments" / "results" / "claims.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(text) == DECLARED
-
-
-def test_a_bar_within_a_cell_is_no_border():
-    assert markdown(["a"], [["P(D|w)"]]) == "| a |\n| --- |\n| P(D\\|w) |"
-
-
-def test_intervals_are_students():
-    assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
-    assert estimate([1.0, 2.0, 3.0], 1) == "2.0 (-0.5 to 4.5)"
-    assert estimate([1.25], 2, sign=True) == "+1.25"
-    assert verdict([1.0, 1.1, 0.9]) == "holds"
-    assert verdict([-1.0, -1.1, -0.9]) == "does not"
-    assert verdict([1.0, -1.0, 0.5]) == "undecided"
-    assert verdict([1.0]) == seeds(1) == "one seed"
 
 
 def test_times_are_said_where_a_record_has_them(tmp_path):

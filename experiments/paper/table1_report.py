@@ -1,0 +1,157 @@
+"""Table 1, Fig. 2 and Fig. 3 from what `experiments.paper.table1` recorded: its tables and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from matplotlib.figure import Figure
+from omegaconf import DictConfig, OmegaConf
+
+from experiments._runner.tables import Writer, estimate, mean_sd, seeds_by_name, table, verdict
+from experiments.paper.figures import Curve, error_by_epoch, weights_by_method
+
+Record = Mapping[str, Any]
+PAIRS = (("sgd", "mixture"), ("gaussian", "mixture"), ("dropout", "mixture"))
+LAST = 20  # epochs
+NEAR_ZERO = 0.01
+
+
+@lru_cache
+def declaration() -> DictConfig:
+    """`table1.yaml`."""
+    found = OmegaConf.load(Path(__file__).with_name("table1.yaml"))
+    assert isinstance(found, DictConfig)
+    return found
+
+
+def errors(record: Record, row: str, width: int, part: str = "test", key: str = "error") -> list[float]:
+    """A score of a cell by seed."""
+    return [cell["metrics"][part][key] for cell in _cells(record, row, width)]
+
+
+def differences(record: Record, worse: str, better: str, width: int) -> list[float]:
+    """Test errors of one method less those of another, seed by seed."""
+    both = (errors(record, row, width) for row in (worse, better))
+    return [a - b for a, b in zip(*both, strict=True)]
+
+
+def _cells(record: Record, row: str, width: int) -> list[Any]:
+    cells = [c for c in record["cells"] if (c["row"], c["width"]) == (row, width)]
+    return sorted(cells, key=lambda cell: cell["seed"])
+
+
+def errors_table(record: Record, write: Writer = table, more: bool = False) -> str:
+    """Errors in percent, published and ours, as mean and standard deviation over seeds.
+
+    `more` adds the course's end, the time, and what others published of other methods.
+    """
+    declared = declaration()
+    sources = list(dict.fromkeys(s for name in record["rows"] for s in declared.rows[name].reported))
+    lines = []
+    for name in record["rows"]:
+        row = declared.rows[name]
+        for width in record["widths"]:
+            numbers = (row.reported.get(s, {}).get(width) for s in sources)
+            given = ["-" if number is None else f"{number:.2f}" for number in numbers]
+            of_mean = [] if "point" in row else errors(record, name, width, key="error_mean_weights")
+            each = (errors(record, name, width), of_mean, errors(record, name, width, "validation"))
+            ours = [mean_sd(values, 2) if values else "-" for values in each]
+            lines.append([row.title, width, *given, *ours, *(_end(record, name, width) if more else ())])
+    if more:
+        for other in declared.published:
+            quoted = [other.reported.get(source, "-") for source in sources]
+            lines.append([other.title, other.width, *quoted, *["-"] * 5])
+    ours = [f"ours, {record['epochs']} epochs", "ours, mean weights", "ours, validation"]
+    return write(["method", "units", *sources, *ours, *([f"last {LAST} epochs", "min"] * more)], lines)
+
+
+def _end(record: Record, row: str, width: int) -> tuple[str, str]:
+    """Validation error over the last epochs, and minutes."""
+    cells = _cells(record, row, width)
+    settled = record["epochs"] > 2 * LAST  # before, it would be a mean over the whole course
+    tail = mean_sd([fmean(c["validation_errors"][-LAST:]) for c in cells], 2) if settled else "-"
+    return tail, f"{fmean(c['metrics']['train_seconds'] for c in cells) / 60:.1f}"
+
+
+def gaps(record: Record, write: Writer = table) -> str:
+    """Paired differences in test error, with 95 % intervals over seeds, next to the paper's."""
+    rows, lines = declaration().rows, []
+    for pair in PAIRS:
+        if {*pair} <= {*record["rows"]}:
+            for width in record["widths"]:
+                ours = differences(record, *pair, width)
+                paper = [rows[name].reported.paper.get(width) for name in pair]
+                given = "-" if None in paper else f"{paper[0] - paper[1]:+.2f}"
+                titles = " less ".join(rows[name].title for name in pair)
+                lines.append([titles, width, given, estimate(ours, 2, sign=True), verdict(ours)])
+    head = ["test error, points", "units", "paper", "ours, 95 % interval", "above 0"]
+    return write(head, lines) if lines else ""
+
+
+def weights(record: Record, write: Writer = table) -> str:
+    """Fig. 3 in numbers."""
+    lines = [
+        [name, f"{w['sd']:.4f}", f"{100 * w['near zero']:.0f} %", f"{100 * w['beyond']:.2f} %"]
+        for name, w in record["weights"].items()
+    ]
+    reach = next(iter(record["weights"].values()))["reach"]
+    head = ["weights of", "sd", f"share within {NEAR_ZERO:g} of 0", f"share beyond {reach:g}"]
+    return write(head, lines)
+
+
+def course(record: Record) -> str:
+    """Of each cell with a free energy: where it ended, and where the validation error was least."""
+    said = []
+    for cell in record["cells"]:
+        metrics, errors = cell["metrics"], cell["validation_errors"]
+        trivial = metrics.get("trivial_free_energy")
+        if trivial is None:
+            continue
+        least = min(range(len(errors)), key=errors.__getitem__)
+        said.append(
+            f"{declaration().rows[cell['row']].title}, 2x{cell['width']}, seed {cell['seed']}: free energy "
+            f"{metrics['free_energy']:.2f} nats per datum (ignoring the inputs: {trivial:.2f}); validation "
+            f"error {errors[least]:.2f} % at its least, after epoch {least + 1}, and "
+            f"{fmean(errors[-LAST:]):.2f} % over the last {LAST}"
+        )
+    return "; ".join(said) + "."
+
+
+def report(record: Record) -> str:
+    """What the command prints."""
+    middle = fmean(cell["metrics"]["test"]["error"] for cell in record["cells"])
+    title = (
+        f"Test error (%) on MNIST after {record['epochs']} epochs, {seeds_by_name(record['seeds'])}, "
+        f"{record['draws']} draws. The binomial standard error of one test of 10,000 images is "
+        f"{math.sqrt(middle * (100 - middle) / 1e4):.2f}.\n"
+        f'"last {LAST} epochs": mean validation error over them, of {record["validation_draws"]} draws each, '
+        f"if there are more than {2 * LAST}."
+    )
+    parts = [f"{title}\n{errors_table(record, more=True)}", gaps(record), weights(record)]
+    return "\n\n".join(filter(None, parts))
+
+
+def figure2(record: Record) -> Figure:
+    """Validation error by epoch at the greatest width."""
+    width, curves = max(record["widths"]), dict[str, list[Curve]]()
+    for cell in record["cells"]:
+        if cell["width"] == width:
+            errors = cell["validation_errors"]
+            title = declaration().rows[cell["row"]].title
+            curves.setdefault(title, []).append((list(range(1, len(errors) + 1)), errors))
+    epochs = record["epochs"]
+    first = f"the first {epochs} epochs of the paper's 600" if epochs < 600 else "by epoch"
+    seeds = seeds_by_name(record["seeds"])
+    return error_by_epoch(curves, title=f"Fig. 2: validation error, {first}, 2x{width}, {seeds}")
+
+
+def figure3(record: Record) -> Figure:
+    """Densities of the weights."""
+    network = f"2x{max(record['widths'])}, seed {record['seeds'][0]}"
+    title = f"Fig. 3: weights after {record['epochs']} epochs, {network}"
+    return weights_by_method(record["weights"], title=f"{title}; one draw of Bayes by Backprop")
