@@ -23,7 +23,7 @@ from experiments._runner.command import folder_command, trust_option
 from experiments._runner.record import command_line
 from experiments._runner.reopen import reopen
 from experiments._runner.study import Outputs
-from experiments.paper.figures import error_by_removed
+from experiments.paper.pruning_report import ORDERS, error_figure, network, report
 from experiments.report import renew
 from experiments.reproductions.controls import with_rho_zero
 from pyrobbb.bnn import network_with
@@ -36,15 +36,7 @@ from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
-PAPER = {0.0: 1.24, 0.5: 1.24, 0.75: 1.24, 0.95: 1.29, 0.98: 1.39}
-OTHERS = {  # test error in percent by share removed, mean weights
-    "Gluon 400": {0.1: 2.23, 0.25: 2.21, 0.5: 2.44, 0.75: 3.98, 0.95: 27.41, 0.99: 62.47, 1.0: 90.2},
-    "saxena-mayur 400": {0.5: 1.77, 0.75: 1.76, 0.95: 2.61, 0.98: 13.8},
-    "saxena-mayur 1200": {0.5: 3.84, 0.75: 19.3, 0.95: 82.4},
-    "JINKEHE 1200": {0.0: 1.32, 0.5: 2.19, 0.75: 5.45, 0.95: 13.0, 0.98: 18.9},
-}
 STEP = 0.1  # dB, of the density
-ORDERS: tuple[pruning.By, ...] = ("snr", "magnitude")
 
 
 def error(posterior: Posterior, part: Split, **options: Any) -> float:
@@ -162,7 +154,6 @@ def analyse(
     out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", [str(folder)]))
     mu, sigma = flat_moments(run.posterior)
     decibel = pruning.decibel(mu.abs() / sigma)
-    temperature = getattr(run.run.kl, "temperature", 1.0)
     rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
     for row in rows:
         file = out.path(f"removed-{100 * row['removed']:g}.npz")
@@ -170,7 +161,7 @@ def analyse(
     places, density = density_of(decibel)
     found = {
         "seed": run.run.seed,
-        "temperature": temperature,
+        "temperature": getattr(run.run.kl, "temperature", 1.0),
         "folder": str(folder),
         "epochs": run.epoch,
         "biases_count": biases,
@@ -183,51 +174,11 @@ def analyse(
         "rows": rows,
     }
     out.record(found)
-    cold = "" if temperature == 1 else f" at temperature {temperature:g}"
-    network = f"{len(mu):,} weights after {run.epoch} epochs{cold}"
-    title = f"Signal-to-noise ratio of {network}, and the cut that removes 75 %"
+    title = f"Signal-to-noise ratio of {network(found)}, and the cut that removes 75 %"
     out.figure("signal_to_noise.png", signal_to_noise(mu.numpy(), sigma.numpy(), title=title))
-    removed = [row["removed"] for row in rows]
-    curves = {
-        f"by {name}, {what}": (removed, [row[by][key] for row in rows])
-        for by, name in (("snr", "signal-to-noise"), ("magnitude", "magnitude"))
-        for key, what in (("mean", "mean weights"), ("draws", f"{draws} draws"))
-        if key in rows[0][by]
-    }
-    curves["paper, 2x1200, 600 epochs"] = (list(PAPER), list(PAPER.values()))
-    title = f"Test error after removing weights, by signal-to-noise and by magnitude: {network}"
-    out.figure("error.png", error_by_removed(curves, title=title))
+    out.figure("error.png", error_figure(found))
     renew(folder, trust=trust)
     return found
-
-
-def report(found: dict[str, Any]) -> str:
-    """The table: ours, the paper's and the public reproductions'."""
-    head = f"{'removed':>8} {'left':>9} {'paper':>6} " + " ".join(f"{n:>17}" for n in OTHERS)
-    head += f" {'ours: SNR mean':>15} {'draws':>6} {'rho = 0':>8} {'magnitude mean':>15} {'draws':>6}"
-    head += f" {'file KB':>8} {'dense ms':>9} {'sparse ms':>10}"
-    lines = [f"{found['folder']}: test error in % after removing weights, {found['epochs']} epochs", head]
-    for row in found["rows"]:
-        share = row["removed"]
-        given = " ".join(_cell(column.get(share), 17) for column in OTHERS.values())
-        snr, magnitude = (f"{_cell(row[by]['mean'], 15)} {_cell(row[by].get('draws'), 6)}" for by in ORDERS)
-        lines.append(
-            f"{share:8.0%} {row['left']:9,d} {_cell(PAPER.get(share), 6)} {given} {snr}"
-            f" {_cell(row.get('rho = 0'), 8)} {magnitude}"
-            f" {row['bytes'] / 1000:8.0f} {row['dense_ms']:9.0f} {row['sparse_ms']:10.0f}"
-        )
-    biases = "count as weights" if found["biases_count"] else "all stay"
-    peaks = ", ".join(f"{at:.1f}" for at, _ in found["modes"])
-    lines += [
-        f"biases {biases}; {found['draws']} draws; times are for all test images, on the CPU",
-        "rho = 0 is a negative control, draws of a network whose removed weights keep sigma = log(1 + e^0)",
-        f"75 % of the weights lie below {found['cut_75']:.1f} dB; the density has its modes at {peaks} dB",
-    ]
-    return "\n".join(lines)
-
-
-def _cell(value: float | None, width: int) -> str:
-    return f"{'-' if value is None else f'{value:.2f}':>{width}}"
 
 
 def options(parser: ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks import generated
 from experiments import analyse
 from experiments._runner.tables import estimate, markdown, mean_sd
-from experiments.paper import pruning, table1_report
+from experiments.paper import pruning_report, table1_report
 from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon
@@ -18,7 +18,6 @@ from experiments.tutorial import mnist_report, toy_regression
 from experiments.tutorial.worked_example import PRINTED
 
 Text = Callable[[Records], str]
-OTHERS = {"Gluon 400": "Gluon", "saxena-mayur 1200": "saxena-mayur", "JINKEHE 1200": "JINKEHE"}
 
 
 def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
@@ -60,48 +59,10 @@ def printed(record: Record) -> str:
 
 def pruned(record: Record) -> str:
     """Table 2 and what the density of the signal-to-noise ratio looks like."""
-    lines = []
-    for i, row in enumerate(record["rows"]):
-        share = row["removed"]
-        given = (column.get(share) for column in (pruning.PAPER, *(pruning.OTHERS[name] for name in OTHERS)))
-        each = [one["rows"][i] for one in record["each"]]
-        ours = [[one[by][what] for one in each] for by in pruning.ORDERS for what in ("mean", "draws")]
-        if "rho = 0" in row:
-            ours.append([one["rho = 0"] for one in each])
-        cells = ["-" if value is None else f"{value:.2f}" for value in given]
-        cells += [mean_sd(values, 2) for values in ours]
-        lines.append([f"{100 * share:g} %", f"{row['left']:,}", *cells, *(["-"] if len(ours) < 5 else [])])
-    head = [
-        "removed",
-        "left",
-        "paper, 2x1200, 600 epochs",
-        "Gluon, 400",
-        "saxena-mayur, 1200",
-        "JINKEHE, 1200",
-    ]
-    head += [
-        "SNR, mean weights",
-        "SNR, draws",
-        "magnitude, mean weights",
-        "magnitude, draws",
-        "rho = 0, draws",
-    ]
     seeds = ", ".join(str(one["seed"]) for one in record["each"])
-    blocks = [
-        f"Mean ± standard deviation over seeds {seeds}, {record['draws']} draws.",
-        markdown(head, lines),
-    ]
-    return "\n\n".join([*blocks, *map(shape, record["each"])])
-
-
-def shape(record: Record) -> str:
-    """Where the density of the signal-to-noise ratio has its modes, its valley, and the 75 % line."""
-    peaks = " and ".join(f"{at:.1f}" for at, _ in record["modes"])
-    modes = "modes" if len(record["modes"]) > 1 else "mode"
-    words = f"Seed {record['seed']}: the density of the signal-to-noise ratio has its {modes} at {peaks} dB"
-    if record["valley"] is not None:
-        words += f" and its valley at {record['valley']:.1f} dB"
-    return f"{words}; 75 % of the weights lie below {record['cut_75']:.1f} dB."
+    over = f"Mean ± standard deviation over seeds {seeds}, {record['draws']} draws."
+    table = pruning_report.errors_table(record, markdown)
+    return "\n\n".join([over, table, *map(pruning_report.shape, record["each"])])
 
 
 def regression(record: Record) -> str:
@@ -175,7 +136,7 @@ def of_gluon(record: Record) -> str:
     rows = []
     for i, share in enumerate(gluon.SHARES):
         theirs = f"{100 * (1 - gluon.NOTEBOOK_PRUNED[share]):.2f}" if share in gluon.NOTEBOOK_PRUNED else "-"
-        errors = [f"{run['pruned'][i][by]['mean']:.2f}" for run in runs for by in pruning.ORDERS]
+        errors = [f"{run['pruned'][i][by]['mean']:.2f}" for run in runs for by in pruning_report.ORDERS]
         rows.append([f"{100 * share:g} %", theirs, *errors])
     head = ["removed", "notebook", "as printed, SNR", "by magnitude", "corrected, SNR", "by magnitude"]
     return f"{by_epoch}\n\nTest error in % of mean weights after removing weights:\n\n{markdown(head, rows)}"

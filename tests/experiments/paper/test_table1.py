@@ -17,7 +17,7 @@ from experiments._runner.folder import claim
 from experiments._runner.reopen import reopen
 from experiments._runner.tables import markdown
 from experiments.paper import figures as mnist_figures
-from experiments.paper import pruning, table1, table1_report
+from experiments.paper import pruning, pruning_report, table1, table1_report
 from experiments.reproductions import gluon
 from experiments.reproductions.gluon_as_printed import gluon_as_printed
 from models.mlp import mlp
@@ -117,7 +117,7 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
     rows = found["rows"]
     assert [row["left"] for row in rows] == [75, 37, 1, 0]  # 2-12-3 with biases
     assert found["weights"] == result.posterior.model.num_weights == 75
-    for by in pruning.ORDERS:
+    for by in pruning_report.ORDERS:
         assert rows[0][by]["mean"] == pytest.approx(result.metrics["test"]["error_mean_weights"])
         assert rows[-1][by]["mean"] >= 60  # three classes, nothing known
         assert set(rows[1][by]) == {"mean", "draws"}
@@ -126,13 +126,14 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
         "record.json", "signal_to_noise.png", "error.png",
         "removed-0.npz", "removed-50.npz", "removed-98.npz", "removed-100.npz",
     }  # fmt: skip
-    words = pruning.report(found)
+    words = pruning_report.report(found)
     assert "biases count as weights; 3 draws" in words
-    line = next(line for line in words.splitlines() if line.strip().startswith("98%"))
-    assert line.split()[1:3] == ["1", "1.39"]
+    line = next(line for line in words.splitlines() if line.startswith("98 %"))
+    assert line.split()[2:4] == ["1", "1.39"]
     without = pruning.analyse(folder, [0.5], draws=0, biases=False)
     assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are not biases
     assert "draws" not in without["rows"][0]["snr"]
+    assert "biases all stay; 0 draws" in pruning_report.report(without)
 
 
 def test_two_modes_are_told_from_one():
