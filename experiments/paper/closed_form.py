@@ -8,14 +8,15 @@ Writes `record.json`. What is finished is not run again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_point
 from experiments._runner.study import Study
-from experiments._runner.tables import mean_sd, of_seeds, table
+from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
 from pyrobbb.training.progress import Printed
 
 WAYS = {"drawn": "at the drawn weights", "closed": "in closed form"}
@@ -56,22 +57,28 @@ def main(arguments: Sequence[str]) -> dict[str, list[Result]]:
             if "stopped" in result:
                 raise ValueError(f"{config.folder}: {result['stopped']}")
             found[way].append(result)
-    out.record({"seeds": chosen.seeds, "found": found})
-    out.end(report(found, chosen.seeds))
+    record = {"seeds": chosen.seeds, "found": found}
+    out.record(record)
+    out.end(f"{report(record)}\n{of_seeds(chosen.seeds)}")
     return found
 
 
-def report(found: dict[str, list[Result]], seeds: Sequence[int]) -> str:
-    """Both ways side by side."""
+def differences(record: Mapping[str, Any]) -> list[float]:
+    """Test errors with the KL at the drawn weights less those with it in closed form, seed by seed."""
+    pairs = zip(*(record["found"][way] for way in WAYS), strict=True)
+    return [drawn["error"] - closed["error"] for drawn, closed in pairs]
+
+
+def report(record: Mapping[str, Any], write: Writer = table) -> str:
+    """Both ways side by side, and their difference."""
     names = (("error", 2), ("nll", 4), ("free_energy", 3))
     lines = [
-        [words, *(mean_sd([result[name] for result in found[way]], digits) for name, digits in names)]
+        [words, *(mean_sd([one[name] for one in record["found"][way]], digits) for name, digits in names)]
         for way, words in WAYS.items()
     ]
-    head = ("KL", "test error (%)", "NLL (nats)", "free energy (nats per datum)")
-    first, second = (sum(r["error"] for r in found[way]) / len(seeds) for way in WAYS)
-    gap = f"difference of the mean test errors: {abs(first - second):.3f} points"
-    return "\n".join([table(head, lines), of_seeds(seeds), gap])
+    head = ("KL", "test error %", "NLL, nats", "free energy, nats per datum")
+    gap = estimate(differences(record), 3, sign=True)
+    return f"{write(head, lines)}\n\nDifference of the test errors, paired: {gap} points."
 
 
 if __name__ == "__main__":

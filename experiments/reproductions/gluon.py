@@ -7,7 +7,7 @@ draws them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from experiments._runner.command import command, refuse
 from experiments._runner.compose import compose
 from experiments._runner.folder import claimed, read_json
 from experiments._runner.study import NoSettings, Outputs, Study
-from experiments.paper import pruning
+from experiments._runner.tables import Writer, table
+from experiments.paper import pruning, pruning_report
 from experiments.paper.figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_json
@@ -27,12 +28,13 @@ from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Printed
 
 STUDY = Study("experiments.reproductions.gluon", "gluon", NoSettings)
-RUNS = {"gluon_as_printed": "as printed (784-400-10 in effect)", "gluon": "corrected (784-400-400-10)"}
-NOTEBOOK_LOSS = (
-    2626.474, 2606.282, 2600.2452, 2595.756, 2592.986, 2590.059, 2588.579, 2586.009, 2585.461, 2582.930,
-)  # fmt: skip
-NOTEBOOK_TRAIN = (0.945617, 0.962783, 0.969783, 0.9753, 0.978633, 0.980483, 0.9823, 0.984, 0.985883, 0.9878)
-NOTEBOOK_TEST = (0.9455, 0.9593, 0.9641, 0.9684, 0.9723, 0.9733, 0.9756, 0.9749, 0.9765, 0.9775)
+RUNS = {"gluon_as_printed": "as printed", "gluon": "corrected"}  # 784-400-10 in effect, 784-400-400-10
+NOTEBOOK = {  # by epoch
+    "loss": (2626.474, 2606.282, 2600.2452, 2595.756, 2592.986,
+             2590.059, 2588.579, 2586.009, 2585.461, 2582.93),
+    "train": (0.945617, 0.962783, 0.969783, 0.9753, 0.978633, 0.980483, 0.9823, 0.984, 0.985883, 0.9878),
+    "test": (0.9455, 0.9593, 0.9641, 0.9684, 0.9723, 0.9733, 0.9756, 0.9749, 0.9765, 0.9775),
+}  # fmt: skip
 NOTEBOOK_PRUNED = {
     0.1: 0.9777,
     0.25: 0.9779,
@@ -99,46 +101,45 @@ def fit(name: str, overrides: list[str], folder: Path) -> dict[str, Any]:
     }
 
 
-def report(found: dict[str, Any]) -> str:
-    """Both tables, the notebook's numbers first."""
-    lines = ["loss per minibatch, training and test accuracy (mean weights) by epoch"]
-    lines.append(f"{'epoch':>5} {'notebook':>26}" + "".join(f"{name:>30}" for name in found))
-    for i in range(max(len(run["epochs"]) for run in found.values())):
-        given = "-"
-        if i < len(NOTEBOOK_LOSS):
-            given = f"{NOTEBOOK_LOSS[i]:10.2f} {NOTEBOOK_TRAIN[i]:.4f} {NOTEBOOK_TEST[i]:.4f}"
-        ours = [run["epochs"][i] for run in found.values()]
-        cells = "".join(f"{row['loss']:16.2f} {row['train']:.4f} {row['test']:.4f}" for row in ours)
-        lines.append(f"{i:5} {given:>26}{cells}")  # epochs from 0, as the notebook counts them
-    lines.append("test error in % after removing weights by |mu| / sigma, and by |mu| alone (mean weights)")
-    lines.append(f"{'removed':>8} {'notebook':>9}" + "".join(f"{name:>18} {'by |mu|':>9}" for name in found))
+def report(record: Mapping[str, Any], write: Writer = table) -> str:
+    """Both runs by epoch, counted from 0 as the notebook does, and their pruning; its numbers first."""
+    runs, lines = record["found"].values(), []
+    given = [f"{a:.2f}, {b:.4f}, {c:.4f}" for a, b, c in zip(*NOTEBOOK.values(), strict=True)]
+    for i, rows in enumerate(zip(*(run["epochs"] for run in runs), strict=True)):
+        ours = [f"{row['loss']:.2f}, {row['train']:.4f}, {row['test']:.4f}" for row in rows]
+        lines.append([i, given[i] if i < len(given) else "-", *ours])
+    by_epoch = write(["epoch", "notebook: loss, training, test", *RUNS.values()], lines)
+    lines = []
     for i, share in enumerate(SHARES):
-        given = f"{100 * (1 - NOTEBOOK_PRUNED[share]):.2f}" if share in NOTEBOOK_PRUNED else "-"
-        rows = [run["pruned"][i] for run in found.values()]
-        cells = "".join(f"{row['snr']['mean']:18.2f} {row['magnitude']['mean']:9.2f}" for row in rows)
-        lines.append(f"{share:8.0%} {given:>9}{cells}")
-    for name, run in found.items():
-        low, high = run["sigma"]
-        lines.append(
-            f"{name}: sigma of the first layer went from {run['sigma at the start']:.4f} to between "
-            f"{low:.4f} and {high:.4f}; trained in {run['seconds']:.0f} s"
-        )
-    return "\n".join(lines)
+        theirs = f"{100 * (1 - NOTEBOOK_PRUNED[share]):.2f}" if share in NOTEBOOK_PRUNED else "-"
+        errors = [f"{run['pruned'][i][by]['mean']:.2f}" for run in runs for by in pruning_report.ORDERS]
+        lines.append([f"{100 * share:g} %", theirs, *errors])
+    columns = [words for run in RUNS.values() for words in (f"{run}, SNR", "by magnitude")]
+    pruned = write(["removed", "notebook", *columns], lines)
+    return f"{by_epoch}\n\nTest error in % of mean weights after removing weights:\n\n{pruned}"
+
+
+def sigmas(record: Mapping[str, Any]) -> str:
+    """How far sigma of the first layer went, a line for each run."""
+    return "\n".join(
+        f"{RUNS[name]}: sigma of the first layer went from {run['sigma at the start']:.4f} to between "
+        f"{run['sigma'][0]:.4f} and {run['sigma'][1]:.4f}; trained in {run['seconds']:.0f} s"
+        for name, run in record["found"].items()
+    )
 
 
 def draw(found: dict[str, Any], out: Outputs) -> None:
     """Loss and accuracy by epoch, error by share removed, the posterior of two weights."""
-    notebook = list(range(len(NOTEBOOK_LOSS)))  # epochs from 0, as the notebook counts them
     curves: dict[str, dict[str, Curve]] = {}
-    for key, given in (("loss", NOTEBOOK_LOSS), ("train", NOTEBOOK_TRAIN), ("test", NOTEBOOK_TEST)):
-        curves[key] = {"notebook": (notebook, given)}
+    for key, given in NOTEBOOK.items():
+        curves[key] = {"notebook": (range(len(given)), given)}  # epochs from 0, as the notebook counts them
         for name, run in found.items():
             points = [row["epoch"] - 1 for row in run["epochs"]], [row[key] for row in run["epochs"]]
-            curves[key][RUNS[name].partition(" (")[0]] = points
+            curves[key][RUNS[name]] = points
     title = "The Gluon notebook's run: as printed, its second hidden layer unapplied, and corrected"
     out.figure("epochs.png", loss_and_accuracy(*curves.values(), title=title))
     removed: dict[str, Curve] = {
-        f"{RUNS[name].partition(' (')[0]}, by {words}": (SHARES, [row[by]["mean"] for row in run["pruned"]])
+        f"{RUNS[name]}, by {words}": (SHARES, [row[by]["mean"] for row in run["pruned"]])
         for name, run in found.items()
         for by, words in (("snr", "signal-to-noise"), ("magnitude", "magnitude"))
     }
@@ -157,9 +158,10 @@ def main(arguments: Sequence[str]) -> None:
     fixed = [word for word in overrides if key_of(word) != "model.hidden"]
     refuse(fixed, ("model", "chains", "draws"), "it has two networks, one chain each, and mean weights")
     found = {name: fit(name, overrides, out.fits / name) for name in RUNS}
-    out.record({"found": found})
+    record = {"found": found}
+    out.record(record)
     draw(found, out)
-    out.end(report(found))
+    out.end(f"{report(record)}\n\n{sigmas(record)}")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from pathlib import Path
 import yaml
 
 from experiments._runner.tables import estimate, interval, markdown, seeds, verdict
-from experiments.paper import regression_report, table1_report
+from experiments.paper import closed_form, regression_report, table1_report
 from experiments.results.records import NOT_RUN, Record, Records
+from experiments.tutorial import worked_example
 from experiments.tutorial.mnist_report import PRINTED_ENTROPY, TUTORIAL
 from experiments.tutorial.mnist_uncertainty import NOISE
-from experiments.tutorial.worked_example import PRINTED
 
 Found = tuple[str, str]  # ours, and whether it holds
 
@@ -102,8 +102,7 @@ def plain_is_sure(record: Record) -> Found:
 
 def same_kl(record: Record) -> Found:
     """Section 3: a closed-form KL does neither better nor worse."""
-    pairs = zip(record["found"]["drawn"], record["found"]["closed"], strict=True)
-    gap = [a["error"] - b["error"] for a, b in pairs]
+    gap = closed_form.differences(record)
     found = verdict(gap)
     words = f"{estimate(gap, 3, sign=True)} points, {seeds(len(gap))}"
     return words, "no difference found" if found == "undecided" else "does not"
@@ -118,7 +117,7 @@ def regret(record: Record) -> Found:
 
 def nine_numbers(record: Record) -> Found:
     """The tutorial's update."""
-    worst = max(abs(record["ours"][name] - value) for name, value in PRINTED.items())
+    worst = worked_example.worst(record)
     return (
         f"largest difference {worst * 1e5:.1f} · 10⁻⁵ at eps = {record['noise']}",
         "holds" if worst < 5e-5 else "does not",

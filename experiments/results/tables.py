@@ -6,16 +6,15 @@ from collections.abc import Callable
 
 from benchmarks import generated
 from experiments import analyse
-from experiments._runner.tables import estimate, markdown, mean_sd
-from experiments.paper import pruning_report, table1_report
+from experiments._runner.tables import estimate, markdown
+from experiments.paper import closed_form, pruning_report, table1_report
 from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon
 from experiments.results import benchmarks, own_tables
 from experiments.results.records import NONE, Record, Records, made_by, of
 from experiments.studies import bound
-from experiments.tutorial import mnist_report, toy_regression
-from experiments.tutorial.worked_example import PRINTED
+from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 Text = Callable[[Records], str]
 
@@ -78,68 +77,10 @@ def regression(record: Record) -> str:
     return f"{markdown(HEAD, rows(record))}\n\n{below}"
 
 
-def closed_form(record: Record) -> str:
-    """Both ways to the KL."""
-    names = (("error", 2), ("nll", 4), ("free_energy", 3))
-    words = {"drawn": "at the drawn weights", "closed": "in closed form"}
-    lines = [
-        [what, *(mean_sd([one[name] for one in record["found"][way]], digits) for name, digits in names)]
-        for way, what in words.items()
-    ]
-    pairs = zip(*(record["found"][way] for way in words), strict=True)
-    gap = [a["error"] - b["error"] for a, b in pairs]
-    table = markdown(["KL", "test error %", "NLL, nats", "free energy, nats per datum"], lines)
-    return f"{table}\n\nDifference of the test errors, paired: {estimate(gap, 3, sign=True)} points."
-
-
-def worked_example(record: Record) -> str:
+def nine_numbers(record: Record) -> str:
     """The tutorial's nine numbers and ours."""
-    rows = []
-    for name, given in PRINTED.items():
-        ours, rounded = record["ours"][name], record["printed noise"][name]
-        rows.append([name, f"{given:.4f}", f"{ours:.6f}", f"{rounded:.8f}"])
-    head = ["", "tutorial", f"ours, eps = {record['noise']}", "ours, eps = 1.9070, as printed"]
-    control = record["mu detached"]["d loss/d mu"]
-    words = f"With mu detached in log q, as in its later code, d loss/d mu is {control:.4f}."
-    return f"{markdown(head, rows)}\n\n{words}"
-
-
-def toy(record: Record) -> str:
-    """The six points, a column for each seed."""
-    each = record["each"]
-    given = {"first": "3808.87", "median of last 100": "278.11 (step 1991 alone)"}
-    rows = [[f"{name} loss" if name == "first" else f"{name} losses", words,
-             *(f"{r['loss'][name]:.0f}" for r in each)] for name, words in given.items()]  # fmt: skip
-    for x in map(str, toy_regression.AT):
-        rows.append([f"sd of f at x = {float(x):g}", "-", *(f"{r['sd of the draws'][x]:.3f}" for r in each)])
-    head = ["", "tutorial", *(f"ours, seed {r['seed']}" for r in each)]
-    plain = []
-    for epoch, error in toy_regression.TUTORIAL_PLAIN.items():
-        errors = [f"{one[str(epoch)]:.3g}" for one in each[0]["plain"]["mse"]]
-        plain.append([f"after {epoch:,} epochs", f"{error:.3g}", *errors])
-    plain.append(["prediction at x = 100", "-13", *(f"{v:.1f}" for v in each[0]["plain"]["at 100"])])
-    below = markdown(
-        ["plain network, squared error", "tutorial", *(f"ours, weights of seed {s}" for s in range(3))], plain
-    )
-    return f"{markdown(head, rows)}\n\n{below}"
-
-
-def of_gluon(record: Record) -> str:
-    """The notebook's run by epoch, counted from 0 as it does, and its pruning."""
-    runs, lines = record["found"].values(), []
-    for i, given in enumerate(
-        zip(gluon.NOTEBOOK_LOSS, gluon.NOTEBOOK_TRAIN, gluon.NOTEBOOK_TEST, strict=True)
-    ):
-        ours = [[run["epochs"][i][key] for key in ("loss", "train", "test")] for run in runs]
-        lines.append([i, *(f"{loss:.2f}, {train:.4f}, {test:.4f}" for loss, train, test in (given, *ours))])
-    by_epoch = markdown(["epoch", "notebook: loss, training, test", "as printed", "corrected"], lines)
-    rows = []
-    for i, share in enumerate(gluon.SHARES):
-        theirs = f"{100 * (1 - gluon.NOTEBOOK_PRUNED[share]):.2f}" if share in gluon.NOTEBOOK_PRUNED else "-"
-        errors = [f"{run['pruned'][i][by]['mean']:.2f}" for run in runs for by in pruning_report.ORDERS]
-        rows.append([f"{100 * share:g} %", theirs, *errors])
-    head = ["removed", "notebook", "as printed, SNR", "by magnitude", "corrected, SNR", "by magnitude"]
-    return f"{by_epoch}\n\nTest error in % of mean weights after removing weights:\n\n{markdown(head, rows)}"
+    numbers = markdown(worked_example.HEAD, worked_example.rows(record))
+    return f"{numbers}\n\n{worked_example.control(record)}"
 
 
 def showdown(record: Record) -> str:
@@ -196,11 +137,11 @@ TABLES: dict[str, Text] = {
     "table1.weights": of("table1_400", as_markdown(table1_report.weights), NONE),
     "pruning": of("pruning", headed(pruned), NONE),
     "regression": of("regression", headed(regression), NONE),
-    "closed_form": of("closed_form", headed(closed_form), NONE),
-    "worked_example": of("worked_example", headed(worked_example), NONE),
-    "toy_regression": of("toy_regression", headed(toy), NONE),
+    "closed_form": of("closed_form", headed(as_markdown(closed_form.report)), NONE),
+    "worked_example": of("worked_example", headed(nine_numbers), NONE),
+    "toy_regression": of("toy_regression", headed(as_markdown(toy_regression.report)), NONE),
     "tutorial_mnist": of("tutorial_mnist", headed(images), NONE),
-    "gluon": of("gluon", headed(of_gluon), NONE),
+    "gluon": of("gluon", headed(as_markdown(gluon.report)), NONE),
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound", headed(priors), NONE),

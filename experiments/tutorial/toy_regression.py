@@ -6,7 +6,7 @@ are those of `experiments.run`) and the tutorial's plain one, and leaves `record
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -19,6 +19,7 @@ from torch import nn
 from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
 from experiments._runner.study import NoSettings, Study
+from experiments._runner.tables import Writer, table
 from experiments.paper.figures import band_grid
 from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
@@ -44,6 +45,9 @@ TUTORIAL_PLAIN = {
     25_000: 4.19e-5,
 }
 AT = (0.0, 1.5, 5.0, 100.0)
+OTHERS = """\
+Twelve runs of another implementation: first loss 2478 to 5713, median of the last 100 272 to 334;
+sd of f at these x 0.12 to 0.16, 0.18 to 0.26, 0.58 to 0.80, 1.0 to 2.0."""
 
 
 def plain(
@@ -102,6 +106,28 @@ def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     }
 
 
+def report(record: Mapping[str, Any], write: Writer = table) -> str:
+    """Both networks beside the tutorial's, a column for each seed."""
+    each = record.get("each", [record])
+    given = {"first": ("loss", "3808.87"), "median of last 100": ("losses", "278.11 (step 1991 alone)")}
+    rows = [
+        [f"{name} {what}", theirs, *(f"{one['loss'][name]:.0f}" for one in each)]
+        for name, (what, theirs) in given.items()
+    ]
+    for x in AT:
+        spreads = (f"{one['sd of the draws'][str(x)]:.3f}" for one in each)
+        rows.append([f"sd of f at x = {x:g}", "-", *spreads])
+    above = write(["", "tutorial", *(f"ours, seed {one['seed']}" for one in each)], rows)
+    plain = each[0]["plain"]
+    rows = [
+        [f"after {epoch:,} epochs", f"{error:.3g}", *(f"{one[str(epoch)]:.3g}" for one in plain["mse"])]
+        for epoch, error in TUTORIAL_PLAIN.items()
+    ]
+    rows.append(["prediction at x = 100", "-13", *(f"{value:.1f}" for value in plain["at 100"])])
+    seeds = (f"ours, weights of seed {seed}" for seed in range(len(plain["mse"])))
+    return f"{above}\n\n{write(['plain network, squared error', 'tutorial', *seeds], rows)}"
+
+
 def figure(result: Result, fit: Posterior) -> Figure:
     """Both networks on +-2, +-5 and +-100."""
     device = result.data.train.x.device
@@ -130,28 +156,17 @@ def main(arguments: Sequence[str]) -> None:
     data = result.data.to("cpu")
     fits = [plain(data, seed, folder=folder / f"plain-{seed}") for seed in range(3)]
     found = numbers(result)
-    loss, spread = found["loss"], found["sd of the draws"]
-    lines = [
-        "Bayesian network       tutorial   ours    (12 runs of another implementation)",
-        f"first loss             3808.87    {loss['first']:.2f}   (2478-5713)",
-        f"median of last 100     278.11     {loss['median of last 100']:.2f}    (272-334)",
-        "(the tutorial prints one step, the 1991st; the spread of single steps is in the history)",
-    ]
-    for x, others in zip(AT, ("0.12-0.16", "0.18-0.26", "0.58-0.80", "1.0-2.0"), strict=True):
-        lines.append(f"sd of f at x = {x:<5g}     -          {spread[str(x)]:.3f}     ({others})")
-    lines.append("plain 1-16-16-1, squared error after each number of epochs (weights of three seeds)")
     begun = [untrained(data, seed) for seed in range(3)]
-    table = [{0: first} | squared_errors(fit) for first, fit in zip(begun, fits, strict=True)]
-    for epoch, printed in TUTORIAL_PLAIN.items():
-        ours = "  ".join(f"{t[epoch]:9.2e}" for t in table)
-        lines.append(f"{epoch:6}   tutorial {printed:9.2e}   ours {ours}")
-    far = [float(values(fit, torch.tensor([[100.0]]))) for fit in fits]
-    lines.append("prediction at x = 100: tutorial -13, ours " + ", ".join(f"{v:.1f}" for v in far))
-    found["plain"] = {"mse": table, "at 100": far}
+    errors = [{0: first} | squared_errors(fit) for first, fit in zip(begun, fits, strict=True)]
+    found["plain"] = {
+        "mse": [{str(epoch): error for epoch, error in one.items()} for one in errors],
+        "at 100": [float(values(fit, torch.tensor([[100.0]]))) for fit in fits],
+    }
+    record = {"seed": result.run.seed, **found}
     best = min(fits, key=lambda fit: fit.history.rows[-1].validation_error)
-    out.record({"seed": result.run.seed, **found})
+    out.record(record)
     out.figure("figure.png", figure(result, best))
-    out.end("\n".join(lines), f"; the Bayesian run is in {folder / 'bayesian'}")
+    out.end(f"{report(record)}\n\n{OTHERS}", f"; the Bayesian run is in {folder / 'bayesian'}")
 
 
 if __name__ == "__main__":

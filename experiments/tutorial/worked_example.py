@@ -6,7 +6,7 @@ mu = 0.5, rho = 2, x = 2, y = 3. Its printed noise, 1.9070, is rounded: 1.907034
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyro
@@ -19,6 +19,7 @@ from experiments._runner.build import build, key_of
 from experiments._runner.command import command, refuse
 from experiments._runner.compose import compose
 from experiments._runner.study import NoSettings, Study
+from experiments._runner.tables import table
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.replay_noise import Injected
 
@@ -95,27 +96,50 @@ def _log_prob(trace: Any, site: str) -> Tensor:
     return total
 
 
-def table(ours: dict[str, float], rounded: dict[str, float], control: dict[str, float]) -> str:
+HEAD = ("", "tutorial", f"ours, eps = {NOISE}", f"ours, eps = {PRINTED_NOISE:.4f}, as printed")
+
+
+def rows(record: Mapping[str, Any]) -> list[list[str]]:
     """Each quantity: the tutorial's print, ours for its unrounded noise, ours for the printed noise."""
-    lines = [f"{'':14}{'tutorial':>10}{f'eps={NOISE}':>14}{f'eps={PRINTED_NOISE:.4f}':>16}   what it is"]
-    for name, printed in PRINTED.items():
-        lines.append(f"{name:14}{printed:10.4f}{ours[name]:14.4f}{rounded[name]:16.8f}   {MEANING[name]}")
-    worst = max(abs(ours[name] - printed) for name, printed in PRINTED.items())
-    lines += [
-        f"largest difference from the tutorial's nine numbers: {worst:.1e} (it prints 4 decimals)",
-        f"negative control, mu detached in log q as in the tutorial's later code: d loss/d mu "
-        f"{control['d loss/d mu']:.4f}, d loss/d rho {control['d loss/d rho']:.4f}",
+    ours, rounded = record["ours"], record["printed noise"]
+    return [
+        [name, f"{printed:.4f}", f"{ours[name]:.6f}", f"{rounded[name]:.8f}"]
+        for name, printed in PRINTED.items()
     ]
-    return "\n".join(lines)
+
+
+def worst(record: Mapping[str, Any]) -> float:
+    """Largest difference from the tutorial's nine numbers."""
+    return max(abs(record["ours"][name] - printed) for name, printed in PRINTED.items())
+
+
+def control(record: Mapping[str, Any]) -> str:
+    """The negative control in words."""
+    slope = record["mu detached"]["d loss/d mu"]
+    return f"With mu detached in log q, as in its later code, d loss/d mu is {slope:.4f}."
+
+
+def report(record: Mapping[str, Any]) -> str:
+    """What the command prints."""
+    explained = [[f"{name}: {MEANING[name]}", *cells] for name, *cells in rows(record)]
+    difference = (
+        f"Largest difference from the tutorial's nine numbers: {worst(record):.1e}; it prints 4 decimals."
+    )
+    return "\n".join([table(HEAD, explained), difference, control(record)])
 
 
 def main(arguments: Sequence[str]) -> None:
     """The update with both noises, and the negative control."""
     _, overrides, out = STUDY.begin(arguments)
     refuse(overrides, [key_of(word) for word in overrides], "the update is given; see --help")
-    ours, rounded, control = update(NOISE), update(PRINTED_NOISE), update(NOISE, detach_mu=True)
-    out.record({"noise": NOISE, "ours": ours, "printed noise": rounded, "mu detached": control})
-    out.end(table(ours, rounded, control))
+    record = {
+        "noise": NOISE,
+        "ours": update(NOISE),
+        "printed noise": update(PRINTED_NOISE),
+        "mu detached": update(NOISE, detach_mu=True),
+    }
+    out.record(record)
+    out.end(report(record))
 
 
 if __name__ == "__main__":

@@ -230,7 +230,7 @@ def test_the_notebooks_two_runs_side_by_side(tmp_path, capsys):
     part = ["epochs=2", "model.hidden=[6,6]", *TINY]
     gluon.main([*part, f"folder={tmp_path}"])
     out = capsys.readouterr().out
-    assert "2626.47 0.9456 0.9455" in out
+    assert "2626.47, 0.9456, 0.9455" in out
     assert "27.41" in out  # its error with 95 % removed
     found = json.loads((tmp_path / "record.json").read_text())["found"]
     assert set(found) == {"gluon_as_printed", "gluon"}
