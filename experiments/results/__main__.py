@@ -1,7 +1,7 @@
 """`python -m experiments.results [ROOT]`: the documents' tables and figures, from `docs/records/*.json`.
 
 In README.md and the pages of docs/ what stands between `<!-- NAME -->` and `<!-- /NAME -->` is replaced by
-the text of that name (`texts.py`), and the figures under docs/figures/ are drawn again.
+the text of that name (`TEXTS`), and the figures under docs/figures/ are drawn again.
 Nothing is run: a number without a record is not there.
 """
 
@@ -11,12 +11,15 @@ import argparse
 import re
 from pathlib import Path
 
+from experiments.results.claims import CLAIMS
 from experiments.results.figures import FIGURES
 from experiments.results.records import Records
-from experiments.results.texts import TEXTS
+from experiments.results.scoreboard import SCOREBOARD
+from experiments.results.tables import TABLES, Text
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb.figures.style import save
 
+TEXTS: dict[str, Text] = {**TABLES, **CLAIMS, **SCOREBOARD}
 MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 

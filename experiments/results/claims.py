@@ -204,13 +204,14 @@ def claims(records: Records, page: str | None = None) -> str:
     )
 
 
-CLAIMS: dict[str, Callable[[Records], str]] = {
-    "claims": claims,
-    **{f"claims.{page}": partial(claims, page=page) for page in PAGES},
-}
-
-
 def not_run(records: Records) -> str:
     """What else has a command and no record."""
     missing = [other for other in DECLARED["others"] if records.get(other["record"]) is None]
     return "\n".join(f"- {other['what']}: `python -m {other['command']}`" for other in missing)
+
+
+CLAIMS: dict[str, Callable[[Records], str]] = {
+    "claims": claims,
+    "not_run": not_run,
+    **{f"claims.{page}": partial(claims, page=page) for page in PAGES},
+}

@@ -11,7 +11,7 @@ from experiments.paper import closed_form, pruning_report, table1_report
 from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon
-from experiments.results import benchmarks, own_tables
+from experiments.results import own_tables
 from experiments.results.records import NONE, Record, Records, made_by, of
 from experiments.studies import bound
 from experiments.tutorial import mnist_report, toy_regression, worked_example
@@ -127,6 +127,42 @@ def images(record: Record) -> str:
     return as_printed(mnist_report.report(record["found"]))
 
 
+def steps(record: Record) -> str:
+    """Milliseconds and ratios of a training step."""
+    blocks = []
+    for size, found in record["step"].items():
+        if not size.startswith("2x"):
+            continue  # the versions of other libraries
+        width, plain = size.replace("2x", ""), found["ms"]["plain"]
+        times = [[name, f"{ms:.2f}", f"{ms / plain:.2f}"] for name, ms in found["ms"].items()]
+        ratios = []
+        for key in found:
+            if key.startswith("ratio") and not key.endswith("quartiles"):
+                low, high = found[f"{key}_quartiles"]
+                ratios.append([key.replace("_", " "), f"{found[key]:.2f}", f"{low:.2f} to {high:.2f}"])
+        blocks.append(f"784-{width}-{width}-10:")
+        blocks.append(markdown(["step", "ms, median", "times the plain step's median"], times))
+        blocks.append(markdown(["of each round", "median", "quartiles"], ratios))
+    return "\n\n".join(blocks)
+
+
+def aims(record: Record) -> str:
+    """What is aimed at, and what was found."""
+    rows = []
+    for one in record["targets"]:
+        met = "holds" if one["holds"] else "missed"
+        rows.append([f"`{one['figure']}`", f"{one['at_most']:g}", f"{one['value']:.2f}", met])
+    return markdown(["figure", "at most", "found", ""], rows)
+
+
+def first_run(record: Record) -> str:
+    """How long the first commands of a fresh clone took, for the README."""
+    (first, seconds), *others = record["seconds"].items()
+    said = f"in a fresh clone `{first}` took {seconds:.0f} s, set-up included"
+    said += "".join(f", then `{command}` {seconds:.0f} s" for command, seconds in others)
+    return f"{said}, on {record['machine']}, {record['date']}."
+
+
 TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
     "mnist.printed": of("mnist", printed, NONE),
@@ -147,8 +183,10 @@ TABLES: dict[str, Text] = {
     "bound": of("bound", headed(priors), NONE),
     "bound_conv": of("bound_conv", headed(priors), NONE),
     "bound_ranks": of("bound_ranks", headed(priors), NONE),
+    "first_run": of("first_run", first_run, "nothing."),
+    "uci": own_tables.uci,
     "own_tables": of("own_tables", own_tables.scores, NONE),
-    "bench.steps": of("bench_steps", headed(benchmarks.steps), NONE),
-    "bench.aims": of("bench_steps", benchmarks.aims, NONE),
+    "bench.steps": of("bench_steps", headed(steps), NONE),
+    "bench.aims": of("bench_steps", aims, NONE),
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),
 }

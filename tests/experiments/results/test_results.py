@@ -10,10 +10,9 @@ import pytest
 import yaml
 from matplotlib.image import imread
 
-from experiments.results.__main__ import MARKED, filled, make
+from experiments.results.__main__ import MARKED, TEXTS, filled, make
 from experiments.results.claims import DECLARED, FOUND, claims
 from experiments.results.records import Records, made_by
-from experiments.results.texts import TEXTS
 from paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
