@@ -1,13 +1,14 @@
 """The bound under each prior: `python -m experiments.studies.bound [seeds=[1,2,3]] [key=value ...]`.
 
-Trains each network under each prior on MNIST at temperature 1, with one recipe (`experiment=bound`), and
-compares the free energy with that of a posterior that ignores its inputs: fixed priors, one whose scales are
-learned, and hierarchical ones whose scales the bound pays for. Writes `record.json`, with every seed, and the
-table. Points that are finished are not run again.
+Trains each network under each prior on MNIST, with one recipe (`experiment=bound`), and compares the free
+energy with that of a posterior that ignores its inputs: fixed priors, one whose scales are learned, and
+hierarchical ones whose scales the bound pays for. The free energy is that at temperature 1, whatever was
+trained. Writes `record.json`, with every seed, and the table. Points that are finished are not run again.
 
 networks=[2x400,2x1200,conv]    which networks, from 2x50; conv: 16 and 32 channels, one hidden layer of 128
 priors=[mixture,gaussian,learned,learned_input,ard,group_horseshoe]    which priors
 rates=[10]       rho's learning rate, in units of mu's
+temperatures=[1] by which the KL is multiplied in training
 seeds=[1,2,3]    which seeds
 quick=true       two priors on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -50,8 +52,19 @@ PRIORS = {
     "group_horseshoe": ["prior=group_horseshoe", *WEIGHTS],
 }
 RATE = 10.0  # that of experiment=bound
-COLUMNS = ("free_energy", "trivial_free_energy", "kl", "train_nll", "test_error", "test_nll",
-           "validation_error", "bits_per_weight", "in_use", "learned_numbers", "seconds")  # fmt: skip
+SHOWN = {  # what the table says, with how many digits
+    "free_energy": ("F", 3),
+    "trivial_free_energy": ("ignoring the inputs", 2),
+    "kl": ("KL", 3),
+    "train_nll": ("NLL", 3),
+    "test_error": ("test error (%)", 2),
+    "test_nll": ("test NLL", 4),
+    "test_ece": ("test ECE", 4),
+    "bits_per_weight": ("bits per weight", 3),
+    "in_use": ("|mu| > sigma (%)", 1),
+    "learned_numbers": ("learned", 0),
+    "seconds": ("seconds", 0),
+}
 
 
 @dataclass
@@ -63,6 +76,7 @@ class Settings:
         default_factory=lambda: ["mixture", "gaussian", "learned", "ard", "group_horseshoe"]
     )
     rates: list[float] = field(default_factory=lambda: [RATE])
+    temperatures: list[float] = field(default_factory=lambda: [1.0])
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     quick: bool = False
 
@@ -75,11 +89,11 @@ STUDY = Study(
     "experiments.studies.bound",
     "bound",
     Settings,
-    sets=("seed", "prior", "model", "rates"),
-    instead="say seeds=[...], rates=[...], priors=[...] or networks=[...]",
-    parts=("networks", "priors", "rates", "seeds"),
+    sets=("seed", "prior", "model", "rates", "kl"),
+    instead="say seeds=[...], rates=[...], temperatures=[...], priors=[...] or networks=[...]",
+    parts=("networks", "priors", "rates", "temperatures", "seeds"),
 )
-Place = tuple[str, str, float, int]  # network, prior, rho's rate, seed
+Place = tuple[str, str, float, float, int]  # network, prior, rho's rate, temperature, seed
 
 
 def measure(fitted: Fitted) -> Result:
@@ -96,6 +110,7 @@ def measure(fitted: Fitted) -> Result:
         "train_nll": last.nll,
         "test_error": scores["error"],
         "test_nll": scores["nll"],
+        "test_ece": scores["ece"],
         "validation_error": last.validation_error,
         "bits_per_weight": sum(entry.nats for entry in ledger.values()) / math.log(2) / model.num_weights,
         "in_use": 100 * sum(informative) / model.num_weights if informative else None,
@@ -105,28 +120,26 @@ def measure(fitted: Fitted) -> Result:
 
 def places(chosen: Settings) -> dict[str, Place]:
     """The folder's name of each point."""
+    every = product(chosen.networks, chosen.priors, chosen.rates, chosen.temperatures, chosen.seeds)
     return {
-        f"network={network},prior={prior}{_other(rate)},seed={seed}": (network, prior, rate, seed)
-        for network in chosen.networks
-        for prior in chosen.priors
-        for rate in chosen.rates
-        for seed in chosen.seeds
+        f"network={place[0]},prior={place[1]}{_other(*place[2:4])},seed={place[4]}": place for place in every
     }
 
 
-def _other(rate: float) -> str:
-    return "" if rate == RATE else f",rate={rate:g}"
+def _other(rate: float, temperature: float) -> str:
+    words = "" if rate == RATE else f",rate={rate:g}"
+    return words if temperature == 1 else f"{words},temperature={temperature:g}"
 
 
 def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
-    """One row for each network, prior and rate: means over seeds, and each seed's values."""
+    """One row for each network, prior, rate and temperature: means over seeds, and each seed's values."""
     found = []
-    for setting in dict.fromkeys(place[:3] for place in results):
-        every = {place[3]: r for place, r in results.items() if place[:3] == setting}
+    for setting in dict.fromkeys(place[:4] for place in results):
+        every = {place[4]: r for place, r in results.items() if place[:4] == setting}
         own = {seed: result for seed, result in every.items() if "stopped" not in result}
-        network, prior, rate = setting
-        row: dict[str, Any] = {"network": network, "prior": prior, "rate": rate, "seeds": sorted(own)}
-        for name in COLUMNS:
+        row: dict[str, Any] = dict(zip(("network", "prior", "rate", "temperature"), setting, strict=True))
+        row["seeds"] = sorted(own)
+        for name in (*SHOWN, "validation_error"):
             values = [r[name] for r in own.values() if r.get(name) is not None]
             row[name] = fmean(values) if values else None
             row[f"{name}_each"] = values
@@ -135,31 +148,24 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
 
 
 def report(found: Sequence[dict[str, Any]]) -> str:
-    """The table, and the rank correlation of free energy and validation error over all runs of a kind."""
-    head = [
-        "network",
-        "prior",
-        "rate of rho",
-        "F",
-        "ignoring the inputs",
-        "KL",
-        "NLL",
-        "test error (%)",
-        "test NLL",
-    ]
-    head += ["bits per weight", "|mu| > sigma (%)", "learned", "seconds"]
-    digits = {"free_energy": 3, "trivial_free_energy": 2, "kl": 3, "train_nll": 3, "test_error": 2}
-    digits |= {"test_nll": 4, "bits_per_weight": 3, "in_use": 1, "learned_numbers": 0, "seconds": 0}
+    """The table, and the rank correlation of free energy and validation error over all runs of a kind.
 
-    def cell(row: dict[str, Any], name: str) -> str:
-        return mean_sd(row[f"{name}_each"], digits[name]) if row[f"{name}_each"] else "-"
+    Temperatures are shown where one is not 1; a column that no row has, as in earlier records, is left out.
+    """
+    shown = {name: said for name, said in SHOWN.items() if any(f"{name}_each" in row for row in found)}
+    tempered = any(row.get("temperature", 1) != 1 for row in found)
 
-    cells = [
-        [row["network"], row["prior"], f"{row.get('rate', RATE):g}", *(cell(row, name) for name in digits)]
-        for row in found
-    ]
+    def cells(row: dict[str, Any]) -> list[str]:
+        setting = [row["network"], row["prior"], f"{row.get('rate', RATE):g}"]
+        each = ((row.get(f"{name}_each"), digits) for name, (_, digits) in shown.items())
+        numbers = [mean_sd(values, digits) if values else "-" for values, digits in each]
+        return [*setting, *([f"{row.get('temperature', 1):g}"] * tempered), *numbers]
+
+    head = ["network", "prior", "rate of rho", *(["temperature"] * tempered)]
+    head += [title for title, _ in shown.values()]
     seeds = sorted({seed for row in found for seed in row["seeds"]})
-    return "\n".join([table(head, cells), of_seeds(seeds), *map(correlation, kinds(found).items())])
+    lines = [table(head, map(cells, found)), of_seeds(seeds), *map(correlation, kinds(found).items())]
+    return "\n".join(lines)
 
 
 def kinds(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -195,14 +201,12 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
         chosen.networks, chosen.priors, chosen.seeds = ["2x400"], ["learned", "ard"], [1, 2]
     points = places(chosen)
     networks = NETWORKS if not chosen.quick else {"2x400": []}
-    configs = {
-        name: compose(
-            "bound",
-            [*networks[network], *PRIORS[prior], f"rates.rho={rate:g}", f"seed={seed}", *overrides],
-            folder=out.fits / name,
-        )
-        for name, (network, prior, rate, seed) in points.items()
-    }
+    configs = {}
+    for name, (network, prior, rate, temperature, seed) in points.items():
+        words = [*networks[network], *PRIORS[prior], f"rates.rho={rate:g}", f"seed={seed}"]
+        if temperature != 1:
+            words += ["kl=tempered", f"kl.temperature={temperature:g}"]
+        configs[name] = compose("bound", [*words, *overrides], folder=out.fits / name)
     fits = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['test_error']:.2f} %")
     found = rows({points[name]: result for name, result in fits.items()})
     out.record({"seeds": chosen.seeds, "rows": found})

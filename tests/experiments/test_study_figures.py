@@ -8,7 +8,6 @@ import pytest
 from experiments.paper.figures import band_grid
 from experiments.reproductions.grid_report import heat_map
 from experiments.reproductions.training_choices import error_curves
-from experiments.studies.free_energy import SHOWN, trade_off
 from experiments.tutorial.mnist_report import detection, prediction_bars
 
 
@@ -27,8 +26,6 @@ def test_figures_say_what_they_show():
     both = detection({"entropy": (rng.uniform(size=50), rng.uniform(size=50) + 1)}, "")
     assert both.axes[0].get_legend().texts[1].get_text() == "entropy (1.000)"
     assert (both.axes[1].get_xlabel(), both.axes[1].get_ylabel()) == ("uncertainty (bits)", "density (1/bit)")
-    path = ["1", "2"], {name: np.ones((2, 3)) for name in ("free_energy", *SHOWN)}
-    assert "free energy" in trade_off({"rate": path}, "").axes[0].get_xlabel()
     with pytest.raises(ValueError, match="nothing to show"):
         heat_map({"": [[math.nan]]}, rows=("", ["r"]), columns=("", ["a"]), title="")
 

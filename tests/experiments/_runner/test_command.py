@@ -12,12 +12,12 @@ from experiments.paper import bandit, closed_form, table1
 from experiments.paper import regression as paper_regression
 from experiments.reproductions import gluon, grid, training_choices
 from experiments.scoreboard import __main__ as scoreboard
-from experiments.studies import free_energy, posterior_checks
+from experiments.studies import bound, posterior_checks
 from experiments.tutorial import mnist as tutorial_mnist
 from experiments.tutorial import toy_regression
 
 COMMANDS = (
-    bandit, closed_form, free_energy, gluon, grid, paper_regression, posterior_checks, scoreboard, table1,
+    bandit, bound, closed_form, gluon, grid, paper_regression, posterior_checks, scoreboard, table1,
     toy_regression, training_choices, tutorial_mnist,
 )  # fmt: skip
 
@@ -94,8 +94,8 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
         (gluon, ["model=mlp"], "model: this experiment sets it itself"),
         (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is not a Bayesian network"),
         (table1, ["sgd.model.hidden=[50,50]"], "model.hidden: this experiment sets it itself; say widths"),
-        (free_energy, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
-        (free_energy, ["seeds=[]"], "seeds: must name at least one"),
+        (bound, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
+        (bound, ["seeds=[]"], "seeds: must name at least one"),
         (tutorial_mnist, ["seed=2"], "seed: this experiment sets it itself"),
         (tutorial_mnist, ["seeds=[]"], "seeds: must name at least one"),
         (tutorial_mnist, ["quick=true", "model.hidden=[0]"], "hidden[0] must be a whole number"),

@@ -31,11 +31,19 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
     assert "learned priors: too few settings for a rank correlation" in first
     main(["quick=true", f"folder={tmp_path}"])
     assert report(found) in capsys.readouterr().out  # finished points are read back
+    tempered = main(["quick=true", "temperatures=[1,0.1]", f"folder={tmp_path}"])
+    assert [row["temperature"] for row in tempered] == [1, 0.1, 1, 0.1]
+    assert tempered[::2] == found  # those at temperature 1 are the same points
+    assert tempered[1]["kl"] > tempered[0]["kl"]  # and a cold posterior pays less for leaving the prior
+    assert tempered[1]["free_energy"] == pytest.approx(tempered[1]["kl"] + tempered[1]["train_nll"])
+    assert report(tempered).split("\n")[0].split()[5] == "temperature"
+    assert "temperature" not in report(found)
 
 
 def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None:
     point = {"free_energy": 1.0, "validation_error": 2.0, "kl": 0.5}
-    results = {("2x400", "mixture", 10.0, 1): point, ("2x400", "mixture", 10.0, 2): {"stopped": "not finite"}}
+    setting = ("2x400", "mixture", 10.0, 1.0)
+    results = {(*setting, 1): point, (*setting, 2): {"stopped": "not finite"}}
     (row,) = rows(results)
     assert row["seeds"] == [1]
     assert correlation(("few", [row] * 2)) == "few: too few settings for a rank correlation"
