@@ -1,4 +1,4 @@
-"""NUTS on a posterior that is known exactly, R-hat of functions, and the comparison of priors."""
+"""R-hat of functions, and the comparison of restarts and of priors."""
 
 import json
 import re
@@ -39,42 +39,27 @@ def test_r_hat_of_functions_tells_agreement_from_disagreement(data):
 
 
 def test_the_whole_check_in_small(tmp_path, capsys):
-    few = posterior_checks.Settings(nuts_chains=2, nuts_warmup=4, nuts_draws=4, nuts_depth=2)
-    results = posterior_checks.restarts(tmp_path, ["chains=2", "data.N=20", "epochs=2", "draws=20"])
-    found = posterior_checks.agreement(results["mixture"], tmp_path / "mixture")
-    (largest,) = (value for name, value in found.items() if name.endswith("of the weights, largest"))
-    assert largest > 1
-    trees = {n: posterior_checks.arviz_io.load(tmp_path / n / "posterior.nc") for n in results}
+    posterior_checks.main(["chains=2", "data.N=20", "epochs=2", "draws=20", f"folder={tmp_path}"])
+    found = json.loads((tmp_path / "record.json").read_text())
+    for prior in posterior_checks.PRIORS:
+        (largest,) = (value for name, value in found[prior].items() if name.endswith("the weights, largest"))
+        assert largest > 1
+    trees = {
+        n: posterior_checks.arviz_io.load(tmp_path / n / "posterior.nc") for n in ("mixture", "Gaussian")
+    }
     table = compare(trees)
-    assert set(table.index) == {"mixture", "Gaussian"}
+    assert set(table.index) == set(found["compare"]) == {"mixture", "Gaussian"}
     assert table["elpd"].is_monotonic_decreasing
     assert table["elpd_diff"].iloc[0] == 0
     assert ((table["k_bad"] >= 0) & (table["k_bad"] <= 1)).all()
-    toy = posterior_checks.fitted(
-        posterior_checks.compose(
-            "toy_regression", ["chains=2", "epochs=3", "draws=20"], folder=tmp_path / "toy"
-        )
-    )
-    numbers, figure = posterior_checks.toy_comparison(toy, tmp_path, few)
-    assert len(figure.axes) == 3
-    assert len(numbers["sd, NUTS"]) == len(posterior_checks.AT)
-    json.dumps(numbers)
-    again = posterior_checks.toy_nuts(
-        toy,
-        tmp_path,
-        few,
-        torch.cat([torch.tensor(posterior_checks.AT)[:, None], posterior_checks.REACH]),
-    )
-    assert np.isfinite(again).all()
-    assert capsys.readouterr().err.count("NUTS drew") == 2  # the second time was read from the folder
+    assert "20 points of the paper's curve, 2 restarts under each prior" in capsys.readouterr().out
 
 
 def test_a_wrong_setting_is_named():
     for words, message in (
-        ("nuts_drws=3", "nuts_drws"),
+        ("drws=3", "drws"),
         ("chains=two", "Value 'two' of type 'str' could not be converted to Integer full_key: chains"),
         ("chains=0", "chains must be a whole number of at least 1, got 0"),
-        ("nuts_draws=0", "nuts_draws must be a whole number of at least 1, got 0"),
         ("prior=normal", "prior: this experiment sets it itself; it compares prior=scale_mixture with"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
