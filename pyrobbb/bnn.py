@@ -20,7 +20,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import check_event, padding_rows
 from pyrobbb._support.random_state import isolated, unique_name
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.priors import Prior
+from pyrobbb.priors import FanInNormal, Prior
 from pyrobbb.weight_sites import make_room, network_with, tie, tied_buffers
 
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
@@ -45,7 +45,8 @@ class BayesianNetwork(PyroModule):
     Args:
         network: Any `nn.Module` that maps `(B, *features)` to `(B, *grid, width)`; tied weights are one site,
             under the first of their names.
-        prior: Which distribution each parameter has; those for which it has none are point estimates.
+        prior: Which distribution each parameter has; those for which it has none are point estimates. By
+            default `FanInNormal`, under which the size of the output does not depend on the widths.
         likelihood: What `y` is, given the network's output; what lies on a grid is independent given the
             output.
         N: Number of training data; None until `fit` reads it from the data.
@@ -57,9 +58,14 @@ class BayesianNetwork(PyroModule):
     """
 
     def __init__(
-        self, network: nn.Module, prior: Prior, likelihood: Likelihood, N: int | None = None
+        self,
+        network: nn.Module,
+        prior: Prior | None = None,
+        likelihood: Likelihood | None = None,
+        N: int | None = None,
     ) -> None:
         super().__init__(unique_name("model"))
+        prior = FanInNormal() if prior is None else prior
         for name, value, kind in (
             ("network", network, nn.Module),
             ("prior", prior, Prior),
@@ -67,6 +73,7 @@ class BayesianNetwork(PyroModule):
         ):
             if not isinstance(value, kind):
                 raise ValueError(f"{name} must be a {kind.__module__}.{kind.__name__}, got {value!r}")
+        assert likelihood is not None
         if isinstance(network, torch.jit.ScriptModule):
             raise ValueError(
                 "network is a scripted module, whose parameters cannot be drawn; give its original"

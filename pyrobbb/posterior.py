@@ -21,6 +21,7 @@ from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 from pyrobbb._support.random_state import isolated
+from pyrobbb._support.settings import constants
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names
@@ -319,6 +320,7 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
     return {
         "network": str(model.network),
         "likelihood": str(model.likelihood),
+        "set of constants in the likelihood": str(constants(model.likelihood)),
         "guide": type(guide).__name__,
         "latent sites": ", ".join(model.latents),
     }

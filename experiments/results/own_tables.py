@@ -43,11 +43,11 @@ def uci(records: Records) -> str:
 
 
 def _ours(record: Record, name: str) -> float:
-    return float(record[name]["fit_table"][0]["log_likelihood"])
+    return fmean(one["log_likelihood"] for one in record[name]["fit_table"])
 
 
 def _theirs(record: Record, name: str) -> float:
-    return float(record[name]["Gaussian process"][0]["log_likelihood"])
+    return fmean(one["log_likelihood"] for one in record[name]["Gaussian process"])
 
 
 def _listed(names: list[str]) -> str:

@@ -26,3 +26,16 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     there, here = flat(before), flat(now)
     every = (Change(key, there.get(key, "none"), here.get(key, "none")) for key in {**here, **there})
     return [change for change in every if change.before != change.now]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is a number, text, nothing, or a list of these."""
+    if isinstance(value, list):
+        return all(is_plain(v) for v in value)
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def constants(thing: Any) -> dict[str, Any]:
+    """The plain values among an object's own public attributes."""
+    public = {name: value for name, value in vars(thing).items() if not name.startswith("_")}
+    return {name: value for name, value in public.items() if is_plain(value) and name != "training"}

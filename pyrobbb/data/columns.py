@@ -99,15 +99,13 @@ class Categorical:
             texts = np.array([BOOLEANS.get(text, text) for text in texts], dtype=object)
         hot = np.stack([_same(texts, value) for value in self.categories], axis=1).astype(np.float64)
         known = np.asarray(hot.any(axis=1))
-        if not known.all():
+        odd = [text for text, there in zip(texts, known, strict=True) if not there and text is not None]
+        if odd:
             logger.warning(
                 "column %r: %d of %d rows hold a category that no training row has, such as %r; they count "
                 "as an average row",
-                self.name,
-                int((~known).sum()),
-                len(known),
-                texts[int(known.argmin())],
-            )
+                self.name, len(odd), len(texts), odd[0],
+            )  # fmt: skip
         return np.where(known[:, None], hot - np.array(self.shares), 0.0)
 
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
-from pyrobbb._support.settings import changes
+from pyrobbb._support.settings import changes, constants, is_plain
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.training.options import Options
 
@@ -22,21 +22,23 @@ MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are t
 
 
 def component(thing: Any) -> str:
-    """A prior, a weight of the KL or a network as it prints itself, or its kind if it shows no values."""
+    """A prior, a weight of the KL or a network as it prints itself, or else its kind and constants."""
     words = repr(thing)
-    return type(thing).__name__ if " at 0x" in words else words
+    if " at 0x" not in words:
+        return words
+    values = ", ".join(f"{name}={value}" for name, value in constants(thing).items())
+    return f"{type(thing).__name__}({values})" if values else type(thing).__name__
 
 
 def likelihood(module: nn.Module) -> dict[str, Any]:
     """A likelihood's kind, its numbers and its fixed buffers; what is trained changes, and is left out."""
-    plain = {k: v for k, v in vars(module).items() if not k.startswith("_") and _is_plain(v)}
     fixed = {k: v.float().tolist() for k, v in module.named_buffers()}  # so version 0.1.0 had them
-    return {"kind": type(module).__name__, **{k: v for k, v in plain.items() if k != "training"}, **fixed}
+    return {"kind": type(module).__name__, **constants(module), **fixed}
 
 
 def optimizer(made: Optimizer) -> dict[str, Any]:
     """An optimiser's kind and options, with the learning rate of each of its groups."""
-    options = {k: _plain(v) for k, v in made.defaults.items() if k not in FORMS and _is_plain(_plain(v))}
+    options = {k: _plain(v) for k, v in made.defaults.items() if k not in FORMS and is_plain(_plain(v))}
     rates = [float(group.get("initial_lr", group["lr"])) for group in made.param_groups]
     return {**options, "lr": [float(f"{rate:.6g}") for rate in rates]}  # on CUDA they are 32 bits long
 
@@ -46,7 +48,7 @@ def schedule(made: LRScheduler | None) -> dict[str, Any]:
     if made is None:
         return {"kind": "none"}
     found = {k: _plain(v) for k, v in vars(made).items() if k not in MOVING and not k.startswith("_")}
-    plain = {"kind": type(made).__name__, **{k: v for k, v in found.items() if _is_plain(v)}}
+    plain = {"kind": type(made).__name__, **{k: v for k, v in found.items() if is_plain(v)}}
     inner = getattr(made, "_schedulers", ())  # one after another, or chained
     if inner:
         plain["of"] = [schedule(one) for one in inner]
@@ -60,7 +62,7 @@ def elbo(given: Any) -> str:
         return "Trace_ELBO" if given is None else given.__name__
     kind = given.func.__name__ if isinstance(given, partial) else type(given).__name__
     values = given.keywords if isinstance(given, partial) else vars(given)
-    numbers = [f"{k}={v}" for k, v in sorted(values.items()) if _is_plain(v)]
+    numbers = [f"{k}={v}" for k, v in sorted(values.items()) if is_plain(v)]
     return f"{kind}({', '.join(numbers)})" if numbers else str(kind)
 
 
@@ -127,9 +129,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Counter):  # MultiStepLR's milestones
         return sorted(value.elements())
     return list(value) if isinstance(value, tuple) else value
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(_is_plain(v) for v in value)
-    return value is None or isinstance(value, bool | int | float | str)

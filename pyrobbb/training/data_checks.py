@@ -19,7 +19,9 @@ from pyrobbb.distributions import univariate
 from pyrobbb.predictive import ValuePrediction
 
 SEEN = 1000  # rows at most whose scale is checked
-LARGE = 30.0  # a root mean square of a feature above which, or below whose inverse, it is surely not scaled
+LARGE = 15.0  # a root mean square of a feature above which, or below whose inverse, it is surely not scaled
+APART = 30.0  # times that of the smallest, or of its own spread: it is not scaled as the others are
+FEW = 100  # features, above which they may be pixels, of which some hardly vary
 FAR = 50.0  # standard deviations of the noise between targets and an untrained network
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,8 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
                 largest,
                 float(sizes[largest]),
             )
+        elif x.shape[1] <= FEW and len(x) > 1:
+            _warn_of_features(x.double())
     if model.likelihood.prediction is not ValuePrediction:
         return
     with torch.no_grad(), evaluating(model), isolated(device=x.device):
@@ -85,6 +89,28 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
             "standardise y, or start from a larger noise scale",
             ratio,
         )
+
+
+def _warn_of_features(x: Tensor) -> None:
+    """Log features, of those that vary, that are far apart in size or far from zero."""
+    spread, centre = x.std(0), x.mean(0).abs()
+    varies = (spread > 1e-12 * centre).nonzero()[:, 0]
+    if not len(varies):
+        return
+    spread, off = spread[varies], centre[varies] / spread[varies]
+    least, most, far = (int(part.argmax()) for part in (-spread, spread, off))
+    if float(spread[most] / spread[least]) > APART:
+        logger.warning(
+            "x is not scaled: feature %d has a standard deviation of %.3g, feature %d one of %.3g; a prior "
+            "takes them for alike: subtract the mean, divide by the standard deviation",
+            int(varies[most]), float(spread[most]), int(varies[least]), float(spread[least]),
+        )  # fmt: skip
+    elif float(off[far]) > APART:
+        logger.warning(
+            "x is not centred: feature %d lies around %.3g with a standard deviation of %.3g: subtract the "
+            "mean",
+            int(varies[far]), float(x[:, varies[far]].mean()), float(spread[far]),
+        )  # fmt: skip
 
 
 def _warn_of_unused(model: BayesianNetwork, x: Tensor) -> None:

@@ -51,10 +51,13 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     if not LEAST_NOISE <= float(ratio[worst]) <= MOST_NOISE:
         logger.warning(
             "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
-            "learn the noise (learn_scale=True), start it nearer to them, or train longer",
+            "%sstart it nearer to them, or train longer",
             worst,
             float(scales[worst]),
             float(residuals[worst]),
+            ""
+            if any(True for _ in model.likelihood.parameters())
+            else "learn the noise (learn_scale=True), ",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -15,7 +16,8 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from engine_fakes import normal
-from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
+from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
 
@@ -159,3 +161,68 @@ def test_targets_of_either_shape_are_scored_alike(likelihood: Any) -> None:
         assert prediction.metrics(y) == prediction.metrics(column)
     with pytest.raises(ValueError, match="y must have the shape of the prediction"):
         prediction.losses(flat[:-1])
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (lambda x: x, ""),
+        (lambda x: x + 100, "x is not centred: feature 1 lies around"),
+        (lambda x: 0.01 * x, "x is not scaled: feature 0 has a standard deviation of"),
+        (lambda x: 0 * x + 1, ""),  # constant
+    ],
+)
+def test_features_on_other_scales_are_named(
+    column: Callable[[Tensor], Tensor], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = normal(N, 1)
+    data = from_arrays(torch.cat([one, column(normal(N, 1, seed=2))], 1) / 8, one, task="regression")
+    model = BayesianNetwork(nn.Linear(2, 1), likelihood=likelihoods.Normal(scale=0.3))
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
+    found = [record.getMessage() for record in caplog.records if "x is not" in record.getMessage()]
+    assert [words in line for line in found] == ([True] if words else [])
+
+
+def test_the_default_prior_keeps_the_functions_size_at_every_width() -> None:
+    """Its standard deviation over draws, within a factor of 2; under one width for all weights it grows."""
+    sizes = []
+    for width in (20, 400):
+        network = nn.Sequential(nn.Linear(1, width), nn.ReLU(), nn.Linear(width, 1))
+        model = BayesianNetwork(network, likelihood=likelihoods.Normal())
+        prior = Posterior([(model, model)])
+        sizes.append(float(prior.predict(torch.ones(1, 1), draws=300).means.std()))
+    assert 0.5 < sizes[1] / sizes[0] < 2
+    with pytest.raises(ValueError, match=r"likelihood must be a pyrobbb\.likelihoods.*got None"):
+        BayesianNetwork(nn.Linear(1, 1))
+
+
+class Wider(priors.Prior):
+    """A prior of one's own, without a representation that shows its number."""
+
+    def __init__(self, width: float) -> None:
+        self.width = width
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return dist.Normal(torch.zeros_like(parameter), self.width).to_event(parameter.dim())
+
+
+class Scaled(likelihoods.Likelihood):
+    """A likelihood of one's own with a constant."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, self.noise).to_event(1)
+
+
+def test_own_parts_with_other_constants_are_other_parts(tmp_path: Path) -> None:
+    posterior = train(prior=Wider(1.0), likelihood=Scaled(0.3), folder=tmp_path)
+    with pytest.raises(CheckpointError, match=r"prior Wider\(width=1.0\), this is Wider\(width=2.0\)"):
+        train(prior=Wider(2.0), likelihood=Scaled(0.3), folder=tmp_path)
+    posterior.save(tmp_path)
+    model = BayesianNetwork(nn.Linear(1, 1), Wider(1.0), Scaled(0.9))
+    with pytest.raises(CheckpointError, match="another set of constants in the likelihood"):
+        Posterior.load(tmp_path, model, MeanFieldNormal(model))
