@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
@@ -55,6 +55,7 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
         check_targets(model, f"{part}y", output, split.y)
     _check_rows_alone(model, train.head(4))
     _warn_of_unused(model, train.x[:4])
+    _warn_of_probabilities(model, train.x[:20])
     _warn_of_scales(model, train.head(SEEN))
 
 
@@ -89,6 +90,26 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
             "standardise y, or start from a larger noise scale",
             ratio,
         )
+
+
+def _warn_of_probabilities(model: BayesianNetwork, x: Tensor) -> None:
+    """Log a network for classes that ends in a softmax or sigmoid: its likelihood takes logits."""
+    if model.likelihood.task != "classification":
+        return
+    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+        output = model.apply_network(model.initial(), x)
+    shares = bool((output >= 0).all()) and output.shape[-1] > 1
+    if shares and torch.allclose(output.sum(-1), output.new_ones(()), atol=1e-3):
+        ends = "softmax"
+    elif isinstance(list(model.network.modules())[-1], nn.Sigmoid):
+        ends = "sigmoid"
+    else:
+        return
+    logger.warning(
+        "the network's outputs are probabilities, but the likelihood takes logits and makes probabilities of "
+        "them again: leave out the %s at its end",
+        ends,
+    )
 
 
 def _warn_of_features(x: Tensor) -> None:

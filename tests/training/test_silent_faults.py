@@ -138,6 +138,29 @@ def test_weights_that_never_reach_the_output_are_named(caplog: pytest.LogCapture
     assert "does not depend" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("end", "likelihood", "width", "word"),
+    [
+        (nn.Softmax(-1), likelihoods.Categorical(), 3, "softmax"),
+        (nn.Sigmoid(), likelihoods.Bernoulli(), 1, "sigmoid"),
+        (nn.LogSoftmax(-1), likelihoods.Categorical(), 3, ""),
+        (nn.Identity(), likelihoods.Categorical(), 3, ""),
+        (nn.Identity(), likelihoods.Bernoulli(), 1, ""),
+    ],
+)
+def test_probabilities_in_place_of_logits_are_named(
+    end: nn.Module, likelihood: Any, width: int, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = normal(N, 2)
+    labels = (x[:, 0] > 0).long() + (x[:, 1] > 0).long() * (width == 3)
+    model = BayesianNetwork(nn.Sequential(nn.Linear(2, width), end), likelihood=likelihood)
+    data = from_arrays(x, labels, task="classification")
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
+    found = [r.getMessage() for r in caplog.records if "probabilities" in r.getMessage()]
+    assert [f"leave out the {word}" in line for line in found] == ([True] if word else [])
+
+
 class OneNumber(likelihoods.Likelihood):
     """A distribution over numbers, not over rows of one number."""
 
