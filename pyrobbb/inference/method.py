@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
@@ -46,12 +46,7 @@ class Inference:
         raise NotImplementedError(f"{type(self).__name__} must define guide(self, model, make)")
 
     def step(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
+        self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
         """One step of the training loop; the arguments are those of `accelerated.make_step`."""
         raise NotImplementedError(f"{type(self).__name__} must define step(self, model, guide, ...)")

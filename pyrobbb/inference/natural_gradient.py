@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
@@ -113,12 +114,7 @@ class NaturalGradient(OwnStep):
         return NormalByScale(model, init_loc=chosen.init_loc, init_rho=chosen.init_rho)
 
     def step(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
+        self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
         try:
             segments = _element_wise(model, guide)

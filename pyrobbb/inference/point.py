@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
@@ -49,7 +50,7 @@ class DescentStep(ProgramStep):
         method: Any,
         model: BayesianNetwork,
         guide: Any,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         steps: int,
         compiled: tuple[Tensor, Tensor] | None = None,
     ) -> None:
@@ -93,12 +94,7 @@ class Descent(OwnStep):
         refuse_latents(self, model)
 
     def step(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
+        self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
         def make(compiled: bool) -> DescentStep:
             batch = (first.x, first.y) if compiled else None

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
@@ -77,12 +78,7 @@ class SGHMC(OwnStep):
         return EmpiricalGuide(model, self.cycles * self.draws, self.init_loc)
 
     def step(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        optimizer: torch.optim.Optimizer,
-        first: Split,
-        **options: Any,
+        self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
         return SGHMCStep(self, model, guide, optimizer, first, options["steps"], options["fast"])
 
@@ -95,7 +91,7 @@ class SGHMCStep:
         method: SGHMC,
         model: BayesianNetwork,
         guide: EmpiricalGuide,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         first: Split,
         steps: int,
         fast: str,
