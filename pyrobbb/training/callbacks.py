@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pyrobbb._support import checkpoint, checks
 from pyrobbb.bnn import BayesianNetwork
@@ -50,8 +50,11 @@ class Callback:
     """Called by the loop; override the methods you need.
 
     Random numbers drawn in a callback change nothing in the training. An exception ends the training, and
-    its last checkpoint stays. What must survive a resumption is in `state_dict`, as tensors and plain values.
+    its last checkpoint stays. `keeps` names the attributes that must survive a resumption, which hold tensors
+    and plain values; a callback that keeps anything else defines `state_dict` and `load_state_dict`.
     """
+
+    keeps: ClassVar[tuple[str, ...]] = ()
 
     def on_start(self, view: View) -> None:
         """The training starts or resumes."""
@@ -67,10 +70,12 @@ class Callback:
 
     def state_dict(self) -> dict[str, Any]:
         """What the checkpoint keeps."""
-        return {}
+        return {name: getattr(self, name) for name in self.keeps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from what `state_dict` gave."""
+        for name in self.keeps:
+            setattr(self, name, state[name])
 
 
 class EarlyStopping(Callback):
@@ -86,6 +91,8 @@ class EarlyStopping(Callback):
     Raises:
         ValueError: An argument outside its domain, or a training without validation data.
     """
+
+    keeps = ("best", "best_epoch", "waited")
 
     def __init__(self, patience: int = 10, *, measure: str = "nll", least: float = 0.0) -> None:
         self.patience = checks.count("patience", patience)
@@ -105,12 +112,6 @@ class EarlyStopping(Callback):
                 f"(best {self.best:.4g} in epoch {self.best_epoch})"
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
-
 
 class BestCheckpoint(Callback):
     """Keeps guide and model of the best epoch by validation, in `chain-0.best.pt` of the folder.
@@ -124,6 +125,8 @@ class BestCheckpoint(Callback):
     Raises:
         ValueError: A training without validation data, or without any folder.
     """
+
+    keeps = ("best", "best_epoch")
 
     def __init__(self, *, measure: str = "nll", folder: Path | str | None = None) -> None:
         self.measure = checks.one_of("measure", measure, MEASURES)
@@ -161,12 +164,6 @@ class BestCheckpoint(Callback):
             found = checkpoint.load(path)
             checkpoint.load_module(guide, found["guide"], "guide", path)
             checkpoint.load_module(model, found["model"], "model", path)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_epoch": self.best_epoch}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best, self.best_epoch = state["best"], state["best_epoch"]
 
 
 def _measured(callback: Callback, row: Epoch, measure: str) -> float:

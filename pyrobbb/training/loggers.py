@@ -53,6 +53,8 @@ class MLflow(Callback):
         ImportError: The package `mlflow` is not installed.
     """
 
+    keeps = ("run",)
+
     def __init__(
         self,
         experiment: str = "pyrobbb",
@@ -87,12 +89,6 @@ class MLflow(Callback):
         if view.writes:
             self.client.set_terminated(self.run)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"run": self.run}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.run = state["run"]
-
 
 class WandB(Callback):
     """Logs the same to Weights & Biases, a run for each chain; a resumption continues it.
@@ -107,6 +103,8 @@ class WandB(Callback):
         ImportError: The package `wandb` is not installed.
         ValueError: Another mode.
     """
+
+    keeps = ("id",)
 
     def __init__(
         self,
@@ -145,12 +143,6 @@ class WandB(Callback):
     def on_end(self, view: View) -> None:
         if view.writes:
             self.run.finish()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"id": self.id}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.id = state["id"]
 
 
 def _logged(row: Epoch) -> dict[str, float]:
