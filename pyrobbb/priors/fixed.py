@@ -64,7 +64,14 @@ def beside(hyperparameter: Tensor, parameter: Tensor) -> Tensor:
 
 
 class _Elementwise(Prior):
-    """A prior under which the weights are independent draws from one univariate distribution."""
+    """A prior of independent weights from one univariate distribution, whose options are all positive.
+
+    A class with other options checks them itself.
+    """
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            checks.positive(name, value)
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         """The distribution of a single weight of `parameter`, with empty or full batch shape."""
@@ -116,9 +123,6 @@ class Normal(_Elementwise):
 
     sigma: float = 1.0
 
-    def __post_init__(self) -> None:
-        checks.positive("sigma", self.sigma)
-
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return dist.Normal(_scalar(0.0, parameter), _scale("sigma", self.sigma, parameter))
 
@@ -128,9 +132,6 @@ class Centred(_Elementwise):
     r""":math:`N(w_0, \sigma^2)` around the network's own value :math:`w_0` of each weight."""
 
     sigma: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.positive("sigma", self.sigma)
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         centre = parameter.detach()
@@ -143,9 +144,6 @@ class Laplace(_Elementwise):
 
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        checks.positive("scale", self.scale)
-
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return dist.Laplace(_scalar(0.0, parameter), _scale("scale", self.scale, parameter))
 
@@ -156,10 +154,6 @@ class StudentT(_Elementwise):
 
     df: float = 3.0
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.positive("df", self.df)
-        checks.positive("scale", self.scale)
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return dist.StudentT(
@@ -202,10 +196,6 @@ class FanInNormal(_Elementwise):
 
     gain: float = 2**0.5
     bias_sigma: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.positive("gain", self.gain)
-        checks.positive("bias_sigma", self.bias_sigma)
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         return self._normal(parameter, prod(parameter.shape[1:]))
