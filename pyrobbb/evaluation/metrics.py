@@ -1,23 +1,19 @@
 """How good, and how certain, a prediction is: from probabilities and labels to numbers.
 
-Everything is in nats, except errors in percent. Metrics that torchmetrics has are taken from it.
+Everything is in nats, except errors in percent.
 """
 
 from __future__ import annotations
 
-import importlib
-from contextlib import suppress
 from math import sqrt
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pyrobbb.data.images.torchvision_compat import import_torchvision
+from pyrobbb.evaluation.calibration import by_confidence
 
 Array = np.ndarray | Tensor
-CALIBRATION_BINS = 15
 SUM_TOLERANCE = 1e-4
 
 
@@ -41,16 +37,13 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
     y = y.to(probs.device, torch.long)
     if y.min() < 0 or y.max() >= C:
         raise ValueError(f"y must lie in 0..{C - 1} for {C} classes, got {int(y.min())}..{int(y.max())}")
-    torchmetrics = _torchmetrics()
-    _, wrong, *_ = torchmetrics.multiclass_stat_scores(probs, y, num_classes=C, average="micro").tolist()
-    ece = torchmetrics.multiclass_calibration_error(probs, y, num_classes=C, n_bins=CALIBRATION_BINS)
     chosen = probs.gather(1, y[:, None]).clamp_min(torch.finfo(probs.dtype).tiny).double()
     difference = probs.double() - torch.nn.functional.one_hot(y, C)
     return {
-        "error": 100 * wrong / M,
+        "error": 100 * int((probs.argmax(1) != y).sum()) / M,
         "nll": 0.0 - float(chosen.log().mean()),  # not -0.0 when every prediction is perfect
         "brier": float(difference.square().sum(1).mean()),
-        "ece": float(ece),
+        "ece": by_confidence(probs.cpu().numpy(), y.cpu().numpy()).ece,
     }
 
 
@@ -114,16 +107,4 @@ def _probabilities(probs: Array) -> Tensor:
             f"{bad.numel()} rows do not; row {first[0]} has sum "
             f"{float(total[first]):.6g}, minimum {float(probs[first].min()):.3g}"
         )
-    # torchmetrics takes numbers outside [0, 1], such as 1 + 1e-7, for logits and applies a softmax to all
     return probs / total[..., None]
-
-
-def _torchmetrics() -> ModuleType:
-    """The classification metrics of torchmetrics, imported late.
-
-    It takes seconds, and brings in matplotlib.pyplot and, for its image metrics, torchvision: hence
-    the import that also survives a torchvision built for another torch.
-    """
-    with suppress(ImportError):
-        import_torchvision()
-    return importlib.import_module("torchmetrics.functional.classification")

@@ -5,7 +5,6 @@ import pytest
 from scipy.stats import norm
 
 from pyrobbb.evaluation.calibration import by_confidence, coverage, quantiles
-from pyrobbb.evaluation.metrics import classification_metrics
 
 
 def test_bins_by_hand():
@@ -17,12 +16,6 @@ def test_bins_by_hand():
     assert found.confidence == pytest.approx([0.625, 0.94])
     assert found.accuracy == pytest.approx([1.0, 2 / 3])
     assert found.ece == pytest.approx((2 * 0.375 + 3 * (0.94 - 2 / 3)) / 5)
-
-
-def test_the_calibration_error_is_that_of_the_metrics():
-    rng = np.random.default_rng(0)
-    probs, y = rng.dirichlet(np.ones(4), 500), rng.integers(0, 4, 500)
-    assert by_confidence(probs, y).ece == pytest.approx(classification_metrics(probs, y)["ece"], abs=1e-6)
 
 
 def test_intervals_of_a_normal_hold_what_they_say():
