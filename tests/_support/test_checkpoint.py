@@ -208,10 +208,10 @@ def test_torchs_schedules_can_be_kept(tmp_path: Path, schedule: Any) -> None:
 def test_a_changed_byte_is_noticed_or_harmless(whole: bytes, tmp_path: Path) -> None:
     """torch itself reads nearly half of these without a word, with other numbers."""
     path = tmp_path / "changed.pt"
-    refused = 0
-    for offset in range(0, len(whole), 7):
+    refused, contents = 0, whole.index(b"PK\1\2")  # the archive's table of contents: every byte of it
+    for offset in [*range(0, contents, 7), *range(contents, len(whole))]:
         changed = bytearray(whole)
-        changed[offset] ^= 1 << offset % 8
+        changed[offset] ^= 1 << offset % 8 if offset < contents else 0xFF
         path.write_bytes(changed)
         try:
             content = checkpoint.load(path)
@@ -279,6 +279,15 @@ def test_a_newer_version_s_checkpoint_is_refused_not_replaced_by_an_older_one(tm
         newest(path)
 
 
-def test_a_checkpoint_without_a_digest_is_read(tmp_path: Path) -> None:
-    torch.save({"format": 1, "epoch": 5}, tmp_path / "old.pt")
-    assert checkpoint.load(tmp_path / "old.pt")["epoch"] == 5
+def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    torch.save({"format": 1, "epoch": 5, "digest": "any"}, tmp_path / "old.pt")
+    assert checkpoint.load(tmp_path / "old.pt") == {"format": 1, "epoch": 5}
+
+
+def test_checksums_are_written_even_if_torch_is_told_not_to(tmp_path: Path) -> None:
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = good(tmp_path)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert checkpoint.load(path)["epoch"] == 3
