@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Literal, Self
@@ -36,12 +36,11 @@ class Split:
 
     def to(self, device: torch.device | str) -> Split:
         """The same rows on another device."""
-        weights = None if self.weights is None else self.weights.to(device)
-        return Split(self.x.to(device), self.y.to(device), weights)
+        return self._each(lambda values: values.to(device))
 
     def take(self, rows: Tensor) -> Split:
         """The rows with these numbers."""
-        return Split(self.x[rows], self.y[rows], None if self.weights is None else self.weights[rows])
+        return self._each(lambda values: values[rows])
 
     def batches(self, each: Sequence[Tensor], seed: int) -> Iterator[Split]:
         """One minibatch after another; `seed` is for data whose transforms draw random numbers."""
@@ -57,7 +56,10 @@ class Split:
 
     def head(self, count: int) -> Split:
         """The first `count` rows."""
-        return Split(self.x[:count], self.y[:count], None if self.weights is None else self.weights[:count])
+        return self._each(lambda values: values[:count])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Split:
+        return Split(change(self.x), change(self.y), None if self.weights is None else change(self.weights))
 
 
 def _digest(*parts: Tensor) -> str:
@@ -104,9 +106,8 @@ class Dataset:
 
     def to(self, device: torch.device | str) -> Self:
         """The same data on another device."""
-        validation, test = (
-            None if part is None else part.to(device) for part in (self.validation, self.test)
-        )
+        validation = None if self.validation is None else self.validation.to(device)
+        test = None if self.test is None else self.test.to(device)
         return replace(self, train=self.train.to(device), validation=validation, test=test)
 
     def load(self) -> Dataset:
