@@ -123,7 +123,10 @@ class Resumable:
         }
 
     def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
-        """Resume from what `state_dict` gave; `path` is for messages.
+        """Resume from what `state_dict` gave, with however many processes; `path` is for messages.
+
+        As many processes as made it resume exactly. On another number the parameters, the optimiser and the
+        order of the data are kept, and the noise comes from streams that were not used before.
 
         Raises:
             CheckpointError: If it belongs to another network or guide, or is not a training state.
@@ -142,19 +145,6 @@ class Resumable:
             raise
         except Exception as error:  # parts of another kind than `state_dict` gives: somebody else's file
             raise CheckpointError(f"{path} does not hold what a training needs ({error!r:.120})") from error
-
-    def restore(self, path: Path | str) -> None:
-        """Resume from a checkpoint, made by however many processes.
-
-        As many processes as made it resume exactly. On another number the parameters, the optimiser and the
-        order of the data are kept, and the noise comes from streams that were not used before. Only the first
-        process reads the file.
-
-        Raises:
-            CheckpointError: If the file is damaged or belongs to another network or guide.
-        """
-        state = checkpoints.load(path, self._read_to) if self.writes else None
-        self.load_state_dict(self.ranks.from_main(state), path)
 
     def resume(self) -> bool:
         """Resume from the newest whole checkpoint of the folder; False if there is none.

@@ -8,6 +8,7 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from pyro.poutine.runtime import _PYRO_STACK
 from torch import Tensor, nn
 
 from pyrobbb import likelihoods, priors
+from pyrobbb._support import checkpoint
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import Callback, View
+from pyrobbb.training.trainer import Training
 
 # Without a deadline, for the first call of a torch function takes long; the same examples each time.
 law = settings(deadline=None, max_examples=50, derandomize=True)
@@ -69,6 +72,10 @@ def classifier(data: Dataset, **options: Any) -> tuple[BayesianNetwork, MeanFiel
         net, options.pop("prior", priors.ScaleMixture()), likelihoods.Categorical(), data.spec.N
     )
     return model, MeanFieldNormal(model, **options)
+
+
+def restore(run: Training, path: Path) -> None:
+    run.load_state_dict(checkpoint.load(path), path)
 
 
 class Interrupts(Callback):

@@ -12,7 +12,7 @@ import torch
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
-from engine_fakes import Interrupts, classes, network, values
+from engine_fakes import Interrupts, classes, network, restore, values
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb.accelerated.batched_step import NotBatchableError
@@ -195,7 +195,7 @@ def test_an_interrupted_batch_goes_on_exactly(tmp_path: Path) -> None:
     again = [training(r, folder=tmp_path) for r in range(2)]
     for run in again:
         assert run.checkpoint_path is not None
-        run.restore(run.checkpoint_path)
+        restore(run, run.checkpoint_path)
         assert (run.epoch, run.batch) == (1, 1)
     train(again)
     for a, b in zip(whole, again, strict=True):

@@ -20,7 +20,7 @@ import torch
 from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from torch import Tensor, nn
 
-from engine_fakes import Interrupts, classes, classifier, network, normal, nothing_changes, values
+from engine_fakes import Interrupts, classes, classifier, network, normal, nothing_changes, restore, values
 from models.mlp import perceptron
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
@@ -167,7 +167,7 @@ def resumed(at: int, folder: Path, **options: Any) -> Training:
         stopped.run()
     assert stopped.epoch * 4 + stopped.batch == at
     run = training(folder=folder, **options)
-    run.restore(folder / "chain-0.pt")
+    restore(run, folder / "chain-0.pt")
     return run
 
 
@@ -205,11 +205,11 @@ def test_interrupted_again_and_again(tmp_path: Path, uninterrupted: Uninterrupte
     for step in range(0, 12, 2):
         run = training(folder=tmp_path, callbacks=[Interrupts(2)])
         if step:
-            run.restore(path)
+            restore(run, path)
         with pytest.raises(KeyboardInterrupt):
             run.run()
     run = training(folder=tmp_path)
-    run.restore(path)
+    restore(run, path)
     run.run()
     assert_identical(parameters(run), uninterrupted[0])
 
@@ -230,7 +230,7 @@ def test_the_state_can_be_taken_between_two_runs(tmp_path: Path, uninterrupted: 
     torch.randn(3)
     checkpoint.save(tmp_path / "mine.pt", stopped.state_dict())
     run = training()
-    run.restore(tmp_path / "mine.pt")
+    restore(run, tmp_path / "mine.pt")
     run.run()
     assert_identical(parameters(run), uninterrupted[0])
 
@@ -261,7 +261,7 @@ def test_a_second_signal_leaves_a_consistent_checkpoint(tmp_path: Path, uninterr
         run.run()
     again = training()
     if (tmp_path / "chain-0.pt").exists():
-        again.restore(tmp_path / "chain-0.pt")
+        restore(again, tmp_path / "chain-0.pt")
     again.run()
     assert_identical(parameters(again), uninterrupted[0])
 
@@ -270,7 +270,7 @@ def test_a_finished_training_has_nothing_left_to_do(tmp_path: Path) -> None:
     run = training(folder=tmp_path)
     run.run()
     again = training(folder=tmp_path)
-    again.restore(tmp_path / "chain-0.pt")
+    restore(again, tmp_path / "chain-0.pt")
     before = parameters(again)
     assert timeless(again.run().rows) == timeless(run.history.rows)
     assert_identical(parameters(again), before)
@@ -289,7 +289,7 @@ def test_neither_folder_nor_validation_nor_progress_change_the_result(
 def test_more_epochs_can_be_added(tmp_path: Path) -> None:
     training(folder=tmp_path, schedule=None).run()
     longer = training(folder=tmp_path, schedule=None, epochs=EPOCHS + 2)
-    longer.restore(tmp_path / "chain-0.pt")
+    restore(longer, tmp_path / "chain-0.pt")
     whole = training(schedule=None, epochs=EPOCHS + 2)
     whole.run()
     longer.run()
@@ -385,7 +385,7 @@ def saved(tmp_path: Path) -> Path:
 def test_a_checkpoint_of_another_guide(tmp_path: Path) -> None:
     path = saved(tmp_path)
     with pytest.raises(CheckpointError, match=r"chain-0\.pt is a checkpoint of another guide: no locs"):
-        training(AutoNormal).restore(path)
+        restore(training(AutoNormal), path)
 
 
 def other(net: nn.Module) -> Training:
@@ -397,7 +397,7 @@ def other(net: nn.Module) -> Training:
 
 def test_a_checkpoint_of_another_architecture(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="checkpoint of another"):
-        other(network(hidden=5)).restore(saved(tmp_path))
+        restore(other(network(hidden=5)), saved(tmp_path))
 
 
 def test_a_checkpoint_of_another_architecture_with_as_many_weights(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_a_checkpoint_of_another_architecture_with_as_many_weights(tmp_path: Pat
     one.folder = tmp_path
     one.run()
     with pytest.raises(CheckpointError, match="checkpoint of another"):
-        two.restore(tmp_path / "chain-0.pt")
+        restore(two, tmp_path / "chain-0.pt")
 
 
 def test_a_checkpoint_with_other_deterministic_parameters(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_checkpoint_with_other_deterministic_parameters(tmp_path: Path) -> Non
     run = Training(model, MeanFieldNormal(model), classes(N), epochs=1, batch_size=B, device="cpu")
     before = parameters(run)
     with pytest.raises(CheckpointError, match="checkpoint of another"):
-        run.restore(path)
+        restore(run, path)
     assert_identical(parameters(run), before)  # refused as a whole
 
 
@@ -425,7 +425,7 @@ def test_a_checkpoint_with_other_deterministic_parameters(tmp_path: Path) -> Non
 def test_a_checkpoint_of_something_else(tmp_path: Path, content: dict[str, Any]) -> None:
     checkpoint.save(tmp_path / "other.pt", content)
     with pytest.raises(CheckpointError, match=r"other\.pt"):
-        training().restore(tmp_path / "other.pt")
+        restore(training(), tmp_path / "other.pt")
 
 
 def test_a_checkpoint_made_with_other_batches(tmp_path: Path) -> None:
@@ -433,12 +433,12 @@ def test_a_checkpoint_made_with_other_batches(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run.run()
     with pytest.raises(CheckpointError, match="batch_size"):
-        training(batch_size=10).restore(tmp_path / "chain-0.pt")
+        restore(training(batch_size=10), tmp_path / "chain-0.pt")
 
 
 def test_a_checkpoint_made_with_another_optimiser(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="made with optimizer Adam, this is SGD"):
-        training(optim=partial(torch.optim.SGD, lr=1e-4)).restore(saved(tmp_path))
+        restore(training(optim=partial(torch.optim.SGD, lr=1e-4)), saved(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_checkpoint_with_a_part_of_another_kind(tmp_path: Path, key: str) -> N
     content = checkpoint.load(saved(tmp_path))
     checkpoint.save(tmp_path / "odd.pt", content | {key: "text"})
     with pytest.raises(CheckpointError, match=r"odd\.pt (does not hold what a training needs|holds no)"):
-        training().restore(tmp_path / "odd.pt")
+        restore(training(), tmp_path / "odd.pt")
 
 
 # Non-finite losses
