@@ -33,8 +33,7 @@ from torch.optim import Optimizer
 
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
-from pyrobbb.accelerated.dispatch import compilation_pays
+from pyrobbb.accelerated.dispatch import compilation_pays, compiled_or_not
 from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -121,12 +120,12 @@ class NaturalGradient(OwnStep):
         except NotElementwiseError as reason:
             options["log"](f"the prior's gradient is taken by Pyro: {reason}")
             return NaturalGradientStep(self, model, guide, optimizer, None)
-        if compilation_pays(options["fast"], guide.loc.numel(), options["steps"], device=first.x.device):
-            try:
-                return NaturalGradientStep(self, model, guide, optimizer, segments, compiled=True)
-            except (CannotCompileError, CannotRecordError) as reason:
-                options["log"](f"training without compiled code, several times slower: {reason}")
-        return NaturalGradientStep(self, model, guide, optimizer, segments)
+
+        def make(compiled: bool) -> NaturalGradientStep:
+            return NaturalGradientStep(self, model, guide, optimizer, segments, compiled=compiled)
+
+        pays = compilation_pays(options["fast"], guide.loc.numel(), options["steps"], device=first.x.device)
+        return compiled_or_not(make, pays, options["log"])
 
 
 def _element_wise(model: BayesianNetwork, guide: NormalByScale) -> list[PriorSegment]:
