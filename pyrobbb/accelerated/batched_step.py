@@ -87,13 +87,9 @@ def batched_nll(
 class StackedStep:
     """Gradients of R chains of mean-field normals on a minibatch each.
 
-    Args:
-        models: One `BayesianNetwork` for each chain, of the same structure and likelihood.
-        guides: A guide for each, with flat `loc` and `rho` and `shapes`.
-        segments: For each, its prior segment by segment (`pyrobbb.accelerated.fused_kl.prior_segments`).
-        samples: Weight draws per step, S.
-        compiled: None, or a batch `(x, y)` of shapes (R, B, *features) and (R, B, ...) to compile for; a
-            shorter one is filled up with rows that do not count.
+    The arguments are those of `MeanFieldStep`, one for each chain, of the same structure and likelihood.
+    `compiled` is None, or a batch `(x, y)` of shapes (R, B, *features) and (R, B, ...) to compile for; a
+    shorter one is filled up with rows that do not count.
 
     Raises:
         NotBatchableError: If they are of different structure.

@@ -93,15 +93,8 @@ def _in_rows(segments: Sequence[PriorSegment]) -> list[PriorSegment]:
 class WholeStep(ProgramStep):
     """Takes steps of `whole_program`, compiled; a shorter batch is filled up with rows that do not count.
 
-    Steps of `flat_program`, once the optimiser has changed.
-
-    Args:
-        model: A `BayesianNetwork`.
-        guide: A mean-field normal with flat parameters `loc` and `rho`.
-        optimizer: Over the parameters of both; supported by `Update`.
-        segments: The prior of each segment of weights, in the guide's order.
-        samples: Weight draws that each step averages over.
-        batch: `(x, y)` of the usual shape.
+    Steps of `flat_program`, once the optimiser has changed. The arguments are those of `MeanFieldStep`, with
+    an optimiser that `Update` supports, and a `batch` `(x, y)` of the usual shape.
 
     Raises:
         CannotRecordError: If the network looks at a tensor's value.

@@ -56,13 +56,8 @@ def _pieces(
 class NaturalGradientStep:
     """One step on flat buffers: draw and score, the network, update; g and t lie in the optimiser's state.
 
-    Args:
-        method: Its options.
-        model: The model.
-        guide: Its mean-field guide.
-        optimizer: Trains the parameters without a prior.
-        segments: The prior of each segment of weights, in the guide's order; None takes its gradient by Pyro.
-        compiled: Compile the element-wise passes and the noise.
+    The arguments are those of `MeanFieldStep`, after the method; Pyro takes the gradient of a prior without
+    segments.
     """
 
     def __init__(
