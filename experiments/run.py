@@ -25,6 +25,7 @@ from experiments._runner.build import ConfigError, build, innermost, loggers, re
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
+from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import write_json
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
@@ -119,9 +120,7 @@ def own_file(argument: str) -> list[str]:
     try:
         content = OmegaConf.load(path)
     except (YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(
-            f"{argument} is not a configuration: {' '.join(str(error).split())[:300]}"
-        ) from error
+        raise ConfigError(f"{argument} is not a configuration: {one_line(error, 300)}") from error
     defaults = content.get("defaults") if isinstance(content, DictConfig) else None
     if not isinstance(defaults, ListConfig) or "run" not in defaults:
         raise ConfigError(f"{argument} needs a list `defaults:` with `- run` as its first entry")

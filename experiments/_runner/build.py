@@ -16,6 +16,7 @@ from hydra.errors import InstantiationException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from pyrobbb._support.checks import one_line
 from pyrobbb.experiment import Run
 from pyrobbb.training.callbacks import Callback
 
@@ -59,7 +60,7 @@ def innermost(error: BaseException) -> str:
         if group and options:
             there = f"{group}: there is no {name!r}; there are {', '.join(options)}"
             return there + meant(name, options)
-    words = " ".join(str(cause).split())
+    words = one_line(cause)
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
         words += meant(str(cause.key), [str(key) for key in cause.parent_node])
     return words

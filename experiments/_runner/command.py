@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError, changes, key_of
+from pyrobbb._support.checks import one_line
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     try:
         chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
     except OmegaConfBaseException as error:
-        raise ConfigError(" ".join(str(error).split())[:200]) from error
+        raise ConfigError(one_line(error, 200)) from error
     assert isinstance(chosen, kind)
     for key in map(key_of, own):
         if isinstance(value := getattr(chosen, key), list):

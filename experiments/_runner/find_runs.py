@@ -12,6 +12,7 @@ from typing import Any
 from experiments._runner.build import free_to_change
 from experiments._runner.folder import read_config, read_json
 from experiments._runner.sweep import ERROR, objective
+from pyrobbb._support.checks import one_line
 from pyrobbb._support.settings import flat
 from pyrobbb.training import history
 
@@ -94,7 +95,7 @@ def _read(folder: Path) -> RunFolder | None:
         if metrics:
             _check_numbers(metrics)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return RunFolder(folder, {}, error=f"cannot be read ({' '.join(str(error).split())})", failed=True)
+        return RunFolder(folder, {}, error=f"cannot be read ({one_line(error)})", failed=True)
     config = flat(asked)
     if metrics:
         return RunFolder(folder, config, metrics)

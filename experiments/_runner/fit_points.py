@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments._runner.build import ConfigError, build, component
 from experiments._runner.folder import claimed, read_json
 from pyrobbb._support import checkpoint
+from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset, Split
@@ -66,7 +67,7 @@ def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> Dict
         try:
             OmegaConf.update(new, key, value)
         except OmegaConfBaseException as error:
-            raise ConfigError(" ".join(str(error).split())[:200]) from error
+            raise ConfigError(one_line(error, 200)) from error
     new.folder = str(folder)
     return new
 

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import ConfigError, free_to_change
 from pyrobbb._support import files
+from pyrobbb._support.checks import one_line
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb._support.settings import changes, flat
 from pyrobbb.experiment import Run
@@ -94,7 +95,7 @@ def read_config(path: Path) -> dict[str, Any]:
         reason = f"{path.parent} is not a run folder: it has no {path.name}"
         raise ConfigError(f"folder: {reason}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a configuration: {' '.join(str(error).split())[:200]}") from error
+        raise ConfigError(f"{path} is not a configuration: {one_line(error, 200)}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a configuration")
     current: dict[str, Any] = _up_to_date(content)

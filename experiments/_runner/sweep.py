@@ -6,7 +6,6 @@ the sweep's own folder, `hydra.sweep.dir`, which a job can write wherever it can
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -27,7 +26,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError
 from experiments._runner.folder import differences
-from pyrobbb._support.files import write_json
+from pyrobbb._support.checks import one_line
+from pyrobbb._support.files import read_json, write_json
 from pyrobbb.training.trainer import NonFiniteLossError
 
 ERROR = "error.json"
@@ -70,7 +70,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
         name, value = objective(execute())
         said = f"{name} {value:.4g}, {perf_counter() - began:.1f} s"
     except Exception as error:  # whatever it is, the other jobs continue
-        job["error"] = " ".join(str(error).split()) or type(error).__name__
+        job["error"] = one_line(error) or type(error).__name__
         said = f"failed: {shorten(job['error'], WORDS)}"
         with suppress(OSError, OmegaConfBaseException):  # a full disk: the last lines of the sweep still tell
             _leave_error(config, error, job["error"])
@@ -108,7 +108,7 @@ class Tally(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Count what the jobs left in the sweep's folder."""
         files = Path(config.hydra.sweep.dir).glob("job-*.json")
-        jobs = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+        jobs = [read_json(path) for path in files]
         failed = [job for job in jobs if "error" in job]
         print(f"{len(jobs)} jobs, {len(failed)} failed")
         for job in sorted(failed, key=lambda job: str(job["folder"])):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from experiments._runner.tables import markdown as table
 from experiments.scoreboard.compare import Row, difference, values
 from experiments.scoreboard.compare import chosen as rows_of
 from experiments.scoreboard.parts import PARTS
+from pyrobbb._support.files import read_json
 
 PLAIN = "plain network"
 WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
@@ -120,9 +120,7 @@ def read(folder: Path) -> dict[str, Result]:
     Raises:
         ConfigError: There is none.
     """
-    found = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("scoreboard_*.json"))
-    ]
+    found = [read_json(path) for path in sorted(folder.glob("scoreboard_*.json"))]
     if not found:
         raise ConfigError(f"record: {folder} holds no scoreboard_*.json")
     return {record["part"]: record for record in found}

@@ -93,4 +93,9 @@ def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
 
 def short(value: Any) -> str:
     """The `repr` of `value` on one line, truncated."""
-    return " ".join(repr(value).split())[:80]
+    return one_line(repr(value), 80)
+
+
+def one_line(text: object, length: int | None = None) -> str:
+    """`str(text)` on one line, at most so long."""
+    return " ".join(str(text).split())[:length]

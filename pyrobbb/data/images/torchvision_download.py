@@ -7,6 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 
+from pyrobbb._support.checks import one_line
 from pyrobbb.data.images.catalog import NAMES, Files, Images, SourceError
 from pyrobbb.data.images.idx import BadFileError
 from pyrobbb.data.images.torchvision_compat import import_torchvision
@@ -28,6 +29,6 @@ def from_torchvision(files: Files) -> dict[str, Images]:
             raw = Path(kind(folder, download=True).raw_folder)
             return {name: files.read(raw / name, name) for name in NAMES}
     except (ImportError, OSError, RuntimeError, http.client.HTTPException, BadFileError) as error:
-        raise SourceError(" ".join(str(error).split()) or type(error).__name__) from error
+        raise SourceError(one_line(error) or type(error).__name__) from error
     finally:
         socket.setdefaulttimeout(before)
