@@ -28,6 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pyrobbb.distributions import univariate
+
 
 class NotElementwiseError(ValueError):
     """A site's prior is not a product of univariate distributions that their parameters can rebuild."""
@@ -82,10 +84,7 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
     changing = {tensor.untyped_storage().data_ptr() for tensor in live if tensor.numel()}
     segments: list[PriorSegment | list[tuple[Any, dict[str, Tensor]]]] = []
     for name, fn in sites.items():
-        base = fn
-        while hasattr(base, "base_dist") and type(base).__name__ in ("Independent", "ExpandedDistribution"):
-            base = base.base_dist
-        shape = fn.event_shape
+        base, shape = univariate(fn), fn.event_shape
         if base.event_shape or not base.arg_constraints or base.has_enumerate_support:
             raise NotElementwiseError(f"the prior of {name!r}, {type(base).__name__}, is not element-wise")
         parameters = {}

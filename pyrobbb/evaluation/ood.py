@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.stats import mannwhitneyu
 from torch import Tensor
 
 from pyrobbb._support import checks
@@ -12,13 +12,9 @@ Array = np.ndarray | Tensor
 
 
 def auroc(inside: Array, outside: Array) -> float:
-    r"""Area under the ROC curve: P(score of an outsider > score of an insider), a tie counting one half.
+    """Area under the ROC curve: P(score of an outsider > score of an insider), a tie counting one half.
 
-    .. math::
-        \text{AUROC} = \frac{R - n(n+1)/2}{n m}
-
-    with R the sum of the ranks of the n `outside` scores among all n + m (Mann and Whitney's statistic).
-    0.5 is guessing, 1 is a perfect separation.
+    It is Mann and Whitney's statistic over its largest value. 0.5 is guessing, 1 is a perfect separation.
 
     Args:
         inside: Scores of inputs like the training data, `(m,)`.
@@ -28,8 +24,7 @@ def auroc(inside: Array, outside: Array) -> float:
         ValueError: Scores that are not finite, or none.
     """
     m, n = _scores("inside", inside), _scores("outside", outside)
-    ranks = rankdata(np.concatenate([m, n]))[len(m) :]
-    return float((ranks.sum() - len(n) * (len(n) + 1) / 2) / (len(m) * len(n)))
+    return float(mannwhitneyu(n, m, method="asymptotic").statistic / (len(m) * len(n)))
 
 
 def roc_curve(inside: Array, outside: Array, points: int = 200) -> tuple[np.ndarray, np.ndarray]:

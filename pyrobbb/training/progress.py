@@ -86,7 +86,7 @@ class Printed:
             self.bar.set_postfix_str(f"{line}, {row.seconds:.3g} s/epoch")
         elif monotonic() - self.last_line >= 1 or row.epoch == self.epochs:
             self.last_line = monotonic()
-            timing = f"{row.seconds:.3g} s/epoch, {_clock(left)} left"
+            timing = f"{row.seconds:.3g} s/epoch, {tqdm.format_interval(round(left))} left"
             self.log(f"epoch {row.epoch}/{self.epochs}: {line}, {timing}")
 
     def stop(self) -> None:
@@ -99,9 +99,3 @@ class Printed:
             self.bar.write(message, file=self.file)
         else:
             print(message, file=self.file, flush=True)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
