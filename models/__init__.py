@@ -1,1 +1,1 @@
-"""Generative programs p(y, w | x), one per file."""
+"""Architectures, one per file: each makes the model p(y, w | x) of a network."""

@@ -20,7 +20,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import check_event, padding_rows
 from pyrobbb._support.random_state import isolated, unique_name
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.priors import FanInNormal, Prior
+from pyrobbb.priors import FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, tie, tied_buffers
 
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
@@ -123,6 +123,22 @@ class BayesianNetwork(PyroModule):
     def num_weights(self) -> int:
         """Number of Bayesian weights."""
         return sum(value.numel() for value in self.initial().values())
+
+    @property
+    def learned(self) -> list[Learned]:
+        """The priors that are learned with the posterior."""
+        return [module for module in self.modules() if isinstance(module, Learned)]
+
+    @property
+    def prior_parameters(self) -> list[nn.Parameter]:
+        """The prior's own parameters."""
+        return [parameter for part in self._priors for parameter in self._modules[part].parameters()]
+
+    @property
+    def last_layer(self) -> list[str]:
+        """The sites of the last layer that has any."""
+        owner = self.sites[-1].rpartition(".")[0]
+        return [name for name in self.sites if name.rpartition(".")[0] == owner]
 
     def initial(self) -> Weights:
         """The network's own initial value of each Bayesian parameter."""

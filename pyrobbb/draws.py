@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoLaplaceApproximation
 from torch import nn
 
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights
 
 Chain = tuple[BayesianNetwork, nn.Module]
@@ -64,8 +64,3 @@ def stacked(draws: Sequence[Weights]) -> Weights:
     if len(draws) == 1:
         return {name: value[None] for name, value in draws[0].items()}
     return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-
-
-def mixed_seed(seed: int, chain: int, draw: int) -> int:
-    """A seed for one draw of one chain."""
-    return (seed * 1_000_003 + chain) * 1_000_003 + draw & 0x7FFF_FFFF_FFFF_FFFF

@@ -15,7 +15,7 @@ from torch import nn
 from pyrobbb._support import checks
 from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, make_folder, sweep, write_json
+from pyrobbb._support.files import locked, make_folder, remove_partial_files, write_json
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -114,7 +114,7 @@ class Run(Options):
             return self._execute(folder, progress, ranks, callbacks)
         make_folder(folder)
         with locked(folder):
-            sweep(folder)
+            remove_partial_files(folder)
             return self._execute(folder, progress, ranks, callbacks)
 
     def _execute(

@@ -20,12 +20,12 @@ from pyrobbb._support import checkpoint, checks
 from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb._support.settings import constants
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names
-from pyrobbb.draws import fitted, mixed_seed, one_draw, stacked
+from pyrobbb.draws import fitted, one_draw, stacked
 from pyrobbb.moments import moments
 
 __all__ = ["Posterior", "moments"]

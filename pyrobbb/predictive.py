@@ -16,7 +16,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.distributions import univariate
-from pyrobbb.evaluation.metrics import classification_metrics, regression_metrics
+from pyrobbb.evaluation.metrics import classification_metrics, entropy, regression_metrics
 
 Encode = Callable[[Any, Tensor], Tensor]
 
@@ -127,17 +127,16 @@ class ClassPrediction(Prediction):
     @classmethod
     def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
         probs: Any = 0.0
-        entropy: Any = 0.0
+        expected: Any = 0.0
         total = 0
         for distribution in distributions:
             log_probs = cls.log_probs(univariate(distribution))
             p = log_probs.exp()
             probs = probs + p.sum(0)
-            entropy = entropy - (p * log_probs).sum((0, -1))
+            expected = expected - (p * log_probs).sum((0, -1))
             total += len(p)
-        probs, entropy = probs / total, entropy / total
-        predictive = -torch.special.xlogy(probs, probs).sum(-1)
-        return {"probs": probs, "predictive_entropy": predictive, "expected_entropy": entropy}
+        probs = probs / total
+        return {"probs": probs, "predictive_entropy": entropy(probs), "expected_entropy": expected / total}
 
     def losses(self, y: Any) -> Tensor:
         """The share of wrong labels, in percent."""

@@ -52,6 +52,13 @@ def isolated(
         yield
 
 
+def mixed_seed(seed: int, *numbers: int) -> int:
+    """A seed of its own for each sequence of `numbers`, such as a chain's and a draw's."""
+    for number in numbers:
+        seed = seed * 1_000_003 + number
+    return seed & 0x7FFF_FFFF_FFFF_FFFF
+
+
 def unique_name(kind: str) -> str:
     """A name for a Pyro module, unique in this process.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import trained
+from pyrobbb.accelerated.compile import near
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.data.dataset import Split
@@ -32,8 +33,7 @@ def difference(ours: Seen, theirs: Seen) -> Difference | None:
     slack = 1e-5 * float(torch.stack([part.norm() for part in theirs[2:]]).norm())  # rounding of large sums
     names = ["KL", "NLL", *["gradient"] * (len(theirs) - 2)]
     for name, a, b in zip(names, ours, theirs, strict=True):
-        rounding = slack if name == "gradient" else 0.0
-        if not float((a - b).norm()) <= 2e-3 * float(b.norm()) + 1e-4 + rounding:
+        if not near(a, b, slack if name == "gradient" else 0.0):
             return Difference(name, a, b)
     return None
 

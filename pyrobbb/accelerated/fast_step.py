@@ -18,10 +18,10 @@ class FastStep(ABC):
     noise_shape: tuple[int, ...]
 
     def __call__(
-        self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None = None
+        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None
     ) -> Terms:
-        """One step; `data` plays no part, since F is a sum over the minibatch."""
-        self.share.fill_(share)
+        """One step; `batch_fraction` plays no part, since F is a sum over the minibatch."""
+        self.share.fill_(kl_weight)
         return self.take(x, y, counts)
 
     def evaluate(

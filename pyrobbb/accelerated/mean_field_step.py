@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import trained
-from pyrobbb.accelerated.compile import Pass, Program, bound
+from pyrobbb.accelerated.compile import Pass, Program, bind
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import PriorSegment, before_draws, draw, next_draw
 from pyrobbb.accelerated.rng import Normals
@@ -72,14 +72,14 @@ class MeanFieldStep(FastStep):
             flats: tuple[Tensor, ...] = (loc, rho, self.eps, self.w, *gradients)
         else:  # the widths are the same for all draws
             sigma, slope = torch.zeros_like(loc), torch.zeros_like(loc)
-            once = [bound(before_draws, self.share, rho, sigma, slope, *gradients, compiled=compiled)]
+            once = [bind(before_draws, self.share, rho, sigma, slope, *gradients, compiled=compiled)]
             program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
         passes: list[Pass] = []
         begin = 0
         for segment in segments:
             parts = [flat[begin : begin + segment.length] for flat in flats]
             given = (self.each, *parts, *segment.vectors.values())
-            passes.append(bound(partial(program, segment), *given, compiled=compiled))
+            passes.append(bind(partial(program, segment), *given, compiled=compiled))
             begin += segment.length
         return once, passes
 

@@ -21,7 +21,6 @@ from pyrobbb.accelerated.rng import KeyedNormals
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.priors import Learned
 
 
 class MeanFieldLearner(Learner):
@@ -57,7 +56,7 @@ class MeanFieldLearner(Learner):
             raise ValueError(f"each run needs a guide and a seed, got {len(guides)} and {len(seeds)}")
         if any(True for _ in model.parameters()):
             raise ValueError("the model has parameters without a prior, which are not trained here")
-        if any(isinstance(module, Learned) for module in model.modules()):
+        if model.learned:
             raise ValueError("a bandit's updates keep the prior fixed: a learned one is not followed here")
         for guide, seed in zip(guides, seeds, strict=True):
             with isolated(seed), torch.no_grad():

@@ -49,7 +49,7 @@ class Split:
 
     def digest(self) -> str:
         """A digest of up to 64 rows, and one of all targets in memory: they tell other data from these."""
-        rows = torch.arange(0, len(self), -(-len(self) // 64), device=self.x.device)
+        rows = spread(len(self), 64).to(self.x.device)
         y = self.y if isinstance(self.y, Tensor) else self.y[rows]
         weights = "" if self.weights is None else f":{_digest(self.weights)}"
         return f"{_digest(self.x[rows], self.y[rows])}:{_digest(y)}{weights}"
@@ -60,6 +60,11 @@ class Split:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Split:
         return Split(change(self.x), change(self.y), None if self.weights is None else change(self.weights))
+
+
+def spread(length: int, most: int) -> Tensor:
+    """The numbers of at most so many of the rows, evenly spread."""
+    return torch.arange(0, length, -(-length // most))
 
 
 def _digest(*parts: Tensor) -> str:

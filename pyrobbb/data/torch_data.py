@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb.data.dataset import Split
+from pyrobbb._support.random_state import mixed_seed
+from pyrobbb.data.dataset import Split, spread
 
 
 class TorchRows:
@@ -87,7 +88,7 @@ class TorchRows:
 
     def digest(self) -> str:
         """A digest of up to 64 rows: they tell other data from these."""
-        return self.take(torch.arange(0, len(self), -(-len(self) // 64))).digest()
+        return self.take(spread(len(self), 64)).digest()
 
 
 class _Seeded(TorchDataset[Any]):
@@ -99,5 +100,5 @@ class _Seeded(TorchDataset[Any]):
     def __getitem__(self, key: tuple[int, int]) -> Any:
         i, seed = key
         with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed((seed * 1_000_003 + i) & 0x7FFF_FFFF_FFFF_FFFF)
+            torch.default_generator.manual_seed(mixed_seed(seed, i))
             return self.dataset[i]

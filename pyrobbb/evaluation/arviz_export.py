@@ -26,6 +26,7 @@ from pyrobbb.distributions import univariate
 from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.metrics import entropy
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
@@ -260,10 +261,10 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
         classes = each
         probs = _mixed([p.probs for p in classes], posterior.weights)
-        entropy = -torch.special.xlogy(probs, probs).sum(-1)
-        shown = entropy.argsort(descending=True)[:SHOWN]
+        uncertainty = entropy(probs)
+        shown = uncertainty.argsort(descending=True)[:SHOWN]
         constant["probs"] = _numpy(probs)
-        constant["predictive_entropy"] = _numpy(entropy)
+        constant["predictive_entropy"] = _numpy(uncertainty)
         constant["expected_entropy"] = _numpy(
             _mixed([p.expected_entropy for p in classes], posterior.weights)
         )

@@ -48,8 +48,7 @@ def last_layer_k_hat(
     if set(model.latents) != set(model.sites) or len(train) > LARGEST or train.weights is not None:
         return None
     rows = train.to(model.device)
-    owner = model.sites[-1].rpartition(".")[0]
-    last = [name for name in model.sites if name.rpartition(".")[0] == owner]
+    last = model.last_layer
     with torch.no_grad(), isolated(seed, device=model.device), evaluating(model):
         nodes = poutine.trace(guide).get_trace().nodes
         if not all(name in nodes and isinstance(univariate(nodes[name]["fn"]), Normal) for name in last):

@@ -21,7 +21,7 @@ from scipy import stats
 
 from pyrobbb._support import checks
 from pyrobbb._support.network_checks import evaluating
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.posterior import Posterior
@@ -85,7 +85,7 @@ def simulation_based_calibration(
     where = x[:: max(1, len(x) // checks.count("points", points))][:points]
     every = []
     for m in range(M):
-        with torch.no_grad(), isolated(seed * 1_000_003 + m, device=model.device), evaluating(model):
+        with torch.no_grad(), isolated(mixed_seed(seed, m), device=model.device), evaluating(model):
             true = model.sample_weights()
             y = model.observation(model.apply_network(true, x), true).sample().cpu()
             truth = model.apply_network(true, where)

@@ -34,8 +34,7 @@ class Energy:
 
     def __init__(self, model: BayesianNetwork, guide: FlatGuide, *, jacobian: bool = True) -> None:
         self.model, self.guide, self.jacobian = model, guide, jacobian
-        learned = any(True for part in model._priors for _ in getattr(model, part).parameters())
-        fixed = not learned and set(model.latents) == set(model.sites)
+        fixed = not model.prior_parameters and set(model.latents) == set(model.sites)
         self.priors = {name: model.prior_of(name) for name in model.sites} if fixed else None
 
     def __call__(

@@ -61,9 +61,7 @@ class LaplaceGuide(FlatGuide):
     def __init__(self, method: Laplace, model: BayesianNetwork) -> None:
         super().__init__(model, method.init_loc)
         self.method = method
-        owner = model.sites[-1].rpartition(".")[0]
-        last = [name for name in model.sites if name.rpartition(".")[0] == owner]
-        self.names = last if method.layers == "last" else list(model.sites)
+        self.names = model.last_layer if method.layers == "last" else list(model.sites)
         shapes = {name: self.shapes[name] for name in self.names}
         self.curvature = STRUCTURES[method.structure](shapes, self.loc.detach())
         sizes = [torch.full(shape, float(name in shapes)).flatten() for name, shape in self.shapes.items()]
@@ -137,7 +135,7 @@ class Laplace(Descent):
 
     takes = LaplaceStep
     holds = LaplaceGuide
-    why = "it descends the density to a point first"
+    why = "it finds a point estimate first"
 
     def __post_init__(self) -> None:
         checks.one_of("structure", self.structure, STRUCTURES)

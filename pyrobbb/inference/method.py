@@ -19,7 +19,6 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.kl_weights import Geometric
-from pyrobbb.priors import Learned
 from pyrobbb.svi import Step
 
 MakeGuide = Callable[[BayesianNetwork], nn.Module]
@@ -87,7 +86,7 @@ class OwnStep(Inference):
 
 
 def _refuse_options(name: str, why: str, model: BayesianNetwork, options: Any, ranks: ProcessGroup) -> None:
-    if any(isinstance(module, Learned) for module in model.modules()):
+    if model.learned:
         raise ValueError(f"{name} keeps the prior fixed: {why}; learn it with svi")
     for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1), ("estimator", "weights")):
         if getattr(options, key) != plain:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import trained
-from pyrobbb.accelerated.compile import Pass, Program, bound, compile, record
+from pyrobbb.accelerated.compile import Pass, Program, bind, compile, record
 from pyrobbb.accelerated.fused_kl import PriorSegment
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
@@ -88,7 +88,7 @@ class NaturalGradientStep:
         flats = (loc, scale, self.normals.values, self.w, self.score)
         self.draws: list[Pass] = []
         for part, drawn in zip(parts, _split(whole, *flats), strict=True):
-            self.draws.append(bound(part.draw, *drawn, *part.vectors, compiled=compiled))
+            self.draws.append(bind(part.draw, *drawn, *part.vectors, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)
 

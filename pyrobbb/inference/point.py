@@ -114,7 +114,7 @@ class MAP(Descent):
     """
 
     holds = FlatGuide
-    why = "it descends the density at a point, without draws"
+    why = "it descends to a point estimate, without draws"
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> FlatGuide:
         return FlatGuide(model, self.init_loc)
@@ -129,7 +129,7 @@ def refuse_latents(method: Inference, model: BayesianNetwork) -> None:
             f"{'is' if len(more) == 1 else 'are'} latent too: at the joint mode a scale collapses with its "
             f"weights; use svi with an autoguide, sghmc or nuts"
         )
-    if any(True for part in model._priors for _ in getattr(model, part).parameters()):
+    if model.prior_parameters:
         raise ValueError(
             f"{type(method).__name__} cannot train the prior's own parameters: at the mode a scale collapses "
             f"with its weights; use svi"

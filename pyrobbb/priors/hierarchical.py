@@ -44,7 +44,7 @@ class Hierarchical(Prior):
 def sample_log(
     site: str, scale: Distribution, shape: tuple[int, ...], start: Tensor, parameter: Tensor
 ) -> Tensor:
-    """The logarithm of independent scales of law `scale`: the latent site called `site`.
+    """The logarithm of independent scales with distribution `scale`: the latent site called `site`.
 
     Args:
         site: Its name.
@@ -56,8 +56,8 @@ def sample_log(
     Shapes: `(*draws, *shape)`.
     """
     assert len(shape) == parameter.dim()
-    law = dist.TransformedDistribution(scale.expand(shape), [ExpTransform().inv]).to_event(len(shape))
-    sampled: Tensor = pyro.sample(site, law, infer={"start": start.log().expand(shape)})
+    log_scale = dist.TransformedDistribution(scale.expand(shape), [ExpTransform().inv]).to_event(len(shape))
+    sampled: Tensor = pyro.sample(site, log_scale, infer={"start": start.log().expand(shape)})
     return sampled
 
 

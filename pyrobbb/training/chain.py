@@ -29,13 +29,12 @@ from pyrobbb._support.optim import (
     parameter_groups,
 )  # fmt: skip
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
-from pyrobbb._support.random_state import isolated, random_state
+from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
-from pyrobbb.priors import Learned
 from pyrobbb.svi import Step, Terms, no_nan_warnings
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.callbacks import Callback
@@ -154,7 +153,7 @@ class Chain(Resumable):
         check_data(self.model, sample, self.validation)
         check_trainable(self.model, self.guide)
         self.inference.check(self.model, self.guide, options, self.ranks)
-        self.learned = [m for m in self.model.modules() if isinstance(m, Learned) and m.by == "em"]
+        self.learned = [prior for prior in self.model.learned if prior.by == "em"]
         try:
             self.guide(first.x, first.y)  # autoguides make their parameters at the first call
         except NotImplementedError as error:  # Pyro's, of a guide for other kinds of sites
@@ -235,7 +234,7 @@ class Chain(Resumable):
     def batches(self, rows: Sequence[Tensor]) -> Iterator[Split]:
         """The minibatches that are left of the epoch; each of several processes reads its own part."""
         mine = [self.ranks.shard(part) for part in rows[self.batch :]]
-        return self.train.batches(mine, self.seed * 1_000_003 + self.epoch) if mine else iter(())
+        return self.train.batches(mine, mixed_seed(self.seed, self.epoch)) if mine else iter(())
 
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
@@ -246,7 +245,7 @@ class Chain(Resumable):
         steps = self.epoch * self.M + i + 1
         for prior in self.learned:
             if steps % prior.every == 0:  # the same draws in all processes, and when resumed
-                with isolated(self.seed * 1_000_003 + steps, device=self.device):
+                with isolated(mixed_seed(self.seed, steps), device=self.device):
                     prior.update(self.model, self.guide)
 
     def tell_step(self, terms: Terms) -> None:
@@ -291,7 +290,7 @@ class Chain(Resumable):
                     self.model, self.guide, self.validation,
                     draws=self.options.validation_draws, seed=self.epoch, ranks=self.ranks,
                 )  # fmt: skip
-            except NonFiniteOutputError as reason:  # of a network that is trained to a point
+            except NonFiniteOutputError as reason:  # of a point estimate
                 raise self._diverged("the network's output", self.epoch + 1) from reason
         lr = float(self.optimizer.param_groups[0]["lr"])
         return Epoch(self.chain, self.epoch + 1, kl + nll, kl, nll, error, validation_nll, lr, self.spent)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import spread
 from pyrobbb.distributions import on_real_line
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
@@ -32,7 +33,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     """
     if model.likelihood.prediction is not ValuePrediction:
         return
-    rows = train.take(torch.arange(0, len(train), -(-len(train) // ROWS)))
+    rows = train.take(spread(len(train), ROWS))
     try:
         prediction = Posterior([(model, guide)]).predict(rows.x, draws=DRAWS)
         noise = prediction.noise

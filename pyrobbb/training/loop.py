@@ -14,7 +14,6 @@ from pyrobbb._support.random_state import isolated, random_state, set_random_sta
 from pyrobbb._support.signals import Interrupt
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.data.dataset import Split
-from pyrobbb.priors import Learned
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
 from pyrobbb.training.chain import Chain
@@ -120,7 +119,7 @@ class Loop:
         """What ignoring the inputs costs; None where training changes that, or there is no free energy."""
         first = self.first
         points = any(True for _ in first.model.network.parameters())
-        changes = points or any(isinstance(module, Learned) for module in first.model.modules())
+        changes = points or bool(first.model.learned)
         if changes or first.done or not first.inference.bounds:
             return None
         return first.trivial

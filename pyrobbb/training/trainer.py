@@ -54,10 +54,10 @@ def train(chains: Sequence[Chain], *, fast: str = "auto") -> None:
     """Train every chain to its end, one step of each at a time.
 
     Several chains take one batched step: on the CPU, of the same network, data, likelihood, epochs, batch
-    size and draws per step, with mean-field guides or all by one method that descends to a point (`MAP`,
-    `SWAG`, ...). Seeds, the priors' parameters, optimisers and weights of the KL may differ. Each ends as it
-    would alone, up to rounding. Make them with `fast="eager"`: their own steps then serve for noise and
-    comparison only.
+    size and draws per step, with mean-field guides or all by one method that finds a point estimate
+    (`MAP`, `SWAG`, ...). Seeds, the priors' parameters, optimisers and weights of the KL may differ. Each
+    ends as it would alone, up to rounding. Make them with `fast="eager"`: their own steps then serve for
+    noise and comparison only.
 
     Args:
         chains: All at the same epoch and batch.

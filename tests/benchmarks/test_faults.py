@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be(place: str, tmp_path: Path) -> None:
 def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path) -> None:
     (tmp_path / ".chain-0.pt.123-abcd.part").write_text("half")
     (tmp_path / "mine.part").write_text("mine")
-    files.sweep(tmp_path)
+    files.remove_partial_files(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.part"]
 
 
