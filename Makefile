@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: help setup mnist test lint results docs test-arviz bench clean
+.PHONY: help setup mnist test test-extras lint results docs test-arviz bench clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -28,6 +28,15 @@ $(VENV)/.ray: $(READY)
 
 test: $(VENV)/.ray ## all tests, one process per core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+$(VENV)/.extras: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e ".[mlflow,onnx,sklearn,tables,tensorboard,wandb]"
+	@touch $@
+
+test-extras: $(VENV)/.extras ## the tests of what is an extra, with the packages themselves
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/training/test_loggers.py tests/experiments/test_callbacks.py \
+	  tests/test_estimators.py tests/evaluation/test_export.py tests/data/test_tables.py
 
 lint: $(READY) ## format, style, types and the arrows between the rooms
 	$(BIN)/ruff format --check .

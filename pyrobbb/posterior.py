@@ -267,6 +267,8 @@ class Posterior:
         for name, value in (("x", x), ("y", y)):
             if value is not None:
                 checks.dense(name, value)
+        if not len(x):
+            raise ValueError(f"x has no rows: its shape is {tuple(x.shape)}")
         x, y = x.to(device), None if y is None else y.to(device)
         check_finite("x", x)
         output = first_output(self.model, "x", x)

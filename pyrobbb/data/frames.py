@@ -82,6 +82,8 @@ def as_column(name: str, values: Any) -> Column:
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
         values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]
+    if isinstance(values, str | int | float):
+        raise ValueError(f"{name} must be a list of values, one for each row, got {values!r}")
     array = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=object)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
@@ -170,9 +172,14 @@ def _read_csv(path: Path) -> list[tuple[str, Any]]:
     A first line that is all numbers is a row and not a head; the columns are then called "0", "1", ...
     """
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-        lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
+        try:
+            lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8, or pass a DataFrame") from error
     if not lines:
         raise ValueError(f"{path} is empty")
+    if len(lines[0]) == 1 and any(mark in lines[0][0] for mark in ";\t"):
+        raise ValueError(f"{path} is not separated by commas; pass pandas.read_csv({path.name!r}, sep=...)")
     for number, line in enumerate(lines, 1):
         if len(line) != len(lines[0]):
             raise ValueError(f"{path}: line {number} has {len(line)} values, the first has {len(lines[0])}")

@@ -75,7 +75,7 @@ class Table:
     """
 
     source: Any
-    target: str | Sequence[str] | None = None
+    target: str | int | Sequence[str | int] | None = None
     task: Task | None = None
     categorical: Sequence[str] = ()
     drop: Sequence[str] = ()
@@ -136,7 +136,7 @@ class Table:
     def _targets(self, frame: Frame) -> tuple[str, ...]:
         if self.target is None:
             return (next(name for name in reversed(frame) if name not in self.drop),)
-        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+        return (str(self.target),) if isinstance(self.target, str | int) else tuple(map(str, self.target))
 
     def _check_names(self, frame: Frame, targets: tuple[str, ...]) -> None:
         if "" in frame and "" not in self.drop:

@@ -130,7 +130,8 @@ def fit(
     >>> posterior = fit(model, MeanFieldNormal, data, epochs=10)
     >>> posterior = fit(lambda: make_model(), MeanFieldNormal, data, chains=4)
 
-    With `folder=` it resumes from the checkpoint found there.
+    With `folder=` it resumes from the checkpoint found there. A model and a guide that are given, not made,
+    are trained in place: the posterior holds them, and another `fit` of the same two would move it.
 
     Args:
         model: The Pyro model, or a function without arguments that makes it: each chain then has a network

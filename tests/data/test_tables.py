@@ -306,3 +306,25 @@ def test_columns_in_another_order_are_refused() -> None:
     with pytest.raises(ValueError, match="x has the columns b, a; those of the training x were a, b"):
         posterior.predict(frame[["b", "a"]])
     assert torch.equal(posterior.predict(frame).mean, posterior.predict(data.train.x).mean)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("größe,y\n1,2\n".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
+        (b"a;y\n1,5;2\n", "is not separated by commas; pass pandas.read_csv"),
+    ],
+)
+def test_files_of_another_form_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        from_table(path)
+
+
+def test_columns_may_be_called_by_number_and_must_be_lists() -> None:
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(6, 3)))
+    data = from_table(frame, target=1)
+    assert data.columns.targets == ("1",)
+    with pytest.raises(ValueError, match="column '0' must be a list of values, one for each row"):
+        data.inputs({"0": 1.0, "2": 2.0})

@@ -1,5 +1,6 @@
 """`callbacks=[tensorboard]` on the command line: what is logged, what may change, what is refused."""
 
+import importlib
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ from experiments._runner.folder import claim, differences
 from experiments._runner.reopen import reopen
 from experiments.run import execute
 from pyrobbb.training import history
+from wandb_files import history_of
 
 SMALL = [
     "data=blobs",
@@ -64,6 +66,41 @@ def test_each_name_makes_its_callback_or_says_what_to_install(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, MODULES[name], None)
     with pytest.raises(ConfigError, match=rf"callbacks.{name}: .*pip install 'pyrobbb\[{name}\]'"):
         loggers(config(tmp_path, f"callbacks=[{name}]"))
+
+
+def read_tensorboard(folder):
+    module = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
+    events = module.EventAccumulator(str(folder / "tensorboard" / "chain-0")).Reload()
+    return [(event.step, event.value) for event in events.Scalars("free_energy")]
+
+
+def read_mlflow(folder):
+    client = importlib.import_module("mlflow").MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    [run] = client.search_runs([client.get_experiment_by_name("run").experiment_id])
+    assert run.data.params["seed"] == "1"
+    entries = client.get_metric_history(run.info.run_id, "free_energy")
+    return sorted((entry.step, entry.value) for entry in entries)
+
+
+def read_wandb(folder):
+    importlib.import_module("wandb").teardown()  # its writer has then put everything into the files
+    [path] = folder.glob("wandb/offline-run-*/run-*.wandb")
+    return history_of(path)["free_energy"]
+
+
+READ = {"tensorboard": read_tensorboard, "mlflow": read_mlflow, "wandb": read_wandb}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the packages' own
+@pytest.mark.parametrize("name", READ)
+def test_a_line_of_yaml_reaches_the_package_itself(tmp_path, monkeypatch, name):
+    pytest.importorskip(MODULES[name])
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    more = [f"callbacks.mlflow.uri=sqlite:///{tmp_path}/mlflow.db"] if name == "mlflow" else []
+    execute(config(tmp_path, f"callbacks=[{name}]", *more), quiet=True)
+    expected = [(row.epoch, row.free_energy) for row in history.read(tmp_path / "history.csv")]
+    assert len(expected) == 2
+    assert READ[name](tmp_path) == [(epoch, pytest.approx(value, rel=1e-6)) for epoch, value in expected]
 
 
 def test_a_run_may_be_logged_from_its_second_start_on(tmp_path):

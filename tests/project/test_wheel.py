@@ -25,7 +25,7 @@ from torch import nn
 from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, likelihoods, priors
 
 network = nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.Linear(50, 1))
-model = BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(scale=0.1))
+model = BayesianNetwork(network, likelihood=likelihoods.Normal(scale=0.3, learn_scale=True))
 posterior = Posterior.load("runs/sine", model, MeanFieldNormal(model))
 found = posterior.predict(torch.tensor([[0.5], [9.0]]), draws=200).mean
 torch.testing.assert_close(found, torch.load("predicted.pt"))
