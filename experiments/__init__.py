@@ -8,7 +8,11 @@ importable too.
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+
+if find_spec("hydra") is None:
+    raise ModuleNotFoundError("experiments/ needs Hydra: pip install -e '.[experiments]'", name="hydra")
 
 _CHECKOUT = str(Path(__file__).resolve().parent.parent)
 

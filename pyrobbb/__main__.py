@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyrobbb import __version__
+from pyrobbb._support.checks import meant
 
 COMMANDS = ("run", "analyse", "check", "report", "summarise")
 SHELLS = ("bash", "zsh", "fish")
@@ -40,7 +41,12 @@ def main() -> None:
         _imported(word).main()
     else:
         usage = f"pyrobbb completion {'|'.join(SHELLS)}" if word == "completion" else "pyrobbb --help"
-        print(f"error: {' '.join(sys.argv[1:])!r} is not a command; see {usage}", file=sys.stderr)
+        near = (
+            meant((rest or [""])[0], SHELLS)
+            if word == "completion"
+            else meant(word, (*COMMANDS, "completion"))
+        )
+        print(f"error: {' '.join(sys.argv[1:])!r} is not a command; see {usage}{near}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -20,3 +20,9 @@ def _seeds(request: pytest.FixtureRequest) -> Iterator[None]:
     fixed = request.node.get_closest_marker("fixed_seeds")
     with seeds.unshifted() if fixed else nullcontext():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _as_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is shown as where no service of continuous integration runs the tests."""
+    monkeypatch.delenv("CI", raising=False)

@@ -16,7 +16,7 @@ def inline(writer: Any, node: nodes.math) -> None:
 
 def display(writer: Any, node: nodes.math_block) -> None:
     """Write a formula of its own."""
-    writer.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    writer.body.append(f'<div class="math" tabindex="0">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode
 
 

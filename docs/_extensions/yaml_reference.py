@@ -11,14 +11,15 @@ from typing import Any
 import yaml
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
-TABLE = "| name | makes | keys and defaults |\n|---|---|---|\n"
+TABLE = "| name | makes | keys, types and defaults |\n|---|---|---|\n"
+RECIPES = "| name | what it is |\n|---|---|\n"
 HEAD = """# Every YAML key
 
 Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
 Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own.
 
-| key | default | meaning |
-|---|---|---|
+| key | type | default | meaning |
+|---|---|---|---|
 """
 
 
@@ -40,13 +41,21 @@ def run_keys(path: Path) -> str:
     from pyrobbb.training.options import Options
 
     said = documented(Options) | documented(Run)
+    types = types_of(Options) | types_of(Run)
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         found = re.match(r"(\w+): +(.+?)(?: +# (.*))?$", line)
         if found:
             key, default, comment = found.groups()
-            rows.append(f"| `{key}` | `{default}` | {cell(said.get(key) or comment or '')} |")
+            kind = f"`{cell(types[key])}`" if key in types else ""
+            rows.append(f"| `{key}` | {kind} | `{default}` | {cell(said.get(key) or comment or '')} |")
     return "\n".join(rows)
+
+
+def types_of(kind: Any) -> dict[str, str]:
+    """The annotations of what can be passed to it, as they are written."""
+    given = {name: one.annotation for name, one in inspect.signature(kind).parameters.items()}
+    return {name: str(said) for name, said in given.items() if said is not inspect.Parameter.empty}
 
 
 def summary(target: str) -> str:
@@ -62,16 +71,27 @@ def component(path: Path) -> str:
     said: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     target = said.get("_target_", "")
     keys = {key: value for key, value in said.items() if not key.startswith("_") and key != "defaults"}
-    shown = ", ".join(f"`{key}={plain(value)}`" for key, value in keys.items())
+    ours = target.startswith(("pyrobbb.", "models.", "guides."))
+    types = types_of(resolve_name(target)) if ours else {}
+    shown = ", ".join(
+        f"`{key}: {cell(types[key])} = {plain(value)}`" if key in types else f"`{key} = {plain(value)}`"
+        for key, value in keys.items()
+    )
     said_of_it = summary(target)
     what = f"`{target}`: {said_of_it}" if said_of_it else f"`{target}`"
     return f"| `{path.stem}` | {what} | {shown} |"
 
 
+def recipe(path: Path) -> str:
+    """A row: name, and the comment at its head."""
+    lines = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line[:2] == "# "]
+    return f"| `{path.stem}` | {cell(next(line for line in lines if not line.startswith('@package')))} |"
+
+
 def plain(value: Any) -> str:
     """A value as the command line takes it; a component within a component by its last name."""
     if isinstance(value, dict):
-        return str(value.get("_target_", "{...}")).rpartition(".")[2]
+        return str(value["_target_"]).rpartition(".")[2] if "_target_" in value else "{...}"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value).replace(" ", "")
@@ -89,6 +109,8 @@ def write(app: Any) -> None:
             rows = "\n".join(map(component, files))
             default = f"Default: `{plain(chosen.get(folder.name))}`."
             parts.append(f"## {folder.name}\n\n{default}\n\n{TABLE}{rows}")
+    recipes = "\n".join(map(recipe, sorted((root / "experiment").glob("*.yaml"))))
+    parts.append(f"## experiment\n\nWhole recipes; whatever they set can be set again.\n\n{RECIPES}{recipes}")
     page = Path(app.srcdir) / "reference" / "keys.md"
     text = "\n\n".join(parts) + "\n"
     if not page.exists() or page.read_text(encoding="utf-8") != text:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import hydra.utils
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from pyrobbb._support.checks import one_line
+from pyrobbb._support.checks import meant, one_line
 from pyrobbb.experiment import Run
 from pyrobbb.training.callbacks import Callback
 
@@ -66,12 +68,6 @@ def innermost(error: BaseException) -> str:
     return words
 
 
-def meant(word: str, names: Iterable[str]) -> str:
-    """`; did you mean 'laplace'?` where one of `names` is near."""
-    near = get_close_matches(word, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def register_resolvers() -> None:
     """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder.
 
@@ -90,11 +86,22 @@ def _changes() -> str:
 
 
 def _components() -> str:
-    groups = {
-        name: sorted((DECLARATIONS / name).glob("*.yaml"))
-        for name in sorted(KNOWN | {"experiment", "callbacks"})
-    }
-    return "\n".join(f"{name}: {', '.join(f.stem for f in files)}" for name, files in groups.items() if files)
+    lines = []
+    for group in sorted(KNOWN | {"experiment", "callbacks"}):
+        files = sorted((DECLARATIONS / group).glob("*.yaml"))
+        lines += [group] * bool(files) + [f"  {file.stem:<26}{_said(file)}".rstrip() for file in files]
+    return "\n".join(lines)
+
+
+def _said(file: Path) -> str:
+    """What a declaration is, in a line: its first comment, or the first sentence of what it names."""
+    text = file.read_text(encoding="utf-8")
+    comments = [line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line]
+    target = (yaml.safe_load(text) or {}).get("_target_", "")
+    if comments or not target.startswith(("pyrobbb.", "models.", "guides.")):
+        return comments[0] if comments else target
+    doc = (resolve_name(target).__doc__ or "").strip().split("\n\n")[0]
+    return " ".join(re.sub(r":math:`[^`]*`|[`]", lambda m: m[0][7:-1] if m[0][0] == ":" else "", doc).split())
 
 
 def key_of(override: str) -> str:

@@ -182,6 +182,7 @@ TABLES: dict[str, Text] = {
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound", headed(priors), NONE),
     "bound_conv": of("bound_conv", headed(priors), NONE),
+    "bound_conv_input": of("bound_conv_input", headed(priors), NONE),
     "bound_ranks": of("bound_ranks", headed(priors), NONE),
     "first_run": of("first_run", first_run, "nothing."),
     "uci": own_tables.uci,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -64,8 +65,14 @@ def counts(name: str, value: Any) -> tuple[int, ...]:
 def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{meant(value, choices)}")
     return str(value)
+
+
+def meant(word: Any, names: Iterable[str]) -> str:
+    """`; did you mean 'laplace'?` where one of `names` is near."""
+    near = get_close_matches(str(word), list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def each_of(name: str, values: Iterable[Any], choices: Collection[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import mannwhitneyu
+from scipy import stats  # as a module: its functions defeat the documentation's reader
 from torch import Tensor
 
 from pyrobbb._support import checks
@@ -24,7 +24,7 @@ def auroc(inside: Array, outside: Array) -> float:
         ValueError: Scores that are not finite, or none.
     """
     m, n = _scores("inside", inside), _scores("outside", outside)
-    return float(mannwhitneyu(n, m, method="asymptotic").statistic / (len(m) * len(n)))
+    return float(stats.mannwhitneyu(n, m, method="asymptotic").statistic / (len(m) * len(n)))
 
 
 def roc_curve(inside: Array, outside: Array, points: int = 200) -> tuple[np.ndarray, np.ndarray]:
