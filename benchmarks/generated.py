@@ -71,7 +71,7 @@ def step_kernels(width: int = 1200, optimizer: str = "Adam", samples: int = 1) -
         program = whole_program(model, guide, element_wise(model, guide, Split(*batch)), update, samples)
         noise = torch.zeros(samples, guide.loc.numel())
         state = update.state()
-        inputs = [noise, torch.ones(()), update.rates(1)[0], *batch, *state]
+        inputs = [noise, torch.ones(()), update.rates(1)[0], *batch, torch.ones(len(batch[0])), *state]
         graph, held = lift(record(program, inputs), len(inputs))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions

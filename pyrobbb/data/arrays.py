@@ -110,7 +110,7 @@ def row_weights(name: str, weights: ArrayLike, train: Split) -> Tensor:
         raise ValueError(f"{name} must have the shape ({len(train)},), got {tuple(tensor.shape)}")
     if bool((tensor < 0).any()):
         row = int(tensor.argmin())
-        raise ValueError(f"{name} holds {float(tensor[row]):g} in row {row}; weights must not be negative")
+        raise ValueError(f"{name} holds {float(tensor[row]):g} in row {row}; they must not be negative")
     if not bool(tensor.any()):
         raise ValueError(f"{name}: the weights are all 0, so there is nothing to learn from")
     return tensor
@@ -119,7 +119,7 @@ def row_weights(name: str, weights: ArrayLike, train: Split) -> Tensor:
 def check_precision(name: str, values: Tensor, dtype: torch.dtype, instead: str) -> None:
     """ValueError if targets, far from zero beside their spread, are rounded away by `dtype`."""
     exact = values.double()
-    if len(exact) < 2 or not bool(exact.isfinite().all()):
+    if exact.ndim == 0 or len(exact) < 2 or not exact.numel() or not bool(exact.isfinite().all()):
         return
     lost = (exact.to(dtype).double() - exact).abs().amax(0) > 1e-3 * exact.std(0)
     if bool((lost & (exact.std(0) > 0)).any()):

@@ -84,7 +84,8 @@ def sampled(step: Any, rows: Split, draws: int = DRAWS) -> tuple[Tensor, Tensor]
     """F and its gradient at each of `draws` noises: (draws,), (draws, P)."""
     with isolated(5):
         each = [gradients(step, rows, torch.randn(step.noise_shape)) for _ in range(draws)]
-    return torch.stack([kl + nll for kl, nll, _ in each]), torch.stack([g for _, _, g in each])
+    slopes = [torch.cat([part.flatten() for part in parts]) for _, _, *parts in each]
+    return torch.stack([kl + nll for kl, nll, *_ in each]), torch.stack(slopes)
 
 
 @pytest.mark.parametrize("name", LINEAR)

@@ -267,7 +267,7 @@ def test_the_curvature_of_a_certain_classifier_is_finite():
     model = BayesianNetwork(nn.Linear(2, 10), priors.Normal(), likelihoods.Categorical(), N=64)
     for _ in range(30):
         output = 60 * torch.randn(64, 10, generator=draw)
-        factors = output_factors(model, output, output.argmax(-1))
+        factors = output_factors(model, output, Split(output, output.argmax(-1)))
         p = output.softmax(-1)
         exact = torch.diag_embed(p) - p[:, :, None] * p[:, None]
         torch.testing.assert_close(factors @ factors.mT, exact, rtol=1e-5, atol=1e-5)
