@@ -84,8 +84,10 @@ def component(path: Path) -> str:
 
 def recipe(path: Path) -> str:
     """A row: name, and the comment at its head."""
-    lines = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line[:2] == "# "]
-    return f"| `{path.stem}` | {cell(next(line for line in lines if not line.startswith('@package')))} |"
+    lines = [line[2:] for line in path.read_text(encoding="utf-8").splitlines() if line[:2] == "# "]
+    said = " ".join(line for line in lines if not line.startswith("@package"))
+    first = re.split(r"\.? (?=[A-Z]\w+: )|\. (?=[A-Z])", said)[0]  # "Fig. 5" ends no sentence
+    return f"| `{path.stem}` | {cell(first.rstrip('.'))}. |"
 
 
 def plain(value: Any) -> str:

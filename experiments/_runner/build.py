@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import textwrap
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -89,7 +90,7 @@ def _components() -> str:
     lines = []
     for group in sorted(KNOWN | {"experiment", "callbacks"}):
         files = sorted((DECLARATIONS / group).glob("*.yaml"))
-        lines += [group] * bool(files) + [f"  {file.stem:<26}{_said(file)}".rstrip() for file in files]
+        lines += [group] * bool(files) + [f"  {file.stem:<36}{_said(file)}".rstrip() for file in files]
     return "\n".join(lines)
 
 
@@ -97,11 +98,13 @@ def _said(file: Path) -> str:
     """What a declaration is, in a line: its first comment, or the first sentence of what it names."""
     text = file.read_text(encoding="utf-8")
     comments = [line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line]
-    target = (yaml.safe_load(text) or {}).get("_target_", "")
-    if comments or not target.startswith(("pyrobbb.", "models.", "guides.")):
-        return comments[0] if comments else target
-    doc = (resolve_name(target).__doc__ or "").strip().split("\n\n")[0]
-    return " ".join(re.sub(r":math:`[^`]*`|[`]", lambda m: m[0][7:-1] if m[0][0] == ":" else "", doc).split())
+    said = (yaml.safe_load(text) or {}).get("_target_", "")
+    if comments:
+        said = re.split(r"\. (?=[A-Z])", " ".join(comments[:2]))[0]  # "Fig. 5" ends no sentence
+    elif said.startswith(("pyrobbb.", "models.", "guides.")):
+        doc = (resolve_name(said).__doc__ or "").strip().split("\n\n")[0]
+        said = re.sub(r":math:`([^`]*)`|`", r"\1", doc)
+    return textwrap.shorten(said, 100, placeholder=" ...")
 
 
 def key_of(override: str) -> str:
