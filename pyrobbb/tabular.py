@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
@@ -16,6 +17,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support import checks
+from pyrobbb._support.device import one_thread
 from pyrobbb._support.files import write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -31,6 +33,7 @@ from pyrobbb.training.trainer import fit
 
 FILE = "table.json"
 STEPS = 4000
+SMALL = 2**18  # numbers in a layer's output, up to which one thread is no slower than two
 NOISE = ("learned", "heteroscedastic")
 GAINS = (1.0, 8.0)  # of the prior of a classifier's hidden layers
 DRAWS = 200  # of the weights, to compare them with
@@ -204,7 +207,9 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
     guide = model.guide if isinstance(chosen.get("inference", SVI()), SVI) else None
-    return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
+    small = batch_size * max(model.hidden) * chosen.get("samples", 1) <= SMALL
+    with one_thread(data.train.x.device) if small else nullcontext():
+        return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
 
 
 def perceptron(features: int, hidden: Sequence[int], width: int) -> nn.Sequential:

@@ -20,6 +20,7 @@ from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Normal
 from pyrobbb.tabular import fit_table, load_table, table_likelihood, table_prior
+from pyrobbb.training.callbacks import Callback
 
 RNG = np.random.default_rng(0)
 SIZE = RNG.uniform(20, 200, 300)
@@ -104,6 +105,26 @@ def test_a_folder_is_all_that_predicting_takes(table, options, tmp_path):
     for key in own:
         with pytest.raises(ValueError, match=f"was given {key}=; pass the same one"):
             load_table(tmp_path, **{other: own[other] for other in own if other != key})
+
+
+def test_a_small_fit_takes_one_thread_and_leaves_the_setting_as_it_was():
+    class Notes(Callback):
+        def on_epoch(self, view, row):
+            seen.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for batch_size, threads in ((64, 1), (300, 2)):
+            seen = []
+            fit_table(
+                from_table(HOUSES), noise="learned", epochs=1, batch_size=batch_size, callbacks=[Notes()],
+                hidden=(50 if threads == 1 else 200,), progress=None,
+            )  # fmt: skip
+            assert seen == [threads]
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_folder_of_another_table_stays_as_it_was(tmp_path):

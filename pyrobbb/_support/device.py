@@ -61,3 +61,17 @@ def cpu_info(*keys: str) -> str | None:
     lines = path.read_text().splitlines() if path.exists() else []
     told = (line.partition(":") for line in lines)
     return next((value.strip() for key, _, value in told if key.strip() in keys), None)
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """Let torch compute with one thread in the body, if on the CPU: several wait for each other, most of all
+    where other programs run, which small operations do not make up for.
+    """
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
