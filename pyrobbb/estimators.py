@@ -74,7 +74,7 @@ class _TableEstimator(BaseEstimator):
     def _predict(self, X: Any) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan")
-        return self.posterior_.predict(self.columns_.inputs(X), draws=self.draws)
+        return self.posterior_.predict(X, draws=self.draws)
 
 
 class BayesianRegressor(RegressorMixin, _TableEstimator):
@@ -83,8 +83,8 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
     >>> from sklearn.model_selection import cross_val_score  # doctest: +SKIP
     >>> cross_val_score(BayesianRegressor(), X, y)  # doctest: +SKIP
 
-    After `fit`, `posterior_` is the `Posterior`, for intervals, log-likelihoods and export; `columns_` turns
-    rows into its inputs: `posterior_.predict(columns_.inputs(X)).interval(0.9)`.
+    After `fit`, `posterior_` is the `Posterior`, for intervals, log-likelihoods and export, as in
+    `posterior_.predict(X).interval(0.9)`; `columns_` says how rows become its inputs.
 
     Args:
         hidden: Units of each hidden layer.

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from pyrobbb._support.files import write_json
 from pyrobbb.data.frames import Column, Frame, as_frame, is_missing, rows_of
@@ -138,8 +140,10 @@ class Columns:
                 kinds.append(Numeric.learn(name, column))
         return cls(tuple(kinds), targets, classes)
 
-    def inputs(self, rows: Any) -> Matrix:
-        """Inputs `(M, features)` for rows in any form that `Table` takes, other columns ignored.
+    def inputs(self, rows: Any) -> Tensor:
+        """Inputs `(M, features)`, in double precision, for rows in any form that `Table` takes.
+
+        Other columns are ignored.
 
         Raises:
             ValueError: A column is absent, or holds text where the training rows hold numbers.
@@ -152,7 +156,7 @@ class Columns:
         values = np.concatenate([np.zeros((rows_of(frame), 0)), *parts], axis=1)
         if not values.shape[1]:
             raise ValueError("no column varies over the training rows, so there is nothing to predict from")
-        return values
+        return torch.from_numpy(np.ascontiguousarray(values))
 
     def plain(self) -> dict[str, Any]:
         """Plain values, of which `from_plain` makes the same columns."""

@@ -43,7 +43,7 @@ class TableData(Dataset):
 
     def inputs(self, rows: Any) -> Tensor:
         """Inputs `(M, features)` for `Posterior.predict`, of rows in any form that `Table` takes."""
-        return to_tensor(self.columns.inputs(rows), self.train.x.dtype).to(self.train.x.device)
+        return self.columns.inputs(rows).to(self.train.x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class Table:
 
     def _split(self, rows: Frame, columns: Columns, part: str) -> Split:
         dtype = getattr(torch, self.dtype)
-        x = to_tensor(columns.inputs(rows), dtype)
+        x = columns.inputs(rows).to(dtype)
         if not columns.classes:
             y = [_target(part, name, rows[name]) for name in columns.targets]
             return Split(x, to_tensor(np.stack(y, axis=1), dtype))
