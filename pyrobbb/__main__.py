@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pyrobbb import __version__
-from pyrobbb._support.checks import meant
 
 COMMANDS = ("run", "analyse", "check", "report", "summarise")
 SHELLS = ("bash", "zsh", "fish")
@@ -40,14 +39,17 @@ def main() -> None:
         sys.argv = [f"pyrobbb {word}", *rest]
         _imported(word).main()
     else:
-        usage = f"pyrobbb completion {'|'.join(SHELLS)}" if word == "completion" else "pyrobbb --help"
-        near = (
-            meant((rest or [""])[0], SHELLS)
-            if word == "completion"
-            else meant(word, (*COMMANDS, "completion"))
-        )
-        print(f"error: {' '.join(sys.argv[1:])!r} is not a command; see {usage}{near}", file=sys.stderr)
-        sys.exit(2)
+        _refuse(word, rest)
+
+
+def _refuse(word: str, rest: list[str]) -> NoReturn:
+    from pyrobbb._support.checks import meant  # torch comes with it, for which no completion should wait
+
+    usage, near = "pyrobbb --help", meant(word, (*COMMANDS, "completion"))
+    if word == "completion":
+        usage, near = f"pyrobbb completion {'|'.join(SHELLS)}", meant(" ".join(rest), SHELLS)
+    print(f"error: {' '.join(sys.argv[1:])!r} is not a command; see {usage}{near}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _imported(name: str) -> Any:

@@ -24,7 +24,7 @@ from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb._support.settings import constants
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
-from pyrobbb.data.columns import Columns, Names
+from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.draws import fitted, one_draw, stacked
 from pyrobbb.moments import moments
 
@@ -254,10 +254,7 @@ class Posterior:
             checkpoint.load_module(one, stored["model"], "model", path)
             checkpoint.load_module(other, stored["guide"], "guide", path)
             chains.append((one, other))
-        plain = content.get("columns")
-        kind: Any = Names if plain and "names" in plain else Columns
-        columns = kind.from_plain(plain) if plain else None
-        return cls(chains, content["history"], content.get("weights"), columns)
+        return cls(chains, content["history"], content.get("weights"), from_plain(content.get("columns")))
 
     def _checked(
         self, x: ArrayLike, y: ArrayLike | None, device: torch.device

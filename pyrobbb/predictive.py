@@ -8,7 +8,6 @@ from functools import cached_property
 from math import log
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.distributions import univariate
-from pyrobbb.evaluation.metrics import classification_metrics, entropy, regression_metrics
+from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
 
 Encode = Callable[[Any, Tensor], Tensor]
 
@@ -140,12 +139,12 @@ class ClassPrediction(Prediction):
 
     def losses(self, y: Any) -> Tensor:
         """The share of wrong labels, in percent."""
-        wrong = self.probs.argmax(-1) != _tensor(y).to(self.probs.device).reshape(self.probs.shape[:-1])
+        wrong = self.probs.argmax(-1) != as_tensor(y).to(self.probs.device).reshape(self.probs.shape[:-1])
         return 100 * wrong.double().reshape(len(wrong), -1).mean(1)
 
     def metrics(self, y: Any) -> dict[str, float]:
         """Error in percent, NLL, Brier score, calibration error and mutual information."""
-        labels = _tensor(y).long().flatten()
+        labels = as_tensor(y).long().flatten()
         scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels)
         return {**scores, "mutual_information": float(self.mutual_information.mean())}
 
@@ -250,8 +249,8 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: It has another number of values.
         """
-        like = self._point
-        y = _tensor(y).to(like)
+        like = self.means[0]
+        y = as_tensor(y).to(like.device)
         if y.numel() != like.numel() or len(y) != len(like):
             raise ValueError(
                 f"y must have the shape of the prediction, {tuple(like.shape)}, got {tuple(y.shape)}"
@@ -290,10 +289,6 @@ def error_of(scores: Mapping[str, float]) -> ErrorMetric:
     """Which of some scores is the error."""
     kinds = (ClassPrediction.error, ValuePrediction.error)
     return next((error for error in kinds if error.name in scores), kinds[1])
-
-
-def _tensor(y: Any) -> Tensor:
-    return y if isinstance(y, Tensor) else torch.as_tensor(np.asarray(y))
 
 
 def _tails(level: float) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support import checks
 from pyrobbb._support.device import one_thread
-from pyrobbb._support.files import write_json
+from pyrobbb._support.files import read_json, write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec, Units
@@ -124,7 +123,7 @@ def load_table(
     """
     path = Path(folder) / FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         own, kind, spec = content.pop("own prior"), content.pop("inference"), content.pop("spec")
         units = spec["units"] and Units(**{key: tuple(value) for key, value in spec["units"].items()})
         spec = Spec(**spec | {"features": tuple(spec["features"]), "units": units})
@@ -202,11 +201,12 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
         "epochs": ceil(STEPS / ceil(data.spec.N / batch_size)),
         "optim": partial(torch.optim.Adam, lr=0.01),
     } | options
+    guide = None
     if isinstance(chosen.get("inference", SVI()), SVI):
+        guide = model.guide
         chosen.setdefault("samples", 8)
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
-    guide = model.guide if isinstance(chosen.get("inference", SVI()), SVI) else None
     small = batch_size * max(model.hidden) * chosen.get("samples", 1) <= SMALL
     with one_thread(data.train.x.device) if small else nullcontext():
         return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)

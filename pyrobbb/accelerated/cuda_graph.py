@@ -68,7 +68,8 @@ class GraphStep:
             return self._on_the_side(x, y, share, data, counts)
         self.x.copy_(x)
         self.y.copy_(y)
-        if self.counts is not None and counts is not None:
+        if counts is not None:
+            assert self.counts is not None, "the first batch had no counts"
             self.counts.copy_(counts)
         self.step.share.fill_(share)
         if self.one is None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.files import write_json
-from pyrobbb.data.frames import Column, Frame, as_frame, is_missing, rows_of
+from pyrobbb.data.frames import Column, Frame, as_frame, is_missing, rows_of, to_tensor
 
 Matrix = npt.NDArray[np.float64]
 MOST = 10  # distinct texts that a column may have whatever the number of rows
@@ -156,7 +156,7 @@ class Columns:
         values = np.concatenate([np.zeros((rows_of(frame), 0)), *parts], axis=1)
         if not values.shape[1]:
             raise ValueError("no column varies over the training rows, so there is nothing to predict from")
-        return torch.from_numpy(np.ascontiguousarray(values))
+        return to_tensor(values, torch.float64)
 
     def plain(self) -> dict[str, Any]:
         """Plain values, of which `from_plain` makes the same columns."""
@@ -206,10 +206,12 @@ class Names:
         """Plain values, of which `from_plain` makes the same names."""
         return {"names": list(self.names)}
 
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> Names:
-        """What `plain` described."""
-        return cls(tuple(content["names"]))
+
+def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
+    """The columns or names that `plain` described; None of nothing."""
+    if not content:
+        return None
+    return Names(tuple(content["names"])) if "names" in content else Columns.from_plain(content)
 
 
 def as_text(column: Column) -> Column:

@@ -6,6 +6,7 @@ Everything is in nats, except errors in percent.
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
         ValueError: Shapes that do not match, labels out of range, or rows that are not probabilities, such
             as an unnormalised geometric mean.
     """
-    probs, y = _probabilities(probs), _tensor(y)
+    probs, y = _probabilities(probs), as_tensor(y)
     M, C = probs.shape
     if y.shape != (M,) or y.is_floating_point() or y.is_complex():
         raise ValueError(f"y must hold {M} whole-number labels, got shape {tuple(y.shape)}, dtype {y.dtype}")
@@ -62,7 +63,7 @@ def regression_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, f
     Raises:
         ValueError: Shapes that differ (they are never broadcast), or a value that is not finite.
     """
-    mean, log_density, y = (_tensor(a).double() for a in (mean, log_density, y))
+    mean, log_density, y = (as_tensor(a).double() for a in (mean, log_density, y))
     if mean.shape != y.shape or y.ndim not in (1, 2) or not len(y):
         raise ValueError(
             f"mean and y must share a shape (M,) or (M, D): {tuple(mean.shape)}, {tuple(y.shape)}"
@@ -77,11 +78,12 @@ def regression_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, f
 
 def entropy(probs: Array) -> Tensor:
     """H(p) = -sum_c p_c log p_c over the last axis, in nats, with 0 log 0 = 0."""
-    probs = _tensor(probs)
+    probs = as_tensor(probs)
     return -torch.special.xlogy(probs, probs).sum(-1)
 
 
-def _tensor(values: Array) -> Tensor:
+def as_tensor(values: Any) -> Tensor:
+    """Tensors without their gradient; arrays and lists as tensors of their own."""
     if isinstance(values, Tensor):
         return values.detach()
     return torch.tensor(np.ascontiguousarray(values))  # a copy: torch shares no read-only memory
@@ -89,7 +91,7 @@ def _tensor(values: Array) -> Tensor:
 
 def _probabilities(probs: Array) -> Tensor:
     """`probs` with rows that sum to 1 exactly, or the reason why they are not probabilities."""
-    probs = _tensor(probs)
+    probs = as_tensor(probs)
     if probs.ndim != 2 or not probs.numel():
         raise ValueError(f"probs must have shape (M, C), got {tuple(probs.shape)}")
     if probs.shape[-1] < 2:

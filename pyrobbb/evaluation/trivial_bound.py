@@ -284,8 +284,8 @@ class _Search:
             weights = self._weights(q, self._noise())
             shut = weights | {gate: torch.zeros_like(weights[gate])} if gate else weights
             constant = self.model.apply_network(shut, few.x[:1])
-            shut_out = counted(self._log_likelihood(constant, few.y), few.weights).mean()
-            nll += self._nll([weights]) + float(shut_out)
+            of_few = counted(self._log_likelihood(constant, few.y), few.weights).mean()
+            nll += self._nll([weights]) + float(of_few)
             nll += self._nll([shut], closed=True)
         return self._kl(q) + nll / FINAL
 

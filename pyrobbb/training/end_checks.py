@@ -50,16 +50,15 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     ratio = scales / residuals
     worst = int(ratio.log().abs().argmax())
     if not LEAST_NOISE <= float(ratio[worst]) <= MOST_NOISE:
+        fixed = not list(model.likelihood.parameters())
         logger.warning(
             "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
             "%sstart it nearer to them, or train longer",
             worst,
             float(scales[worst]),
             float(residuals[worst]),
-            ""
-            if any(True for _ in model.likelihood.parameters())
-            else "learn the noise (learn_scale=True), ",
-        )
+            "learn the noise (learn_scale=True), " if fixed else "",
+        )  # fmt: skip
 
 
 def warn_of_falling(history: History) -> None:

@@ -59,7 +59,8 @@ class Printed:
         self.error = error
         self.trivial: float | None = None
         self.bar: Any = None
-        self.last_line = math.inf if os.environ.get("CI") else -math.inf
+        self.every = math.inf if os.environ.get("CI") else 1.0  # seconds from line to line
+        self.last_line = -math.inf
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
         self.first, self.epochs = epoch + done / steps, epochs
@@ -87,7 +88,7 @@ class Printed:
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")
             self.bar.set_postfix_str(f"{line}, {row.seconds:.3g} s/epoch")
-        elif monotonic() - self.last_line >= 1 or row.epoch == self.epochs:
+        elif monotonic() - self.last_line > self.every or row.epoch == self.epochs:
             self.last_line = monotonic()
             timing = f"{row.seconds:.3g} s/epoch, {tqdm.format_interval(round(left))} left"
             self.log(f"epoch {row.epoch}/{self.epochs}: {line}, {timing}")

@@ -184,8 +184,8 @@ def fit(
         )  # fmt: skip
 
     trained = train_all(make, chains, fast=fast, together=together)
-    posterior = Posterior([(training.model, training.guide) for training in trained])
-    posterior.columns = data.columns if isinstance(data, Dataset) else None
+    columns = data.columns if isinstance(data, Dataset) else None
+    posterior = Posterior([(training.model, training.guide) for training in trained], columns=columns)
     if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
         show.log(compared(energy, trained[0].trivial))

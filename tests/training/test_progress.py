@@ -6,6 +6,7 @@ import io
 import math
 import re
 from copy import deepcopy
+from itertools import count
 
 import pytest
 import torch
@@ -33,6 +34,20 @@ def told(file: io.StringIO, *, error: float = 2.5, start: int = 0) -> str:
         progress.last_line = -math.inf
     progress.stop()
     return file.getvalue()
+
+
+def test_continuous_integration_has_one_line_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    clock = count(0.0, 10.0)
+    monkeypatch.setattr("pyrobbb.training.progress.monotonic", lambda: next(clock))
+    file = io.StringIO()
+    progress = Printed(file)
+    for chain in (0, 1):
+        progress.start(chain, 0, 3, 2)
+        for epoch in (1, 2, 3):
+            progress.epoch(row(epoch))
+        progress.stop()
+    assert [line.partition(":")[0] for line in file.getvalue().splitlines()] == ["epoch 3/3"] * 2
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
