@@ -42,7 +42,7 @@ def command(cwd, *arguments):
         cwd=cwd,
         env={**os.environ, **quiet},
     )
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err), process.pid
 
 

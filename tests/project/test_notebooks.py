@@ -29,7 +29,7 @@ def executed():
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
         notebook.cells.insert(0, nbformat.v4.new_code_cell(SHIFTED))
-        client = NotebookClient(notebook, timeout=240, kernel_name="python3")
+        client = NotebookClient(notebook, timeout=600, kernel_name="python3")
         client.execute(cwd=str(ROOT))  # raises CellExecutionError with the cell and its traceback
         done[path.stem] = notebook
     return done

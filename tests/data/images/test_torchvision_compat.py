@@ -96,7 +96,7 @@ assert import_torchvision() is import_torchvision()
 print(import_torchvision().datasets.MNIST.mirrors[0])
 """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("https://")
