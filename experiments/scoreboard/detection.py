@@ -11,20 +11,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments._runner.fit_points import Result
+from experiments._runner.fit_points import Result, changed
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import Row, cell, difference, notes
 from experiments.scoreboard.compare import chosen as rows_of
-from experiments.scoreboard.points import fitted, kept, said
+from experiments.scoreboard.points import fitted, kept, said, validated
 from experiments.tutorial.mnist_uncertainty import noise_images
 from pyrobbb._support import checks
 from pyrobbb.data import FashionMNIST
@@ -55,6 +57,7 @@ LARGE = {  # of hundreds of thousands of weights
     "low rank": "low rank is trained by Pyro's own program, too slow for this network",
 }
 ALARMS = (0.01, 0.05)
+HELD = 10_000  # of the 60,000 training images
 ANGLES = tuple(range(0, 181, 30))
 OUTSIDE = ("Fashion-MNIST", "notMNIST", "noise")
 SCALE = 126.0  # as the training images are divided
@@ -71,12 +74,13 @@ class Settings:
     epochs: int = 10
     draws: int = 20
     images: int = 10_000
+    trials: int = 3
     quick: bool = False
 
     def __post_init__(self) -> None:
         checks.each_of("networks", self.networks, NETWORKS)
         checks.each_of("methods", self.methods, methods.METHODS)
-        for name in ("epochs", "draws", "images"):
+        for name in ("epochs", "draws", "images", "trials"):
             checks.count(name, getattr(self, name))
 
 
@@ -87,7 +91,7 @@ STUDY = Study(
     sets=("seed", "model", "prior", "likelihood", "chains"),
     instead="say networks=[...], methods=[...] or seeds=[...]",
     parts=("networks", "seeds"),
-    named=("epochs", "draws", "images"),
+    named=("epochs", "draws", "images", "trials"),
     small=(),
 )
 
@@ -106,6 +110,27 @@ def config_of(
     data = BLOBS if chosen.quick else DIGITS
     folder = out.fits / network / f"seed={seed}" / method
     return methods.configured(method, [*size, *data, *WORDS, *own, *words], folder=folder, last=last)
+
+
+def settled(
+    network: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]
+) -> Sequence[Result]:
+    """What was tried with the first seed, with the log-likelihood of validation images; best first."""
+    last, around = NETWORKS[network][1], methods.METHODS[method].around
+    config = config_of(network, method, chosen.seeds[0], chosen, out, words)
+    config = changed(config, out.fits / network / "chosen" / method, {})
+    held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
+
+    def made() -> Result:
+        tried = []
+        for trial in methods.METHODS[method].images[: chosen.trials]:
+            one = changed(config, out.fits, {**methods.tried(method, trial, last), **held})
+            score = validated(one, around)
+            tried.append({"keys": dict(trial), "log_likelihood": score if score > -math.inf else None})
+        return {"tried": sorted(tried, key=lambda one: -(one["log_likelihood"] or -math.inf))}
+
+    result = kept(config, made)
+    return result.get("tried", [{"keys": {}}])
 
 
 @cache
@@ -162,7 +187,13 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
     if chosen.quick:
         chosen.networks, chosen.seeds, chosen.epochs, chosen.draws = ["2x400"], [1, 2], 2, 3
     rows: list[Row] = []
-    spent = {"epochs": chosen.epochs, "draws of each chain": chosen.draws, "images of a set": chosen.images}
+    spent = {
+        "epochs": chosen.epochs,
+        "draws of each chain": chosen.draws,
+        "images of a set": chosen.images,
+        "settings tried": chosen.trials,
+        "images held out to choose": HELD,
+    }
     record: Result = {"budget": spent, "rows": rows}
     for network in chosen.networks:
         for seed in chosen.seeds:
@@ -180,7 +211,11 @@ def point(
     """Fit a method once, and measure it."""
     if method in LARGE:
         return {"refused": LARGE[method]}
+    tried = settled(network, method, chosen, out, words)
     config = config_of(network, method, seed, chosen, out, words)
+    config = changed(
+        config, Path(config.folder), methods.tried(method, tried[0]["keys"], NETWORKS[network][1])
+    )
 
     def made() -> Result:
         began = perf_counter()
@@ -190,7 +225,7 @@ def point(
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
         others = outsiders(OUTSIDE if not chosen.quick else OUTSIDE[2:])
         some = {name: x[: chosen.images] for name, x in others.items()}
-        return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds}
+        return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
 
     return kept(config, made)
 

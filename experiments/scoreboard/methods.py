@@ -14,6 +14,7 @@ from experiments._runner.compose import declared
 Changes = Mapping[str, Any]
 PRIOR = "pyrobbb.priors"
 NOISE_PRIOR = {"_target_": "pyro.distributions.LogNormal", "loc": 0.0, "scale": 2.0}
+SIGMAS: Sequence[Changes] = tuple({"prior.sigma": sigma} for sigma in (0.1, 0.05, 0.3))
 GAINS: Sequence[Changes] = tuple({"prior.gain": gain} for gain in (1.0, 2.0, 4.0))
 
 
@@ -23,8 +24,9 @@ class Method:
 
     Args:
         words: Overrides of `experiments.run`.
-        trials: What is tried on validation rows, as many entries for each method; of a mixture of restarts,
-            by one of them.
+        trials: What is tried on validation rows of tables, as many entries for each method; of a mixture of
+            restarts, by one of them.
+        images: The same for images.
         last: Whether the last layer alone has a prior; the others are trained to a point.
         samples_noise: Whether the scale of the noise is drawn as well, instead of trained to a point.
         around: The structure of the curvature that Laplace's method takes around the mean weights of each
@@ -33,6 +35,7 @@ class Method:
 
     words: Sequence[str]
     trials: Sequence[Changes] = GAINS
+    images: Sequence[Changes] = SIGMAS
     last: bool = False
     samples_noise: bool = False
     around: str = ""
@@ -50,8 +53,14 @@ LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", 
 METHODS: Mapping[str, Method] = {
     "plain network": Method(["inference=map"]),
     "ensemble of 5": Method(["inference=ensemble"]),
-    "dropout": Method(["inference=dropout"], each("inference.p", (0.02, 0.005, 0.1))),
-    "SWAG": Method(["inference=swag", "schedule=constant"], each("optim.lr", (0.01, 0.003, 0.03))),
+    "dropout": Method(
+        ["inference=dropout"], each("inference.p", (0.02, 0.005, 0.1)), each("inference.p", (0.5, 0.2, 0.1))
+    ),
+    "SWAG": Method(
+        ["inference=swag", "schedule=constant"],
+        each("optim.lr", (0.01, 0.003, 0.03)),
+        each("optim.lr", (0.001, 0.003, 0.01)),
+    ),
     "mean field": Method(MEAN_FIELD),
     "5 mean fields": Method([*MEAN_FIELD, "chains=5"]),
     "5 mean fields, Laplace": Method([*MEAN_FIELD, "chains=5"], around="full"),
@@ -61,6 +70,7 @@ METHODS: Mapping[str, Method] = {
     "natural gradient": Method(
         ["inference=natural_gradient", "inference.beta2=0.99"],
         tuple({"inference.h0": h0, "inference.lr": lr} for h0, lr in ((1.0, 0.1), (10.0, 0.3), (100.0, 0.3))),
+        tuple({"inference.h0": h0, "inference.lr": lr} for h0, lr in ((0.1, 0.1), (0.1, 0.3), (0.01, 0.1))),
     ),
     "Laplace, last layer": Method(["inference=laplace", "inference.structure=full", "inference.layers=last"]),
     "Laplace, diagonal": Method(["inference=laplace", "inference.structure=diagonal"]),
@@ -68,6 +78,7 @@ METHODS: Mapping[str, Method] = {
     "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),
     "SGHMC": Method(
         ["inference=sghmc", "inference.cycles=1", "inference.draws=50"],
+        each("inference.lr", (0.01, 0.003, 0.03)),
         each("inference.lr", (0.01, 0.003, 0.03)),
         samples_noise=True,
     ),

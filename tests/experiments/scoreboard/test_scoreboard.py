@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from experiments._runner.build import ConfigError
 from experiments.scoreboard.__main__ import main, report
@@ -49,11 +50,23 @@ def test_regressions_choose_on_validation_rows_and_keep_a_record(
 
 def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
     record = main(
-        ["part=detection", "quick=true", "methods=[plain network,mean field,NUTS]", f"folder={tmp_path}"]
+        [
+            "part=detection",
+            "quick=true",
+            "trials=2",
+            "methods=[plain network,mean field,NUTS]",
+            f"folder={tmp_path}",
+        ]
     )
     first = record["rows"][0]
     assert {"error", "nll", "ece", "brier", "auroc noise", "hits at 0.01 noise"} <= set(first)
     assert first["turned"]["0"]["accuracy"] == pytest.approx(100 - first["error"])
+    tried = {trial["keys"]["prior.sigma"]: trial["log_likelihood"] for trial in first["tried"]}
+    assert set(tried) == {0.1, 0.05}
+    best = first["tried"][0]
+    assert best["log_likelihood"] == max(tried.values())
+    config = OmegaConf.load(tmp_path / "2x400" / "seed=2" / "plain network" / "config.yaml")
+    assert config.prior.sigma == best["keys"]["prior.sigma"], "every seed takes what the first chose"
     assert record["rows"][2]["refused"] == "NUTS is for hundreds of weights"
     assert "AUROC above the plain network's" in report(record)
 
