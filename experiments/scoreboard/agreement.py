@@ -1,9 +1,9 @@
 """Part `agreement` of the scoreboard: how near each method's functions are to those that NUTS draws.
 
-The same model with a fixed noise: six points with a network of 32 sigmoid units, the paper's curve with one
-hidden layer of 50, the yacht table. Compared in function space, at inputs between the data and away from
-them. NUTS is the yardstick, and is measured as well: by R-hat between its chains, by how far its halves are
-from each other, and, for the six points, by the symmetry that the posterior has.
+The same model with a fixed noise: six points with a network of 32 sigmoid units, a sine with a gap and the
+paper's curve with one hidden layer of 50, the yacht table. Compared in function space, at inputs between
+the data and away from them. NUTS is the yardstick, and is measured as well: by R-hat between its chains, by
+how far its halves are from each other, and, for the six points, by the symmetry that the posterior has.
 """
 
 from __future__ import annotations
@@ -79,6 +79,16 @@ MODELS = {
                 "inference.exploring=0.1", "inference.draws=500",
             ],
         },
+    ),
+    "gap": Model(
+        [
+            "data=noisy_sine", "data.N=40", "data.gap=[-0.5,0.3]", "batch_size=40", "model.hidden=[50]",
+            "model.activation=tanh", "prior=fan_in_normal", "prior.gain=2.0", "likelihood=normal",
+            "likelihood.scale=0.1", "optim.lr=0.01",
+        ],
+        last="2",
+        x=torch.linspace(-1.5, 1.5, 61)[:, None],
+        at=(-0.75, -0.1, 1.5),
     ),
     "curve": Model(
         [
@@ -194,6 +204,8 @@ def compared(model: Model, own: np.ndarray, exact: np.ndarray) -> Result:
         where = [int((model.x[:, 0] - at).abs().argmin()) for at in model.at]
         found["sd_at"] = {f"{at:g}": float(spread[i]) for at, i in zip(model.at, where, strict=True)}
         found["near"] = all(1 / FACTOR <= ratio[i] <= FACTOR for i in where)
+        low, median, high = np.quantile(own, [0.025, 0.5, 0.975], axis=0).round(4).tolist()
+        found["band"] = {"x": model.x[:, 0].tolist(), "low": low, "median": median, "high": high}
     return found
 
 
@@ -231,6 +243,8 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
             f = found.pop("f", None)
             if method == YARDSTICK:
                 found |= yardstick(MODELS[name], f)
+                train = load(config_of(name, method, chosen, out, words).data).train
+                found["data"] = {"x": train.x.tolist(), "y": train.y.tolist()} if MODELS[name].at else None
             elif f is not None:
                 found |= compared(MODELS[name], pooled(f), pooled(exact["f"]))
             rows.append({"model": name, "method": method, **found})

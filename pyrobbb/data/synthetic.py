@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,8 @@ class Blobs:
 class NoisySine:
     """One period of a sine with Gaussian noise: a regression with one input and one output.
 
-    x_n ~ U(-1, 1),  y_n ~ N(sin(pi x_n), noise^2), both of shape (N, 1).
+    x_n ~ U(-1, 1),  y_n ~ N(sin(pi x_n), noise^2), both of shape (N, 1). No x lies within `gap`, such as
+    (-0.5, 0.5), if it is given.
 
     Raises:
         ValueError: a field outside its domain, which the message names.
@@ -68,17 +69,22 @@ class NoisySine:
     validation: int = 50
     test: int = 50
     seed: int = 0
+    gap: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         checks.count("N", self.N)
         check_common(self)
+        if self.gap is not None and not (len(self.gap) == 2 and -1 < self.gap[0] < self.gap[1] < 1):
+            raise ValueError(f"gap must be two numbers in order, between -1 and 1, got {self.gap!r}")
 
     def load(self) -> Dataset:
         """Draw the data; the same seed gives the same data."""
         generator = torch.Generator().manual_seed(self.seed)
+        low, high = self.gap or (0.0, 0.0)
 
         def draw(rows: int) -> tuple[Tensor, Tensor]:
-            x = 2 * torch.rand(rows, 1, generator=generator) - 1
+            x = (2 - (high - low)) * torch.rand(rows, 1, generator=generator) - 1
+            x = torch.where(x < low, x, x + (high - low))
             return x, torch.sin(math.pi * x) + self.noise * torch.randn(rows, 1, generator=generator)
 
         return drawn(self, draw, "regression")
