@@ -12,6 +12,8 @@ from tqdm import tqdm
 
 from pyrobbb.training.history import Epoch
 
+LINES = 20
+
 
 class Progress(Protocol):
     """Receives the events of a training."""
@@ -47,9 +49,11 @@ class Silent:
 
 
 class Printed:
-    """A progress bar over the steps of each epoch on a terminal; at most one line a second elsewhere.
+    """A progress bar over the steps of each epoch on a terminal; elsewhere, as in a notebook, a few lines.
 
-    Where the environment says `CI`, as continuous integration does, the last epoch alone has a line.
+    That is one after the first and the last epoch, after each twentieth of the epochs between, though never
+    two in a second, and after a minute without any. Where the environment says `CI`, as continuous
+    integration does, the last epoch alone has a line.
 
     `trivial` is the free energy of ignoring the inputs, if it is known while training.
     """
@@ -59,11 +63,11 @@ class Printed:
         self.error = error
         self.trivial: float | None = None
         self.bar: Any = None
-        self.every = math.inf if os.environ.get("CI") else 1.0  # seconds from line to line
+        self.quiet = bool(os.environ.get("CI"))
         self.last_line = -math.inf
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
-        self.first, self.epochs = epoch + done / steps, epochs
+        self.first, self.epochs, self.told = epoch + done / steps, epochs, -math.inf
         self.began = monotonic()
         if self.file.isatty():
             self.bar = tqdm(
@@ -88,10 +92,15 @@ class Printed:
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")
             self.bar.set_postfix_str(f"{line}, {row.seconds:.3g} s/epoch")
-        elif monotonic() - self.last_line > self.every or row.epoch == self.epochs:
-            self.last_line = monotonic()
+        elif row.epoch == self.epochs or self._due(row.epoch):
+            self.last_line, self.told = monotonic(), row.epoch
             timing = f"{row.seconds:.3g} s/epoch, {tqdm.format_interval(round(left))} left"
             self.log(f"epoch {row.epoch}/{self.epochs}: {line}, {timing}")
+
+    def _due(self, epoch: int) -> bool:
+        waited = monotonic() - self.last_line
+        much = epoch - self.told >= self.epochs / LINES
+        return not self.quiet and waited > 1 and (much or waited > 60)
 
     def stop(self) -> None:
         if self.bar is not None:

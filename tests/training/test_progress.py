@@ -106,6 +106,20 @@ def test_without_a_validation_set_no_error_is_shown(kind: type[io.StringIO]) -> 
     assert "validation" not in told(kind(), error=math.nan)
 
 
+@pytest.mark.parametrize(("seconds", "lines"), [(0.01, 2 + 4), (0.1, 1 + 20), (2.0, 1 + 20), (120.0, 500)])
+def test_a_line_after_each_twentieth_or_minute(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, lines: int
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("pyrobbb.training.progress.monotonic", lambda: now)
+    progress = Printed(file := io.StringIO())
+    progress.start(0, 0, 500, 1)
+    for epoch in range(1, 501):
+        now += seconds
+        progress.epoch(row(epoch))
+    assert len(file.getvalue().splitlines()) == lines
+
+
 def test_lines_come_at_most_once_a_second_but_the_last_always() -> None:
     file = io.StringIO()
     progress = Printed(file)
