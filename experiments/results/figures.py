@@ -20,6 +20,7 @@ FIGURES: dict[str, Draw] = {
     "figure4": of("pruning", pruning_report.figure4, None),
     "table2": of("pruning", pruning_report.error_figure, None),
     "figure5": of("regression", regression_report.figure, None),
+    "posteriors": of("agreement_gap", pictures.bands, None),
     "coverage": of("eight_tables", pictures.coverage, None),
     "bound": of("bound_ranks", pictures.bound, None),
 }

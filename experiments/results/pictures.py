@@ -1,14 +1,49 @@
-"""Two figures over many fits: the intervals of every method, and the bound against the error."""
+"""Figures over many fits: the bands and intervals of several methods, and the bound against the error."""
 
 from __future__ import annotations
 
 from matplotlib.figure import Figure
 
 from experiments.results.records import Record
-from pyrobbb.figures.style import BLUE, CHAINS, GREY, ORANGE, caption, label, new_figure, styled
+from pyrobbb.figures.style import (
+    BLUE,
+    CHAINS,
+    GREY,
+    ORANGE,
+    caption,
+    column,
+    data_points,
+    label,
+    new_figure,
+    styled,
+)  # fmt: skip
 
 MARKERS = ("o", "s", "D", "^")
 KINDS = {"standard": (BLUE, "standard split"), "gap": (ORANGE, "gap split: no training row near")}
+
+
+@styled
+def bands(record: Record) -> Figure:
+    """What each method believes of one function, a panel each, and NUTS behind the others."""
+    rows = [row for row in record["rows"] if "band" in row]
+    exact = next(row for row in rows if "data" in row)
+    order = [row for row in rows if row is not exact] + [exact]
+    x, y = (column(key, exact["data"][key], ndim=2)[:, 0] for key in ("x", "y"))
+    figure = new_figure(2.3 * len(order), 2.9)
+    for panel, row in zip(figure.subplots(1, len(order), sharey=True), order, strict=True):
+        yardstick, band = exact["band"], row["band"]
+        panel.fill_between(band["x"], band["low"], band["high"], color=BLUE, alpha=0.25, lw=0, label="95 %")
+        panel.plot(band["x"], band["median"], color=BLUE, label="median")
+        for edge in ("low", "high"):
+            name = "95 % by NUTS" if edge == "low" else None
+            panel.plot(yardstick["x"], yardstick[edge], color=GREY, lw=1, ls="--", label=name)
+        data_points(panel, x, y, "data")
+        panel.set_title(row["method"])
+        panel.set_xlim(min(band["x"]), max(band["x"]))
+        panel.set_xlabel("x")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    caption(figure, "One network, one prior, forty points: the function by each method, and by NUTS")
+    return figure
 
 
 @styled

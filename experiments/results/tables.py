@@ -163,6 +163,11 @@ def first_run(record: Record) -> str:
     return f"{said}, on {record['machine']}, {record['date']}."
 
 
+def example(record: Record) -> str:
+    """What the README's first example printed in that clone."""
+    return f"```\n{record['example']}\n```"
+
+
 TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
     "mnist.printed": of("mnist", printed, NONE),
@@ -185,6 +190,7 @@ TABLES: dict[str, Text] = {
     "bound_conv_input": of("bound_conv_input", headed(priors), NONE),
     "bound_ranks": of("bound_ranks", headed(priors), NONE),
     "first_run": of("first_run", first_run, "nothing."),
+    "first_run.example": of("first_run", example, ""),
     "uci": own_tables.uci,
     "own_tables": of("own_tables", own_tables.scores, NONE),
     "bench.steps": of("bench_steps", headed(steps), NONE),
