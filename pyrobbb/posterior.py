@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
+from itertools import repeat
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,12 @@ class Posterior:
         return moments(self._fitted(chain), latents=True)[0]
 
     def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
+        return fitted(self.chains[self._number(chain)])
+
+    def _number(self, chain: int) -> int:
         if checks.count("chain", chain, minimum=0) >= len(self.chains):
             raise ValueError(f"chain must be less than {len(self.chains)}, the number of chains, got {chain}")
-        return fitted(self.chains[chain])
+        return chain
 
     def predict(
         self,
@@ -137,7 +141,7 @@ class Posterior:
                 of inputs, or new rows as they stand in the table.
             y: Targets, to have their log-likelihood too.
             draws: Weight draws of each chain, on average if they have weights.
-            mean_weights: Use the posterior mean of the weights as the one draw instead.
+            mean_weights: Use the posterior mean of each chain's weights in place of all its draws.
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
             seed: Which draws.
@@ -156,18 +160,19 @@ class Posterior:
         chains = range(len(self.chains)) if chains is None else chains
         if not isinstance(chains, Sequence) or not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
-        if not self.model.sites and self.weights is None:
+        point = mean_weights or not self.model.sites
+        if point and (self.weights is None or len(chains) == 1):
             draws = 1  # a point estimate has nothing to average over
-        each = self._shares(draws, chains)
+        each = self.shares(draws, chains)
         groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
         for chain, count in each.items():
             model, _ = self._fitted(chain)
-            if mean_weights:
-                groups.append(iter([(self.network(chain), stacked([self.mean_weights(chain)]))]))
-            else:
-                room = 4 * max(model.num_weights, len(x) * width)  # bytes of a draw's weights, or its outputs
-                size = 1 if is_large(model) else max(1, int(megabytes * 2**20 / room))
-                groups.append(self._batches(count, chain, seed, size))
+            room = 4 * max(model.num_weights, len(x) * width)  # bytes of a draw's weights, or its outputs
+            alone = is_large(model) or not model.sites
+            size = 1 if alone else max(1, int(megabytes * 2**20 / room))
+            drawn = self.each_draw(count, chain=chain, seed=seed)
+            drawn = repeat(self.mean_weights(chain), count) if mean_weights else drawn
+            groups.append(self._batches(drawn, chain, size))
         batches = (batch for group in groups for batch in group)
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
@@ -188,12 +193,15 @@ class Posterior:
         linearised: Callable[[BayesianNetwork], BayesianNetwork] | None = getattr(guide, "linearised", None)
         return model if linearised is None else linearised(model)
 
-    def _shares(self, draws: int, chains: Sequence[int]) -> dict[int, int]:
+    def shares(self, draws: int, chains: Sequence[int]) -> dict[int, int]:
         """How many draws each of some chains gives; in proportion to their weights, by largest remainders."""
         draws = checks.count("draws", draws)
+        chains = list(dict.fromkeys(map(self._number, chains)))
         if self.weights is None or len(chains) == 1:
             return dict.fromkeys(chains, draws)
         weights = [self.weights[chain] for chain in chains]
+        if not any(weights):
+            raise ValueError(f"chains {chains} have weight 0 in the mixture, so there is nothing to average")
         exact = [w / sum(weights) * draws * len(chains) for w in weights]
         counts = [int(e) for e in exact]
         rest = draws * len(chains) - sum(counts)
@@ -291,10 +299,10 @@ class Posterior:
         return x, y
 
     def _batches(
-        self, draws: int, chain: int, seed: int, size: int
+        self, draws: Iterable[Weights], chain: int, size: int
     ) -> Iterator[tuple[BayesianNetwork, Weights]]:
         waiting: list[Weights] = []
-        for weights in self.each_draw(draws, chain=chain, seed=seed):
+        for weights in draws:
             waiting.append(weights)
             if len(waiting) == size:
                 yield self.network(chain), stacked(waiting)

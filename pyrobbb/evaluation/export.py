@@ -68,13 +68,14 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
     What they give is the network's output: what the likelihood makes of it, such as units, is not in it.
 
     Args:
-        posterior: Its chains give `draws` functions each, S altogether.
-        draws: Weight draws of each chain.
+        posterior: Its chains give S functions altogether, as many each as in `predict`.
+        draws: Weight draws of each chain, on average if they have weights.
         average: For class labels: the averaged probabilities, not the outputs `(S, B, width)`.
         seed: Which draws.
 
     Raises:
-        ValueError: There is nothing to average over, or `average` for values.
+        ValueError: There is nothing to average over, predictions are those of a linearised network, or
+            `average` for values.
     """
     checks.count("draws", draws)
     model = posterior.model
@@ -84,6 +85,11 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
     if average and not (binary or isinstance(model.likelihood, Categorical)):
         name = type(model.likelihood).__name__
         raise ValueError(f"average=True is for class labels, and {name} has none: use average=False")
-    chains = range(len(posterior.chains))
-    each = [posterior.function(s, chain=chain, seed=seed) for chain in chains for s in range(draws)]
+    shares = posterior.shares(draws, range(len(posterior.chains)))
+    if any(posterior.network(chain) is not posterior.chains[chain][0] for chain in shares):
+        raise ValueError(
+            "this posterior predicts with the network linearised around a mode, which is no network of the "
+            "same layers: use Laplace(linearised=False), or export posterior.function(...) knowing that"
+        )
+    each = [posterior.function(s, chain=c, seed=seed) for c, count in shares.items() for s in range(count)]
     return Probabilities(Functions(each), binary=binary) if average else Functions(each)

@@ -9,10 +9,13 @@ from torch import nn
 
 from pyrobbb import likelihoods
 from pyrobbb.bnn import BayesianNetwork, network_with
+from pyrobbb.data import from_arrays
 from pyrobbb.evaluation.export import exported
+from pyrobbb.inference import Laplace
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Deterministic, Normal, PerParameter
+from pyrobbb.training.trainer import fit
 
 ROWS = {0: torch.export.Dim.DYNAMIC}
 X = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
@@ -72,6 +75,28 @@ def test_draws_as_one_graph_are_the_functions_of_the_posterior(network):
     torch.testing.assert_close(outputs, torch.stack([f(X) for f in functions]), rtol=0, atol=1e-5)
     assert float((outputs[0] - outputs[1]).abs().max()) > 0.1
     torch.testing.assert_close(program(functions[1])(X), outputs[1], rtol=0, atol=1e-5)
+
+
+def test_chains_count_by_their_weights():
+    posterior = fitted(chains=2)
+    posterior.weights = (0.75, 0.25)
+    average = exported(posterior, draws=4, average=True)(X)
+    torch.testing.assert_close(average, posterior.predict(X, draws=4).probs, rtol=0, atol=1e-5)
+
+
+def test_a_linearised_network_is_refused():
+    data = from_arrays(X, torch.arange(7) % 2, task="classification")
+    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    def posterior(method):
+        model = BayesianNetwork(network, Normal(), likelihoods.Categorical())
+        return fit(model, None, data, inference=method, epochs=1, progress=None)
+
+    with pytest.raises(ValueError, match="linearised"):
+        exported(posterior(Laplace()), draws=3)
+    plain = posterior(Laplace(linearised=False))
+    module = exported(plain, draws=3, average=True)
+    torch.testing.assert_close(module(X), plain.predict(X, draws=3).probs, rtol=0, atol=1e-5)
 
 
 def test_the_network_of_the_mean_weights_is_exported():

@@ -45,7 +45,8 @@ def test_a_weighted_posterior_averages_its_chains_by_their_weights(ensemble):
     assert weighted.weights == (0.5, 0.25, 0.25)
     expected = (torch.tensor([0.5, 0.25, 0.25])[:, None, None] * each).sum(0)
     torch.testing.assert_close(weighted.predict(x, draws=4).probs, expected)
-    torch.testing.assert_close(weighted.predict(x, draws=4, mean_weights=True).probs, each.mean(0))
+    torch.testing.assert_close(weighted.predict(x, draws=4, mean_weights=True).probs, expected)
+    torch.testing.assert_close(posterior.predict(x, mean_weights=True).probs, each.mean(0))
     best = stacking_weights(posterior, x, y, draws=1)
     held = Posterior(posterior.chains, weights=best).predict(x, y, draws=1000).log_predictive.sum()
     assert float(held) >= float(posterior.predict(x, y).log_predictive.sum()) - 1e-3
@@ -75,3 +76,21 @@ def test_counts_follow_the_weights_by_largest_remainders():
     assert [len(part.mean) for part in prediction.components] == [9, 1]
     posterior.weights = (1.0, 0.0)
     assert len(posterior.predict(data.train.x, draws=5).means) == 10
+
+
+def test_points_without_priors_are_averaged_by_their_weights_too():
+    make = lambda: BayesianNetwork(nn.Linear(3, 3), priors.Deterministic(), likelihoods.Categorical())  # noqa: E731
+    data = classes()
+    posterior = fit(make, None, data, chains=2, epochs=1, progress=None)
+    one, other = (posterior.predict(data.train.x, chains=[c]).probs for c in range(2))
+    posterior.weights = (0.9, 0.1)
+    torch.testing.assert_close(posterior.predict(data.train.x).probs, 0.9 * one + 0.1 * other)
+
+
+def test_chains_that_are_not_in_the_mixture_are_refused(ensemble):
+    posterior = Posterior(ensemble[0].chains, weights=(1, 0, 0))
+    x = ensemble[1].validation.x
+    for chains, reason in (([1, 2], "weight 0"), ([0, 5], "less than 3"), ([0, -1], "at least 0")):
+        with pytest.raises(ValueError, match=reason):
+            posterior.predict(x, chains=chains)
+    torch.testing.assert_close(posterior.predict(x, chains=[0, 0]).probs, posterior.predict(x).probs)
