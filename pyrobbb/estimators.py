@@ -58,12 +58,16 @@ class _TableEstimator(BaseEstimator):
         tags.input_tags.categorical = True
         return tags
 
-    def _fit(self, X: Array, y: Array, task: Task, sample_weight: Any, **options: Any) -> Self:
+    def _counting(self, X: Array, y: Array, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+        """The rows that count, with their weights: a row that counts nothing is no row."""
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        there = weights > 0  # a row that counts nothing is no row
-        data = from_table(X[there], y[there], task=task, dtype="float64")
-        if sample_weight is not None:
-            data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights[there])))
+        there = weights > 0
+        return X[there], y[there], None if sample_weight is None else weights[there]
+
+    def _fit(self, X: Array, y: Array, weights: Array | None, task: Task, **options: Any) -> Self:
+        data = from_table(X, y, task=task, dtype="float64")
+        if weights is not None:
+            data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights)))
         options |= {} if self.epochs is None else {"epochs": self.epochs}
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         chosen = {"progress": None, **options, **(self.options or {})}
@@ -132,7 +136,7 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
             ensure_min_samples=2,
         )  # fmt: skip
         self._flat = y.ndim == 1
-        return self._fit(X, y, "regression", sample_weight, noise=self.noise)
+        return self._fit(*self._counting(X, y, sample_weight), "regression", noise=self.noise)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """E[y | x], of the shape that `y` had; with `return_std` also the standard deviation of y.
@@ -167,8 +171,9 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
         """
         X, y = validate_data(self, X, y, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=2)
         check_classification_targets(y)
+        X, y, weights = self._counting(X, y, sample_weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        return self._fit(X, labels, "classification", sample_weight)
+        return self._fit(X, labels, weights, "classification")
 
     def predict_proba(self, X: Any) -> Array:
         """P(c | x), averaged over weight draws, `(M, classes)`."""
