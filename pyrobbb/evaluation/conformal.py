@@ -131,8 +131,13 @@ def _class_scores(probs: Tensor, score: str) -> Tensor:
 
 
 def _centre_and_scale(prediction: ValuePrediction) -> tuple[Tensor, Tensor]:
-    """E[y | x] and sd[y | x], `(M, K)` each."""
+    """E[y | x] and sd[y | x], `(M, K)` each; ValueError if y has no finite standard deviation."""
     centre, scale = prediction.mean, prediction.variance.sqrt()
+    if not bool(scale.isfinite().all()):
+        raise ValueError(
+            "y has no finite standard deviation under this prediction, in units of which intervals are "
+            "calibrated: choose another likelihood, such as StudentT with df above 2"
+        )
     return centre.reshape(len(centre), -1), scale.reshape(len(scale), -1)
 
 

@@ -117,3 +117,10 @@ def test_what_cannot_be_covered_is_refused():
         calibrate(probs, torch.tensor([0, 2]))
     with pytest.raises(ValueError, match="one class label in each row"):
         calibrate(labels(torch.full((2, 3, 2), 0.5)), torch.zeros(2, 3))
+
+
+def test_values_without_a_finite_spread_are_refused():
+    """In units of an infinite deviation every score is 0, and every interval NaN."""
+    heavy = dist.StudentT(2.0, torch.zeros(1, 3, 1), 1.0)
+    with pytest.raises(ValueError, match="no finite standard deviation"):
+        calibrate(ValuePrediction(None, None, components=(heavy,)), torch.zeros(3))
