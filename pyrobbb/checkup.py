@@ -219,17 +219,18 @@ def _calibration(posterior: Posterior, held: Split | None, draws: int, seed: int
     """Whether held-out rows are as sure as the predictions say."""
     if held is None:
         return Finding("calibration", None, 0.0, "no held-out rows, validation or test, to measure it on")
-    prediction = posterior.predict(held.x, held.y, draws=draws, seed=seed)
+    prediction = posterior.predict(held.x, held.y, draws=draws, sample=True, seed=seed)
     if isinstance(prediction, ClassPrediction):
         return _certainty(prediction.probs.reshape(-1, prediction.probs.shape[-1]), held.y.long().flatten())
     low, high = prediction.interval(0.5)
-    y = posterior.model.likelihood.encode(held.y).to(low)
-    inside = ((low <= y) & (y <= high)).double()
-    share, error = float(inside.mean()), 0.5 / sqrt(inside.numel())
-    value = abs(share - 0.5) - 4 * error
-    words = f"{100 * share:.0f} % of {inside.numel()} held-out values lie in their 50 % intervals"
+    share, expected = (
+        float(((low <= y) & (y <= high)).double().mean())
+        for y in (posterior.model.likelihood.encode(held.y).to(low), prediction.samples)
+    )  # of counts an interval holds more than its level
+    value = abs(share - expected) - 4 * 0.5 / sqrt(low.numel())
+    words = f"{100 * share:.0f} % of {low.numel()} held-out values lie in {100 * expected:.0f} % intervals"
     if value > COVERAGE:
-        how = "too narrow" if share < 0.5 else "too wide"
+        how = "too narrow" if share < expected else "too wide"
         words += f": they are {how}; learn the noise, choose another likelihood or a less sure posterior"
     return Finding("calibration", max(0.0, value), COVERAGE, words)
 

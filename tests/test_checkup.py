@@ -172,3 +172,17 @@ def test_a_run_folder_is_checked(tmp_path: Path) -> None:
         "restarts",
     ]
     assert kept["verdict"].startswith("do not trust this posterior yet: optimum")  # after two epochs
+
+
+@pytest.mark.parametrize(("rate", "passed"), [(0.3, True), (1.0, True), (20.0, False)])
+def test_intervals_of_counts_hold_more_than_their_level(rate: float, passed: bool) -> None:
+    """Held-out counts of mean 0.3 or 1 under a model that says so; of 20 under one that says 4."""
+    stated = min(rate, 4.0)
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.ones(400, 1), torch.poisson(torch.full((400, 1), rate), generator=draw)
+    data = from_arrays(x, y, task="regression", test=(x, y))
+    model = BayesianNetwork(nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.Poisson(), 400)
+    level = torch.full((1, 1), stated).log()
+    guide = MeanFieldNormal(model, init_loc=lambda site: level, init_rho=-9.0)
+    guide()
+    assert found(Posterior([(model, guide)]), data)["calibration"].passed is passed
