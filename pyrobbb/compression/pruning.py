@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.draws import Stored
 from pyrobbb.posterior import Posterior, moments
 
 By = Literal["snr", "magnitude"]
@@ -113,6 +114,20 @@ class PrunedGuide(nn.Module):
         return {k: v * masks[k] for k, v in loc.items()}, {k: v * masks[k] for k, v in scale.items()}
 
 
+class PrunedDraws(PrunedGuide):
+    """The same of a guide that holds a sampler's draws, in their order."""
+
+    def stored_draw(self, number: int) -> Weights:
+        """The sampler's own, with zeros."""
+        values: Weights = self.guide.stored_draw(number)  # type: ignore[operator]
+        return values | {name: values[name] * mask for name, mask in self.masks.items()}
+
+    def place(self, number: int) -> int:
+        """Where that draw is in the sampler's chain."""
+        place: int = self.guide.place(number)  # type: ignore[operator]
+        return place
+
+
 def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool = True) -> Posterior:
     """The posterior without the share `removed` of its weights, each chain by its own order.
 
@@ -128,10 +143,16 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
         ValueError: An option outside its domain, or an order that the guide cannot give.
     """
     chains = []
-    for chain in posterior.chains:
+    for c, chain in enumerate(posterior.chains):
+        if posterior.network(c) is not chain[0]:
+            raise ValueError(
+                "this posterior predicts with the network linearised around a mode, which pruning would "
+                "leave: use Laplace(linearised=False)"
+            )
         masks = keep(scores(chain, by), removed, biases=biases)
-        chains.append((chain[0], PrunedGuide(chain, masks)))
-    return Posterior(chains, columns=posterior.columns)
+        pruned = PrunedDraws if isinstance(chain[1], Stored) else PrunedGuide
+        chains.append((chain[0], pruned(chain, masks)))
+    return Posterior(chains, weights=posterior.weights, columns=posterior.columns)
 
 
 def left(posterior: Posterior, chain: int = 0) -> int:

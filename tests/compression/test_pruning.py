@@ -15,10 +15,13 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.compression import pruning, sparse
-from pyrobbb.data import Spec
+from pyrobbb.data import Spec, from_arrays
+from pyrobbb.inference import Laplace
+from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior, moments
+from pyrobbb.training.trainer import fit
 
 SPEC = Spec(N=90, features=(4,), outputs=3, task="classification")
 X = torch.linspace(-2, 2, 40).reshape(10, 4)
@@ -226,3 +229,30 @@ def test_a_convolutional_network_is_saved_too(tmp_path):
     back = read_sparse(tmp_path / "a.npz")
     assert all(torch.equal(back[name], value) for name, value in network.state_dict().items())
     torch.testing.assert_close(sparse.sparse(network)(x), network(x))
+
+
+def test_chains_keep_their_weights():
+    whole = posterior(chains=2)
+    whole.weights = (0.75, 0.25)
+    assert pruning.prune(whole, 0.5).weights == (0.75, 0.25)
+
+
+def test_a_sampler_s_draws_keep_their_numbers():
+    net = mlp(SPEC, priors.Normal(), likelihoods.Categorical(), hidden=[3])
+    guide = EmpiricalGuide(net, 7)
+    for draw in torch.randn(7, len(guide.loc), generator=torch.Generator().manual_seed(0)):
+        guide.keep(draw)
+    whole = Posterior([(net, guide)])
+    pruned = pruning.prune(whole, 0.4)
+    masks = pruned.chains[0][1].masks
+    assert sum(int((~mask).sum()) for mask in masks.values()) > 0
+    for name, value in pruned.draw(7).items():
+        assert torch.equal(value, whole.draw(7)[name] * masks[name])
+
+
+def test_a_linearised_network_is_refused():
+    data = from_arrays(X, torch.arange(10) % 3, task="classification")
+    net = mlp(SPEC, priors.Normal(), likelihoods.Categorical(), hidden=[3])
+    net.N = 10
+    with pytest.raises(ValueError, match="linearised"):
+        pruning.prune(fit(net, None, data, inference=Laplace(), epochs=1, progress=None), 0.5)
