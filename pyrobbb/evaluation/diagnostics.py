@@ -26,7 +26,7 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
         weights = posterior.draw(draws, chain=c, seed=seed)
         with torch.no_grad(), evaluating(model):
             network = posterior.network(c)
-            values = network.apply_network(weights, x.to(weights[model.sites[0]].device)).cpu()
+            values = network.apply_network(weights, x.to(model.device)).cpu()
         places = order((model, guide), draws)  # a sampler's chain, which R-hat is about
         each.append(values if places is None else values[places])
     return torch.stack(each).numpy()

@@ -24,6 +24,7 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.evaluation.diagnostics import function_draws
 from pyrobbb.posterior import Posterior
 
 Fit = Callable[[Dataset, int], Posterior]
@@ -79,7 +80,12 @@ def simulation_based_calibration(
         points: G, inputs at which functions are compared, spread over the training rows.
         draws: Of each posterior.
         seed: Decides the simulated data; fit m gets `seed + m`.
+
+    Raises:
+        ValueError: Rows with weights: data drawn from the model count once each.
     """
+    if data.train.weights is not None:
+        raise ValueError("data drawn from the model count once each: leave out the rows' weights")
     M = checks.count("repeats", repeats, minimum=2)
     x = data.train.x.to(model.device)
     where = x[:: max(1, len(x) // checks.count("points", points))][:points]
@@ -91,8 +97,7 @@ def simulation_based_calibration(
             truth = model.apply_network(true, where)
         simulated = replace(data, train=replace(data.train, y=y), validation=None, test=None)
         posterior = fit(simulated, seed + m)
-        with torch.no_grad(), evaluating(posterior.model):
-            drawn = posterior.each_draw(draws, seed=seed + m)  # common draws would look like a bias
-            below = [posterior.model.apply_network(weights, where) < truth for weights in drawn]
-        every.append(torch.stack(below).double().mean(0).cpu().numpy())
+        drawn = function_draws(posterior, where, draws=draws, seed=seed + m)  # common ones would look biased
+        below = (drawn < truth.cpu().numpy()).mean(1)
+        every.append(np.average(below, axis=0, weights=posterior.weights))
     return Calibration(np.stack(every))

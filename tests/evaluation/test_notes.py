@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from pyrobbb import Posterior, likelihoods, priors
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import notes
 from pyrobbb.data import from_arrays
@@ -16,8 +18,9 @@ from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
 from pyrobbb.evaluation.sbc import Calibration, simulation_based_calibration
-from pyrobbb.inference import MAP
+from pyrobbb.inference import MAP, Laplace
 from pyrobbb.mean_field import MeanFieldNormal, rho_of
+from pyrobbb.training.trainer import fit
 
 N, D, NOISE = 64, 4, 0.5
 
@@ -108,3 +111,40 @@ def test_the_prior_s_certainty_of_a_class() -> None:
         guide = MeanFieldNormal(model)
         guide()
         assert words in notes(Posterior([(model, guide)]), data, draws=200)[0]
+
+
+def test_simulated_data_are_compared_with_the_whole_mixture() -> None:
+    """Of two chains, far below and far above every truth, each counts by its weight."""
+
+    def mixture(made: Dataset, seed: int) -> Posterior:
+        chains = [exact(made, shift=shift).chains[0] for shift in (-1e4, 1e4)]
+        return Posterior(chains, weights=(0.75, 0.25))
+
+    found = simulation_based_calibration(linear(), orthogonal(), mixture, repeats=3, points=4)
+    assert set(np.unique(found.p)) == {0.25, 0.75}
+
+
+def test_simulated_data_of_a_linearised_network_are_compared_with_what_it_predicts() -> None:
+    data = orthogonal()
+    net = nn.Sequential(nn.Linear(D, 3), nn.Tanh(), nn.Linear(3, 1))
+    kept: list[Posterior] = []
+
+    def laplace(made: Dataset, seed: int) -> Posterior:
+        model = BayesianNetwork(net, priors.Normal(sigma=3.0), likelihoods.Normal(scale=3.0), N)
+        few = {"epochs": 1, "progress": None, "inference": Laplace(structure="diagonal")}
+        kept.append(fit(model, None, made, **few))
+        return kept[-1]
+
+    model = BayesianNetwork(net, priors.Normal(sigma=3.0), likelihoods.Normal(scale=3.0), N)
+    found = simulation_based_calibration(model, data, laplace, repeats=2, points=4, draws=50)
+    with isolated(mixed_seed(0, 1)), torch.no_grad():
+        truth = model.apply_network(model.sample_weights(), data.train.x[::16][:4])
+    means = kept[1].predict(data.train.x[::16][:4], draws=50, seed=1).means
+    np.testing.assert_allclose(found.p[1], (means < truth).double().mean(0))
+
+
+def test_rows_with_weights_are_no_draw_from_the_model() -> None:
+    data = orthogonal()
+    weighted = replace(data, train=replace(data.train, weights=torch.ones(N)))
+    with pytest.raises(ValueError, match="weights"):
+        simulation_based_calibration(linear(), weighted, lambda made, seed: exact(made), repeats=2)
