@@ -170,10 +170,13 @@ class Laplace(Descent):
             data: All training data.
 
         Raises:
-            ValueError: If a prior is not normal.
+            ValueError: If a prior is not normal, or these are not the rows that the fit counted.
         """
+        checks.check_kinds(data=(data, Split))
         chains = []
         for c, (model, _) in enumerate(posterior.chains):
+            if len(data) != model.N:
+                raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
             refuse_latents(self, model)
             prior_precision(model, model.sites)
             guide = LaplaceGuide(self, model).to(model.device)
@@ -181,7 +184,7 @@ class Laplace(Descent):
             guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
             guide.fit(model, data.to(model.device))
             chains.append((model, guide))
-        return Posterior(chains, columns=posterior.columns)
+        return Posterior(chains, weights=posterior.weights, columns=posterior.columns)
 
 
 def linearised(

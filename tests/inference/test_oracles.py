@@ -318,6 +318,11 @@ def test_laplace_goes_around_any_fitted_posterior():
         scale["weight"][0], torch.linalg.inv(precision).diagonal().sqrt(), rtol=1e-4, atol=1e-6
     )
     assert torch.equal(posterior.mean_weights()["weight"], point.mean_weights()["weight"])
+    two = Posterior(point.chains * 2, weights=(0.75, 0.25))
+    assert Laplace(structure="full").around(two, data).weights == (0.75, 0.25)
+    for rows, reason in ((data.head(N - 1), f"all N={N} training rows, got {N - 1}"), (whole, "a Split")):
+        with pytest.raises(ValueError, match=reason):
+            Laplace().around(point, rows)
 
 
 def test_swag_has_the_moments_of_its_snapshots():
