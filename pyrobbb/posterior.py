@@ -108,7 +108,8 @@ class Posterior:
 
     def mean_weights(self, chain: int = 0) -> Weights:
         """The posterior mean of every latent site, as `moments` finds it (a normal's median is its mean)."""
-        return moments(self._fitted(chain), latents=True)[0]
+        model, guide = self._fitted(chain)
+        return model.with_padding(moments((model, guide), latents=True)[0])
 
     def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
         return fitted(self.chains[self._number(chain)])

@@ -120,6 +120,9 @@ def test_the_padding_row_is_not_drawn() -> None:
     torch.testing.assert_close(
         posterior.predict(short, draws=3).probs, posterior.predict(padded, draws=3).probs
     )
+    with torch.no_grad():
+        posterior.chains[0][1].loc.add_(1.0)
+    assert torch.equal(posterior.mean_weights()["table.weight"][0], torch.zeros(4))
     function, model = posterior.function(1), posterior.model
     torch.testing.assert_close(function(short), function(padded))
     moved = {name: value.double() + 1.0 for name, value in model.initial().items()}
