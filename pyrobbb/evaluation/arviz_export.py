@@ -126,7 +126,19 @@ def to_groups(
     observations: int = 1000,
     seed: int = 0,
 ) -> tuple[Groups, dict[str, Any]]:
-    """Arrays by ArviZ group and variable, and the labels of their dimensions."""
+    """Arrays by ArviZ group and variable, and the labels of their dimensions.
+
+    Raises:
+        ValueError: The model has no Bayesian weights.
+    """
+    if not posterior.model.sites:
+        raise ValueError("the model has no Bayesian weights, so there are no draws to export")
+    if len(set(posterior.weights or (1,))) > 1:
+        logger.warning(
+            "the chains have weights %s, but ArviZ counts all draws alike: only what is stored of the test "
+            "rows, in predictions_constant_data, is of the weighted mixture",
+            posterior.weights,
+        )  # fmt: skip
     chosen = WeightSelection(posterior.model, weights, seed)
     chains = range(len(posterior.chains))
     places = _some(len(data.train), checks.count("observations", observations), seed)

@@ -116,6 +116,20 @@ def test_the_log_prior_is_the_priors_density_of_each_draw() -> None:
         np.testing.assert_allclose(groups["log_prior"][name], expected, rtol=1e-5)
 
 
+def test_weights_of_chains_are_told_and_a_point_is_refused(caplog):
+    data = classes(validation=4)
+    points = BayesianNetwork(nn.Linear(3, 3), priors.Deterministic(), likelihoods.Categorical())
+    with pytest.raises(ValueError, match="no Bayesian weights"):
+        export.to_groups(fit(points, None, data, epochs=1, progress=None), data)
+    chains = [classifier(data) for _ in range(2)]
+    for _, guide in chains:
+        guide()
+    for weights, told in ((None, False), ((1, 1), False), ((3, 1), True)):
+        caplog.clear()
+        export.to_groups(Posterior(chains, weights=weights), data, draws=2)
+        assert ("(0.75, 0.25), but ArviZ" in caplog.text) is told
+
+
 def exported(kind, draws=50):
     """The posterior of a small linear model, two restarts, for "values" or "classes"."""
     x = normal(40, 2)
