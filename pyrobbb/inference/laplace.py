@@ -175,6 +175,8 @@ class Laplace(Descent):
         checks.check_kinds(data=(data, Split))
         chains = []
         for c, (model, _) in enumerate(posterior.chains):
+            if not model.sites:
+                raise ValueError("the model has no Bayesian weights to take the curvature of")
             if len(data) != model.N:
                 raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
             refuse_latents(self, model)

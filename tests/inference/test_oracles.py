@@ -25,6 +25,7 @@ from pyrobbb.inference.curvature import output_factors
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
 from pyrobbb.inference.swag import SWAGGuide
 from pyrobbb.posterior import Posterior
+from pyrobbb.training.inputs import NoWeights
 from pyrobbb.training.trainer import fit
 
 N, D, NOISE, SIGMA = 50, 3, 0.5, 1.0
@@ -323,6 +324,9 @@ def test_laplace_goes_around_any_fitted_posterior():
     for rows, reason in ((data.head(N - 1), f"all N={N} training rows, got {N - 1}"), (whole, "a Split")):
         with pytest.raises(ValueError, match=reason):
             Laplace().around(point, rows)
+    points = BayesianNetwork(nn.Linear(D, 1), priors.Deterministic(), likelihoods.Normal(), N)
+    with pytest.raises(ValueError, match="no Bayesian weights"):
+        Laplace().around(Posterior([(points, NoWeights())]), data)
 
 
 def test_swag_has_the_moments_of_its_snapshots():
