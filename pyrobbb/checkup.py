@@ -128,7 +128,7 @@ def _prior_functions(model: BayesianNetwork, data: Dataset, draws: int, seed: in
     if isinstance(prior, ClassPrediction):
         sure = 1 - float(prior.expected_entropy.mean()) / np.log(prior.probs.shape[-1])
         return f"before the data, a draw of the network is {100 * sure:.0f} % sure of a class"
-    spread, targets = float(prior.means.std(0).mean()), float(data.train.y.double().std())
+    spread, targets = float(prior.means.std(0).mean()), float(data.train.y.double().std(0).mean())
     return f"before the data, outputs have a standard deviation of {spread:.3g}, the targets {targets:.3g}"
 
 
@@ -262,7 +262,10 @@ def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Fin
         return Finding("restarts", None, R_HAT, "one chain: fit with chains=4 to see whether restarts agree")
     held = data.test or data.validation or data.train
     x = held.x[:: max(1, len(held) // POINTS)][:POINTS]
-    values = r_hat(function_draws(posterior, x, draws=max(draws, 100), seed=seed))
+    drawn = function_draws(posterior, x, draws=max(draws, 100), seed=seed)
+    if not np.ptp(drawn, axis=1).any():
+        return Finding("restarts", None, R_HAT, "each restart is a point, without draws to compare")
+    values = np.nan_to_num(r_hat(drawn), nan=1.0)  # where all draws of all restarts are equal
     value = float(np.quantile(values, 0.9))
     words = (
         f"R-hat of the function between {len(posterior.chains)} restarts is {value:.2f} at nine of ten inputs"

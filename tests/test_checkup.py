@@ -20,8 +20,9 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import Finding, check, verdict
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.inference import NaturalGradient
+from pyrobbb.inference import MAP, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.inputs import NoWeights
 
 N, D, NOISE = 64, 4, 0.5
 
@@ -186,3 +187,14 @@ def test_intervals_of_counts_hold_more_than_their_level(rate: float, passed: boo
     guide = MeanFieldNormal(model, init_loc=lambda site: level, init_rho=-9.0)
     guide()
     assert found(Posterior([(model, guide)]), data)["calibration"].passed is passed
+
+
+@pytest.mark.parametrize("prior", [priors.Normal(), priors.Deterministic()])
+def test_restarts_that_are_points_are_not_compared(prior: priors.Prior) -> None:
+    data = orthogonal()
+
+    def restart() -> tuple[BayesianNetwork, nn.Module]:
+        model = BayesianNetwork(nn.Linear(D, 1), prior, likelihoods.Normal(), N)
+        return model, MAP().guide(model, None) if model.sites else NoWeights()
+
+    assert found(Posterior([restart(), restart()]), data)["restarts"].passed is None

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from engine_fakes import normal
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
@@ -148,3 +149,12 @@ def test_rows_with_weights_are_no_draw_from_the_model() -> None:
     weighted = replace(data, train=replace(data.train, weights=torch.ones(N)))
     with pytest.raises(ValueError, match="weights"):
         simulation_based_calibration(linear(), weighted, lambda made, seed: exact(made), repeats=2)
+
+
+def test_targets_of_different_units_have_a_spread_each() -> None:
+    """Of outputs around 0 and around 1000, the spread between the two is none of the targets'."""
+    x = normal(200, D)
+    data = from_arrays(x, x[:, :2] + torch.tensor([0.0, 1000.0]), task="regression")
+    model = BayesianNetwork(nn.Linear(D, 2), priors.Normal(), likelihoods.Normal(), 200)
+    (words,) = notes(Posterior([(model, MAP().guide(model, None))]), data, draws=30)
+    assert float(words.rpartition(" ")[2]) == pytest.approx(1.0, abs=0.2)
