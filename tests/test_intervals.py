@@ -107,3 +107,9 @@ def test_standardised_targets_are_predicted_in_their_own_units() -> None:
         likelihoods.Rescaled(likelihoods.Poisson(), torch.zeros(1), torch.ones(1))(f)
     with pytest.raises(ValueError, match="scale > 0"):
         likelihoods.Rescaled(inner, torch.zeros(1), torch.zeros(1))
+
+
+def test_the_outermost_quantiles_of_bounded_values_are_the_ends_of_all_components() -> None:
+    parts = (dist.Uniform(torch.tensor([[0.0], [-1.0]]), torch.tensor([[1.0], [3.0]])),)
+    low, high = ValuePrediction(None, None, components=parts).interval(1.0)
+    assert (float(low), float(high)) == (-1.0, 3.0)

@@ -21,7 +21,7 @@ def mixture_quantile(components: Sequence[Any], level: float) -> Tensor:
     each = torch.cat([part.icdf(torch.full_like(part.variance, level)) for part in components])
     low, high = each.amin(0), each.amax(0)
     if level in (0, 1):
-        return low
+        return high if level else low
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         below = torch.stack([part.cdf(middle).sum(0) for part in components]).sum(0) < level * len(each)
