@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import jacrev, vmap
 from torch.overrides import TorchFunctionMode
 
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 
@@ -39,6 +40,21 @@ def output_factors(model: BayesianNetwork, output: Tensor, data: Split) -> Tenso
     values, vectors = _eigh(torch.stack(rows, -2))
     values = values.clamp_min(0) * data.counts.to(values)[:, None]
     return vectors * values.sqrt().unsqueeze(-2)
+
+
+def check_curved(model: BayesianNetwork, output: Tensor) -> None:
+    """ValueError if -log p(y | f) has no second derivative at outputs f `(B, K)` and targets drawn there."""
+    output = output.detach().requires_grad_()
+    distribution = model.observation(output)
+    with torch.no_grad(), isolated(0, device=output.device):
+        y = distribution.sample()
+    (slope,) = torch.autograd.grad(-distribution.log_prob(y).sum(), output, create_graph=True)
+    along = (slope * torch.arange(1, slope.shape[-1] + 1).to(slope)).sum()
+    if not along.requires_grad or not bool(torch.autograd.grad(along, output)[0].any()):
+        raise ValueError(
+            f"{type(model.likelihood).__name__} has no second derivative in the network's output, so that "
+            f"Laplace would see nothing of the data: take svi, nuts or another likelihood"
+        )
 
 
 def _eigh(symmetric: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import univariate
-from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker, Mode
+from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker, Mode, check_curved
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
@@ -74,6 +74,8 @@ class LaplaceGuide(FlatGuide):
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
         prior = prior_precision(model, self.names)
         with evaluating(model):
+            with torch.enable_grad():
+                check_curved(model, torch.zeros_like(model.apply_network(weights, data.x[:20])))
             self.curvature.fit(Mode(model, weights, self.names, data), prior)
             with torch.no_grad():
                 score = sum(

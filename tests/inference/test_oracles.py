@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor, nn
@@ -327,6 +328,20 @@ def test_laplace_goes_around_any_fitted_posterior():
     points = BayesianNetwork(nn.Linear(D, 1), priors.Deterministic(), likelihoods.Normal(), N)
     with pytest.raises(ValueError, match="no Bayesian weights"):
         Laplace().around(Posterior([(points, NoWeights())]), data)
+
+
+def test_a_likelihood_without_curvature_is_refused():
+    """Laplace noise: the second derivative of |y - f| is 0, and the posterior would be the prior."""
+
+    class Sharp(likelihoods.Likelihood):
+        def forward(self, output: Tensor) -> dist.Independent:
+            return dist.Laplace(output, output.new_tensor(0.3)).to_event(1)
+
+    _, data, _, _ = _linear()
+    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(), Sharp())
+    with pytest.raises(ValueError, match="Sharp has no second derivative"):
+        fit(model, None, whole, inference=Laplace(), epochs=1, progress=None)
 
 
 def test_swag_has_the_moments_of_its_snapshots():
