@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from experiments._runner.folder import read_json
 from experiments._runner.trust import trusted_config
 from experiments.analyse import prior_density
 from pyrobbb._support.files import write_text
+from pyrobbb.checkup import recorded
 
 NAME = "report.html"
 EXTRA = "no report.html: it needs the extra `report`, pip install 'pyrobbb[report]'"
@@ -67,6 +69,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
             config=yaml.safe_dump(config, sort_keys=False),
             again=str(made.get("command", "")),
             check=shlex.join(["python", "-m", "experiments.check", str(folder)]),
+            recorded=[asdict(finding) for finding in recorded(folder)],
             published=str(config.get("published") or ""),
             made=_made(made),
             prior=prior_density(config["prior"]),
@@ -141,7 +144,8 @@ def _title(config: Mapping[str, Any], folder: Path) -> str:
 def _made(made: Mapping[str, Any]) -> dict[str, str]:
     """The lines of `provenance.json` that a reader looks for."""
     versions = made.get("versions", {})
-    return {**{name: str(made[name]) for name in ("date", "machine") if name in made}, **versions}
+    of_run = {name.capitalize(): str(made[name]) for name in ("date", "machine") if name in made}
+    return {**of_run, **versions}
 
 
 def main() -> None:

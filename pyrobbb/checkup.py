@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,10 +20,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support import checks
+from pyrobbb._support.files import read_json
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.evaluation import arviz_io, calibration
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
@@ -83,6 +86,38 @@ def check(
         _calibration(posterior, data.validation or data.test, draws, seed),
         _restarts(posterior, data, draws, seed),
     ]
+
+
+def recorded(folder: Path | str) -> list[Finding]:
+    """What the files of a finished run show of the usual faults, without a fit: the checks that cost nothing.
+
+    Args:
+        folder: With `metrics.json`, and `posterior.nc` if the run has one.
+
+    Returns:
+        Of the findings of `check` the trivial bound and the calibration, as far as the files tell.
+    """
+    folder = Path(folder)
+    metrics = read_json(folder / "metrics.json")
+    energy, bound = metrics.get("free_energy"), metrics.get("trivial_free_energy")
+    found = [] if energy is None or bound is None else [_beside_trivial(energy, bound)]
+    if not (folder / "posterior.nc").exists():
+        return found
+    data = arviz_io.load(folder / "posterior.nc")
+    if "predictions_constant_data" not in arviz_io.group_names(data):
+        return found
+    test = data["predictions_constant_data"]
+    y = np.asarray(test["y"].values)
+    if y.ndim == 1 and "probs" in test:
+        probs = torch.from_numpy(np.array(test["probs"].values))
+        found.append(_certainty(probs, torch.from_numpy(y.astype(np.int64))))
+    elif y.ndim == 1:
+        draws = np.asarray(data["predictions"]["y"].values)
+        weights = metrics.get("chain_weights")
+        each = None if weights is None else np.repeat(np.asarray(weights) / draws.shape[1], draws.shape[1])
+        flat = draws.reshape(-1, len(y)).astype(float)
+        found.append(_inside(calibration.coverage(flat, y, each)[0.5], y.size))
+    return found
 
 
 def verdict(findings: Sequence[Finding]) -> str:
@@ -209,6 +244,10 @@ def _trivial(model: BayesianNetwork, data: Dataset, before: Tensor) -> Finding:
     if bound is None:
         words = f"free energy {energy:.4g} nats per datum; for this prior no trivial bound is computed"
         return Finding("trivial bound", None, 0.0, words)
+    return _beside_trivial(energy, bound)
+
+
+def _beside_trivial(energy: float, bound: float) -> Finding:
     words = f"free energy {energy:.4g} nats per datum, ignoring the inputs {bound:.4g}"
     if energy > bound:
         words += ": the bound says nothing about this fit; a prior of the right scale, or learned, is needed"
@@ -226,9 +265,14 @@ def _calibration(posterior: Posterior, held: Split | None, draws: int, seed: int
     share, expected = (
         float(((low <= y) & (y <= high)).double().mean())
         for y in (posterior.model.likelihood.encode(held.y).to(low), prediction.samples)
-    )  # of counts an interval holds more than its level
-    value = abs(share - expected) - 4 * 0.5 / sqrt(low.numel())
-    words = f"{100 * share:.0f} % of {low.numel()} held-out values lie in {100 * expected:.0f} % intervals"
+    )
+    return _inside(share, low.numel(), expected)
+
+
+def _inside(share: float, values: int, expected: float = 0.5) -> Finding:
+    """Whether 50 % intervals hold as many held-out values as they should; of counts that is more than half."""
+    value = abs(share - expected) - 4 * 0.5 / sqrt(values)
+    words = f"{100 * share:.0f} % of {values} held-out values lie in {100 * expected:.0f} % intervals"
     if value > COVERAGE:
         how = "too narrow" if share < expected else "too wide"
         words += f": they are {how}; learn the noise, choose another likelihood or a less sure posterior"

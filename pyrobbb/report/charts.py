@@ -149,7 +149,7 @@ def parallel(axes: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any
     rule = alt.Chart(_data([{"axis": a, "low": 0, "high": 1} for a in order]))
     runs = alt.Chart(_data(lines)).encode(
         x=x, y=y, detail="run:N",
-        color=alt.Color("score:Q", scale=alt.Scale(range=[BLUE, ORANGE]), legend=None),
+        color=alt.Color("score:Q", scale=alt.Scale(range=[BLUE, ORANGE], interpolate="lab"), legend=None),
         tooltip=[alt.Tooltip("summary:N", title="run")],
     )  # fmt: skip
     layers = [

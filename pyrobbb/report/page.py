@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from pyrobbb import __version__
 from pyrobbb._support.files import write_text
@@ -34,10 +36,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `tone` is good, bad or empty."""
+    """A paragraph, and a command at its end; `tone` is good, bad or empty."""
 
     words: str
     tone: str = ""
+    command: str = ""
     kind: ClassVar[str] = "text"
 
 
@@ -168,6 +171,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["tied"] = lambda words: re.sub(r"(?<=\d) (?=%)", "\u00a0", words)  # no line ends between
+    made.filters["breakable"] = lambda words: Markup("<wbr>").join(re.split(r"(?<=[(,/])(?=\S)", words))
     made.filters["slug"] = lambda words: "-".join(
         "".join(c if c.isalnum() else " " for c in words.lower()).split()
     )

@@ -166,7 +166,8 @@ def _uncertain(test: Any, probs: np.ndarray, y: np.ndarray, entropy: np.ndarray)
         _example(image, probs[row], int(y[row]), float(entropy[row]), int(row))
         for image, row in zip(images, rows, strict=False)
     ]
-    return Section("Most uncertain inputs", words, [Gallery(examples)])
+    coloured = " Of the bars, green is the true class and red a wrong prediction."
+    return Section("Most uncertain inputs", words + coloured, [Gallery(examples)])
 
 
 def _widest(y: np.ndarray, mean: np.ndarray, intervals: np.ndarray, sd: np.ndarray) -> Section:

@@ -14,11 +14,13 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.predictive import error_of
 from pyrobbb.report import predictions, training, weights
 from pyrobbb.report.page import Cell, Code, Fact, Page, Part, Section, Table, Text, render
+from pyrobbb.report.published import of_others
 from pyrobbb.report.words import PARTS, SCORES, number, score, seconds
 from pyrobbb.training import history
 
-NOT_CHECKED = "Not checked yet."
-RESULTS = {"good": "passed", "bad": "fault", "": "not known"}
+NOT_CHECKED = "Not checked yet"
+CHECKS = ("optimum", "trivial bound", "calibration", "restarts")
+RESULTS = {"good": "passed", "bad": "fault", "": "not\u00a0known"}
 LEAD = (
     "This run fits a Bayesian neural network: training finds, for each weight, a distribution instead of a "
     "single number, and predictions average over networks drawn from it."
@@ -35,7 +37,8 @@ class About:
         config: The whole configuration, as text.
         again: The command that repeats the run.
         check: The command that checks it.
-        published: What others printed of this experiment.
+        recorded: Findings of the checks that need no command, as in `check.json`.
+        published: What others printed of this experiment; `published.py` says what becomes a table.
         made: Versions, machine and date, by name.
         prior: w -> p(w) on arrays, where all weights have the same prior.
     """
@@ -45,6 +48,7 @@ class About:
     config: str = ""
     again: str = ""
     check: str = ""
+    recorded: Sequence[Mapping[str, Any]] = ()
     published: str = ""
     made: Mapping[str, str] = field(default_factory=dict)
     prior: weights.Density | None = None
@@ -69,11 +73,11 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     page = Page(
         title=about.name,
         lead=LEAD,
-        verdict=_verdict(checked, metrics),
+        verdict=_verdict(checked, about),
         facts=_facts(metrics),
         sections=[
             _what(about, metrics),
-            _checks(checked, about.check),
+            _checks(checked, about),
             _scores(metrics, about.published),
             *_training(folder, metrics),
             *_posterior(folder, metrics, about.prior),
@@ -83,18 +87,17 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     return render(page)
 
 
-def _verdict(checked: Mapping[str, Any], metrics: Mapping[str, Any]) -> Text:
+def _verdict(checked: Mapping[str, Any], about: About) -> Text:
     if checked:
         said = str(checked["verdict"])
         return Text(f"{said[0].upper()}{said[1:]}.", "good" if said.startswith("no fault") else "bad")
-    energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
-    if energy is not None and trivial is not None and energy > trivial:
-        return Text(
-            f"{NOT_CHECKED} The free energy is above that of ignoring the inputs, so it says nothing about "
-            "the fit.",
-            "bad",
-        )
-    return Text(NOT_CHECKED)
+    faults = [str(finding["name"]) for finding in about.recorded if _tone(finding) == "bad"]
+    more = "To check it:" if not about.recorded else "To check the rest:"
+    if faults:
+        return Text(f"Do not trust this posterior yet: {', '.join(faults)}. {more}", "bad", about.check)
+    passed = [str(finding["name"]) for finding in about.recorded if _tone(finding) == "good"]
+    known = f"No fault found in {' and '.join(passed)}" if passed else NOT_CHECKED
+    return Text(f"{known}. {more}", "", about.check) if about.check else Text(f"{known}.")
 
 
 def _facts(metrics: Mapping[str, Any]) -> list[Fact]:
@@ -129,26 +132,33 @@ def _what(about: About, metrics: Mapping[str, Any]) -> Section:
     return Section("What was run", "", parts)
 
 
-def _checks(checked: Mapping[str, Any], command: str) -> Section:
+def _checks(checked: Mapping[str, Any], about: About) -> Section:
     words = (
         "The checks look for the usual faults: is training at its minimum, has the network learned more than "
         "ignoring the inputs would, are held-out predictions as sure as they should be, do restarts agree?"
     )
-    if not checked:
-        parts: list[Part] = [
-            Text("They have not been run. This command runs them, and writes this page again:")
-        ]
-        parts += [Code("The command that checks it", command)] if command else []
-        return Section("Can it be trusted?", words, parts if command else [Text("They have not been run.")])
+    found = {str(finding["name"]): finding for finding in checked.get("findings", about.recorded)}
     rows = []
-    for finding in checked["findings"]:
-        value, limit = finding["value"], finding["limit"]
-        tone = "" if value is None else "good" if value <= limit else "bad"
-        name = str(finding["name"]).capitalize()
-        rows.append([Cell(name), Cell(RESULTS[tone], tone=tone), Cell(finding["words"])])
-    table = Table("The checks", ["Check", "Result", "Found"], rows)
-    notes = [Text(f"Note: {note}.") for note in checked.get("notes", [])]
-    return Section("Can it be trusted?", words, [table, *notes])
+    for name in found if checked else CHECKS:
+        finding = found.get(name)
+        if finding is None:
+            rows.append([Cell(name.capitalize()), Cell("not\u00a0checked"), Cell("by the command below")])
+            continue
+        tone = _tone(finding)
+        rows.append([Cell(name.capitalize()), Cell(RESULTS[tone], tone=tone), Cell(str(finding["words"]))])
+    parts: list[Part] = [Text(f"Note: {note}.") for note in checked.get("notes", [])]
+    if checked or (found and about.check):
+        parts.insert(0, Table("The checks", ["Check", "Result", "Found"], rows))
+    if not checked and about.check:
+        parts.append(Code("The command that runs every check, and writes this page again", about.check))
+    elif not checked:
+        parts.append(Text("They have not been run."))
+    return Section("Can it be trusted?", words, parts)
+
+
+def _tone(finding: Mapping[str, Any]) -> str:
+    value = finding["value"]
+    return "" if value is None else "good" if value <= finding["limit"] else "bad"
 
 
 def _scores(metrics: Mapping[str, Any], published: str) -> Section:
@@ -163,10 +173,12 @@ def _scores(metrics: Mapping[str, Any], published: str) -> Section:
     ]
     parts: list[Part] = []
     if published:
+        beside = of_others(published, metrics)
         own = [
             f"{part} {name} {score(name, metrics[part][name])}" for part in there[:1] for name in names[:1]
         ]
-        parts.append(Text(f"Published by others: {published}. This run: {own[0]}." if own else published))
+        said = f"Published by others: {published}. This run: {own[0]}." if own else published
+        parts.append(beside or Text(said))
     if rows:
         head = ["Score", *(PARTS[part] for part in there)]
         parts.append(Table("Scores on data that training did not see", head, rows))
@@ -214,11 +226,11 @@ def _posterior(folder: Path, metrics: Mapping[str, Any], prior: weights.Density 
 def _made(made: Mapping[str, str], metrics: Mapping[str, Any], folder: Path) -> list[Section]:
     rows = {
         **made,
-        "device": metrics.get("device"),
-        "processes": metrics.get("processes"),
-        "seed": metrics.get("seed"),
+        "Device": metrics.get("device"),
+        "Processes": metrics.get("processes"),
+        "Seed": metrics.get("seed"),
     }
-    lines = [[Cell(name.capitalize()), Cell(str(words))] for name, words in rows.items() if words is not None]
+    lines = [[Cell(name), Cell(str(words))] for name, words in rows.items() if words is not None]
     files = {
         "config.yaml": "every setting",
         "metrics.json": "the scores above",

@@ -69,14 +69,17 @@ def _all(lines: Sequence[Line]) -> Section:
             Cell(f"run\u00a0{rank}", float(rank), line.link),
             *(_setting(line.settings.get(key)) for key in keys),
             *(cell(line.scores.get(name)) for name in scores),
-            Cell(line.name),
         ]
         for rank, line in enumerate(lines, 1)
     ]
-    head = ["Run", *keys, *scores, "Folder"]
+    head = ["Run", *keys, *scores]
+    folders = [
+        [Cell(row[0].words, row[0].value), Cell(line.name)] for row, line in zip(rows, lines, strict=True)
+    ]
     words = "Best first. A column's name sorts by it, and once more the other way round."
+    table = Table("Runs by their score", [str(name) for name in head], rows, sortable=True)
     return Section(
-        "All runs", words, [Table("Runs by their score", [str(name) for name in head], rows, sortable=True)]
+        "All runs", words, [table, Table("The folder of each run", ["Run", "Folder"], folders, folded=True)]
     )
 
 

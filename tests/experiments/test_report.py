@@ -14,11 +14,15 @@ from experiments import check, report
 from experiments import run as run_module
 from experiments._runner.build import ConfigError
 from experiments._runner.compose import declared
+from experiments._runner.reopen import reopen
 from experiments.paper import pruning
 from experiments.summarise import summarise
+from pyrobbb.checkup import check as check_posterior
+from pyrobbb.checkup import recorded
 from pyrobbb.data import from_arrays
 from pyrobbb.experiment import Run
 from pyrobbb.report import run_page
+from pyrobbb.report.published import printed
 
 SMALL = [
     "data=blobs",
@@ -65,7 +69,8 @@ def test_a_run_leaves_its_page_with_its_numbers(finished):
     assert f"{metrics['test']['error']:.2f} %" in html
     assert "someone 1.5" in html
     assert f"{metrics['parameters']} " in html or f">{metrics['parameters']}<" in html
-    assert "Not checked yet" in html
+    assert html.count(f"python -m experiments.check {folder}") == 2  # in the head and with the checks
+    assert html.count("by the command below") == 2
     assert torch.__version__ in html
     assert f"ignoring the inputs: {metrics['trivial_free_energy']:.3g}" in html
 
@@ -77,8 +82,53 @@ def test_the_check_brings_its_verdict_onto_the_page(finished):
     assert "report.html" in said
     html = page(folder)
     assert found["verdict"][1:] in html
-    assert "Not checked yet" not in html
+    assert "by the command below" not in html
     assert all(f">{finding['name'].capitalize()}<" in html for finding in found["findings"])
+
+
+def test_the_files_of_a_run_tell_as_much_of_its_faults_as_the_check(finished):
+    folder, metrics = finished
+    bound, calibration = recorded(folder)
+    assert bound.value == metrics["free_energy"] - metrics["trivial_free_energy"]
+    opened = reopen(folder)
+    again = {finding.name: finding for finding in check_posterior(opened.posterior, opened.data, steps=1)}
+    assert again["trivial bound"].passed == bound.passed
+    assert again["calibration"].passed == calibration.passed
+    assert recorded(folder.parent / "nothing") == []
+
+
+def test_others_numbers_stand_beside_those_of_the_run(tmp_path):
+    said = "wide prior, test error %, 2x400, paper 1.36 (Table 1), 1.24; Somebody 1.5 / -"
+    metrics = execute(tmp_path, f"published='{said}'")
+    own = f"{metrics['test']['error']:.2f} %"
+    rows = re.findall(r"<th scope=\"row\">(.*?)</th>\s*<td>(.*?)</td>", page(tmp_path))
+    assert [row for row in rows if row[0][:3] in ("Thi", "Pap", "Som")] == [
+        ("This run", own),
+        ("Paper<small>Table 1</small>", "1.36 %"),
+        ("Paper", "1.24 %"),
+        ("Somebody", "1.5 / - %"),
+    ]
+    assert "Error on test data beside what others published: wide prior, 2x400" in page(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "found"),
+    [
+        (
+            "tutorial, test error % after 20 epochs 2.75 (5 draws)",
+            ["tutorial 2.75 5 draws", "after 20 epochs"],
+        ),
+        ("notebook, test error % of mean weights 2.25", ["notebook 2.25 ", ""]),
+        ("test error %, paper 1.36", ["paper 1.36 ", ""]),
+        ("someone 1.5", None),  # of which score?
+        ("test error % of one draw after 1, 2 epochs 14.75, 9.82", None),
+        ("test error %, 1.36", None),  # by whom?
+        ("", None),
+    ],
+)
+def test_a_sentence_becomes_a_table_only_if_it_says_what_of_whom(sentence, found):
+    said = printed(sentence)
+    assert found == (None if said is None else [*map(" ".join, said.rows), said.under])
 
 
 def test_pruning_brings_its_curve_onto_the_page(finished, tmp_path):

@@ -1,10 +1,14 @@
 "use strict";
+const PRINTED = 440; // width of a chart on paper, whose letters then have their own size
 for (const script of document.querySelectorAll("script[data-for]")) {
   const place = document.getElementById(script.dataset.for);
   const spec = JSON.parse(script.textContent);
   spec.description = place.dataset.words;
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  vegaEmbed(place, spec, { renderer: "svg", actions: false, tooltip: { theme: dark ? "dark" : "light" } }).catch((error) => {
+  vegaEmbed(place, spec, { renderer: "svg", actions: false, tooltip: { theme: dark ? "dark" : "light" } }).then(({ view }) => {
+    addEventListener("beforeprint", () => view.signal("width", PRINTED).run());
+    addEventListener("afterprint", () => view.signal("width", place.clientWidth).run());
+  }).catch((error) => {
     place.textContent = "This chart could not be drawn; the table has its numbers.";
     console.error(error);
   });
