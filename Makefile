@@ -31,12 +31,13 @@ test: $(VENV)/.ray ## all tests, one process per core
 
 $(VENV)/.extras: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ".[mlflow,onnx,sklearn,tables,tensorboard,wandb]"
+	  -e ".[docs,mlflow,onnx,sklearn,tables,tensorboard,wandb]"
 	@touch $@
 
 test-extras: $(VENV)/.extras ## the tests of what is an extra, with the packages themselves
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/training/test_loggers.py tests/experiments/test_callbacks.py \
-	  tests/test_estimators.py tests/evaluation/test_export.py tests/data/test_tables.py
+	  tests/test_estimators.py tests/evaluation/test_export.py tests/data/test_tables.py \
+	  tests/project/test_browser.py tests/project/test_site.py
 
 lint: $(READY) ## format, style, types and the arrows between the rooms
 	$(BIN)/ruff format --check .

@@ -1,7 +1,7 @@
 """The pages in Chromium, at desktop and phone width: no errors, and nothing that axe-core calls serious.
 
-The report of a run, that of a sweep, and pages of the site where `make docs` has built it. Skipped where
-Chromium or the extra `browser` is not installed.
+The report of a run, that of a sweep, and every page of the site where the extra `docs` is installed. Skipped
+where Chromium or the extra `browser` is not installed.
 """
 
 import os
@@ -25,15 +25,14 @@ sync_api = pytest.importorskip("playwright.sync_api")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
-SITE = ROOT / "build" / "docs"
-PAGES = (
-    "index.html",
-    "tutorials/regression.html",
-    "howto/prior.html",
-    "reference/keys.html",
-    "results.html",
-    "reproduction/figure5.html",
+DOCS = ROOT / "docs"
+API = Path("reference") / "api"
+SHARES = 8  # of the pages of the API, for several workers
+WRITTEN = sorted(
+    {str(page.relative_to(DOCS).with_suffix(".html")) for page in DOCS.rglob("*.md")}
+    | {"reference/keys.html"}
 )
+MADE = ("genindex.html", "py-modindex.html", "search.html")
 BAD = ("serious", "critical")
 DRAWN = "() => [...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('svg'))"
 SMALL = ["data=noisy_sine", "likelihood=normal", "model.hidden=[4]", "epochs=3", "batch_size=50", "draws=10"]
@@ -64,22 +63,44 @@ def made(browser, tmp_path_factory):
     return {"run": root / "a" / "default" / "report.html", "sweep": root / "a" / "summary.html"}
 
 
-def opened(browser, path: Path, width: str, scheme="light"):
-    """The page, and what its console said of errors."""
-    width_height = dict(zip(("width", "height"), WIDTHS[width], strict=True))
-    page = browser.new_page(viewport=width_height, color_scheme=scheme)
+def viewport(width: str):
+    return dict(zip(("width", "height"), WIDTHS[width], strict=True))
+
+
+def listened(page):
+    """What its console says of errors, from now on."""
     said: list[str] = []
     page.on(
         "console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None
     )
     page.on("pageerror", lambda error: said.append(str(error)))
+    return said
+
+
+def opened(browser, path: Path, width: str, scheme="light"):
+    """The page, and what its console said of errors."""
+    page = browser.new_page(viewport=viewport(width), color_scheme=scheme)
+    said = listened(page)
     page.goto(path.as_uri(), wait_until="load")
     return page, said
 
 
-def findings(page):
-    response = axe.Axe().run(page).response
+def findings(page, leaving_out=()):
+    """What axe-core calls serious; `preload` would fetch the style sheets again, which a file may not."""
+    context = {"exclude": [[selector] for selector in leaving_out]} if leaving_out else None
+    options = {"preload": False, "resultTypes": ["violations"]}
+    response = axe.Axe().run(page, context=context, options=options).response
     return [(v["id"], v["nodes"][0]["html"][:200]) for v in response["violations"] if v["impact"] in BAD]
+
+
+def faults(page, path: Path, said: list[str], width: str, leaving_out=()):
+    """What is wrong with a page of the site at a width."""
+    said.clear()
+    page.set_viewport_size(viewport(width))
+    page.goto(path.as_uri(), wait_until="load")
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    found = [("too wide", wide)] if wide > WIDTHS[width][0] else []
+    return [*found, *findings(page, leaving_out), *(("console", words) for words in said)]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [("desktop", "light"), ("phone", "light"), ("phone", "dark")])
@@ -89,7 +110,7 @@ def test_a_report_is_drawn_and_accessible(browser, made, name, width, scheme):
     page.wait_for_function(DRAWN)
     assert page.locator(".chart svg").count() == page.locator(".chart").count() >= 1
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
-    assert said == []  # before the audit, which itself asks for a site's style sheets
+    assert said == []
     assert findings(page) == []
     page.close()
 
@@ -128,13 +149,71 @@ def test_a_table_is_sorted_from_the_keyboard(browser, made):
     page.close()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", PAGES)
-def test_the_site_is_accessible(browser, name, width):
-    if not (SITE / name).exists():
-        pytest.skip("the site is not built; make docs builds it")
-    page, said = opened(browser, SITE / name, width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
-    assert said == []  # before the audit, which itself asks for a site's style sheets
-    assert findings(page) == []
+@pytest.mark.parametrize("name", ["run", "sweep"])
+def test_the_numbers_of_the_charts_are_reached_from_the_keyboard(browser, made, name):
+    page, _ = opened(browser, made[name], "desktop")
+    for summary in page.locator("details > summary").all():
+        summary.focus()
+        page.keyboard.press("Enter")
+    assert page.locator("details:not([open])").count() == 0
+    bare = "(charts) => charts.filter((c) => !c.closest('main').querySelector('table td'))"
+    assert page.locator(".charts").evaluate_all(bare) == []
+    words = page.locator(".chart svg").evaluate_all("(charts) => charts.map((c) => c.ariaLabel)")
+    assert all(said and "table" in said for said in words)
+    regions = page.locator(".scroll")
+    for i in range(regions.count()):  # a table wider than the page is scrolled by the arrow keys
+        regions.nth(i).focus()
+        assert regions.nth(i).evaluate("(region) => region === document.activeElement")
     page.close()
+
+
+def test_a_chart_is_narrower_on_paper_and_as_before_afterwards(browser, made):
+    page, _ = opened(browser, made["run"], "desktop")
+    page.wait_for_function(DRAWN)
+    wide = "document.querySelector('#chart-1 svg').getBoundingClientRect().width"
+    before = page.evaluate(wide)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(wide) == pytest.approx(440, abs=2)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(wide) == pytest.approx(before, abs=2)
+    page.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """One page to open all others in, and what its console says."""
+    page = browser.new_page()
+    yield page, listened(page)
+    page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_written_page_is_accessible(tab, site, name):
+    page, said = tab
+    found = {width: faults(page, site.folder / name, said, width) for width in WIDTHS}
+    assert found == {width: [] for width in WIDTHS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MADE)
+def test_a_list_of_the_site_is_accessible(tab, site, name):
+    page, said = tab
+    assert faults(page, site.folder / name, said, "phone") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(SHARES))
+def test_the_pages_of_the_api_are_accessible(tab, site, share):
+    """At phone width, without what each page has around its text: the written pages have it too."""
+    page, said = tab
+    paths = sorted((site.folder / API).glob("*.html"))
+    assert len(paths) > 100
+    around = (".sidebar-drawer", ".toc-drawer")
+    found = {path.name: faults(page, path, said, "phone", around) for path in paths[share::SHARES]}
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+def test_no_page_of_the_site_is_left_out(site):
+    there = {str(path.relative_to(site.folder)) for path in site.folder.rglob("*.html")}
+    assert {name for name in there if not name.startswith(str(API))} == {*WRITTEN, *MADE}

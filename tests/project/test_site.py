@@ -1,4 +1,4 @@
-"""The site's pages: the Python in tutorials and how-tos runs, and says what the page says."""
+"""The site's pages: Sphinx builds them, and the Python in tutorials and how-tos says what the page says."""
 
 import re
 from collections.abc import Callable
@@ -71,3 +71,11 @@ def test_every_page_that_is_linked_to_exists(page):
     for link in re.findall(r"\]\(([^)#:]+?)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
         made = (page.parent / link).resolve() == DOCS / "reference" / "keys.md"  # by the build
         assert made or (page.parent / link).is_file(), link
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(site):
+    assert site.sound, site.said
+    assert all(
+        (site.folder / name).exists() for name in ("index.html", "genindex.html", "reference/keys.html")
+    )
