@@ -116,7 +116,9 @@ def recorded(folder: Path | str) -> list[Finding]:
         weights = metrics.get("chain_weights")
         each = None if weights is None else np.repeat(np.asarray(weights) / draws.shape[1], draws.shape[1])
         flat = draws.reshape(-1, len(y)).astype(float)
-        found.append(_inside(calibration.coverage(flat, y, each)[0.5], y.size))
+        low, high = calibration.quantiles(flat, [0.25, 0.75], each)
+        expected = np.average(((low <= flat) & (flat <= high)).mean(1), weights=each)
+        found.append(_inside(float(((low <= y) & (y <= high)).mean()), y.size, float(expected)))
     return found
 
 
@@ -269,8 +271,8 @@ def _calibration(posterior: Posterior, held: Split | None, draws: int, seed: int
     return _inside(share, low.numel(), expected)
 
 
-def _inside(share: float, values: int, expected: float = 0.5) -> Finding:
-    """Whether 50 % intervals hold as many held-out values as they should; of counts that is more than half."""
+def _inside(share: float, values: int, expected: float) -> Finding:
+    """Whether 50 % intervals hold as many held-out values as expected; of counts more than half."""
     value = abs(share - expected) - 4 * 0.5 / sqrt(values)
     words = f"{100 * share:.0f} % of {values} held-out values lie in {100 * expected:.0f} % intervals"
     if value > COVERAGE:

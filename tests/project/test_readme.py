@@ -36,7 +36,8 @@ def test_the_table_s_intervals_hold_the_price(caplog):
     truth = 100_000 + 4_000 * size
     assert bool(((low < truth) & (truth < high)).all())
     widths = (high - low) / (2 * 1.96 * 30_000)  # 1.24 and 1.45 at 80 with two seeds
-    assert bool(((0.7 < widths) & (widths < 2.2)).all())
+    assert float(widths.min()) > 0.7
+    assert float(widths.max()) < 2.2
 
 
 def test_the_python_example_runs_and_is_unsure_far_from_the_data(tmp_path, monkeypatch, caplog):
