@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from tqdm import tqdm
 
@@ -15,8 +15,8 @@ from pyrobbb.training.history import Epoch
 LINES = 20
 
 
-class Progress(Protocol):
-    """Receives the events of a training."""
+class Progress:
+    """Receives the events of a training; override what you need."""
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
         """Training begins or resumes after `epoch` of `epochs`, of `steps` steps each, `done` of the next."""
@@ -34,21 +34,11 @@ class Progress(Protocol):
         """Show a line."""
 
 
-class Silent:
+class Silent(Progress):
     """Shows nothing."""
 
-    def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None: ...
 
-    def step(self) -> None: ...
-
-    def epoch(self, row: Epoch) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def log(self, message: str) -> None: ...
-
-
-class Printed:
+class Printed(Progress):
     """A progress bar over the steps of each epoch on a terminal; elsewhere, as in a notebook, a few lines.
 
     That is one after the first and the last epoch, after each twentieth of the epochs between, though never
