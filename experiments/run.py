@@ -109,11 +109,7 @@ def check_argument(argument: str) -> None:
 
 
 def own_file(argument: str) -> list[str]:
-    """Hydra's options for the user's own configuration file.
-
-    Raises:
-        ConfigError: If it cannot be read, or cannot be a run.
-    """
+    """Hydra's options for the user's own configuration file."""
     path = Path(argument).resolve()
     if not path.is_file():
         raise ConfigError(f"{argument} " + ("is not a file" if path.exists() else "does not exist"))

@@ -158,11 +158,7 @@ def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
 
 
 def summarise(root: Path) -> str:
-    """Write the files and return the words.
-
-    Raises:
-        ValueError: If there is no such folder, or no run in it.
-    """
+    """Write the files and return the words."""
     every = find(root)
     out = Outputs(root, command=command_line("experiments.summarise", [str(root)]))
     write_csv(every, out)

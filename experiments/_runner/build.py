@@ -44,7 +44,7 @@ REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_fa
 
 
 class ConfigError(ValueError):
-    """A configuration that does not describe a run; the message names the key."""
+    """A configuration that does not describe a run. Its message names the key; a command prints it alone."""
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -126,11 +126,7 @@ def changes(overrides: Iterable[str]) -> str:
 
 
 def build(config: DictConfig) -> Run:
-    """Instantiate every component and check that they fit together, before any data is loaded.
-
-    Raises:
-        ConfigError: With the key that is wrong, and why.
-    """
+    """Instantiate every component and check that they fit together, before any data is loaded."""
     parts: dict[str, Any] = {}
     for key in config:
         if key in NOT_OF_THE_RUN or OmegaConf.is_missing(config, key):
@@ -152,25 +148,17 @@ def build(config: DictConfig) -> Run:
 
 
 def loggers(config: DictConfig) -> list[Callback]:
-    """The callbacks that a configuration names, which log each epoch.
-
-    Raises:
-        ConfigError: If one cannot be made, or its package is not installed.
-    """
+    """The callbacks that a configuration names, which log each epoch."""
     parts = config.get("callbacks") or {}
     return [component(f"callbacks.{name}", part) for name, part in parts.items()]
 
 
 def component(key: str, part: Any) -> Any:
-    """What a part of a configuration names with `_target_`; without it, the plain values.
-
-    Raises:
-        ConfigError: If it cannot be made; names `key`.
-    """
-    if not isinstance(part, dict | DictConfig) or "_target_" not in part:
-        return OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
-    content = OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
-    part = _without_inherited(key, content)
+    """What a part of a configuration names with `_target_`; without it, the plain values."""
+    part = OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
+    if not isinstance(part, dict) or "_target_" not in part:
+        return part
+    part = _without_inherited(key, part)
     try:
         made = hydra.utils.instantiate(OmegaConf.create({key: part})[key], _convert_="all")
     except InstantiationException as error:

@@ -32,11 +32,7 @@ def some(key: str, values: Sequence[object]) -> None:
 
 
 def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
-    """An experiment's own settings, changed by `key=value`, and the other arguments, for its runs.
-
-    Raises:
-        ConfigError: A value of another type, or an empty list.
-    """
+    """An experiment's own settings, changed by `key=value`, and the other arguments, for its runs."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     own = [a for a in arguments if key_of(a) in known]
     try:

@@ -19,22 +19,14 @@ from pyrobbb.training.progress import Progress
 
 
 def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | str) -> DictConfig:
-    """The configuration of `experiment=experiment` with `key=value` overrides and results in `folder`.
-
-    Raises:
-        ConfigError: An unknown key or component.
-    """
+    """The configuration of `experiment=experiment` with `key=value` overrides and results in `folder`."""
     config = declared("run", [f"experiment={experiment}", *overrides])
     config.folder = str(folder)
     return config
 
 
 def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """The declaration `name`.yaml, a path within `experiments/`, with `key=value` overrides.
-
-    Raises:
-        ConfigError: An unknown key or component.
-    """
+    """The declaration `name`.yaml, a path within `experiments/`, with `key=value` overrides."""
     register_resolvers()
     schema.register()
     with initialize_config_dir(str(DECLARATIONS.resolve()), version_base="1.3"):

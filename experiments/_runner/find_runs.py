@@ -53,11 +53,7 @@ class RunFolder:
 
 
 def find(root: Path) -> list[RunFolder]:
-    """Every run beneath `root`, finished or not.
-
-    Raises:
-        ValueError: If there is no such folder, or no run in it.
-    """
+    """Every run beneath `root`, finished or not."""
     if not root.is_dir():
         raise ValueError(f"{root} is not a folder")
     folders = sorted({path.parent for name in ("config.yaml", ERROR) for path in root.rglob(name)})

@@ -43,11 +43,7 @@ class Fitted:
     history: list[Epoch]
 
     def scores(self) -> dict[str, float]:
-        """Classification metrics of the averaged draws on the test set.
-
-        Raises:
-            ConfigError: No test data, or a regression.
-        """
+        """Classification metrics of the averaged draws on the test set."""
         if self.data.test is None:
             raise ConfigError("data: this experiment needs test data")
         found = evaluate(self.posterior, self.data.test, draws=self.run.draws, seed=self.run.seed)
@@ -57,11 +53,7 @@ class Fitted:
 
 
 def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> DictConfig:
-    """`config` with other values (keys such as `prior.pi`) and another folder; much faster than composing.
-
-    Raises:
-        ConfigError: A key that the configuration lacks.
-    """
+    """`config` with other values (keys such as `prior.pi`) and another folder; much faster than composing."""
     new = deepcopy(config)
     for key, value in values.items():
         try:

@@ -115,11 +115,7 @@ def _renamed(target: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a run left in a `.json` file; nothing if it is not there.
-
-    Raises:
-        ConfigError: If it is damaged.
-    """
+    """What a run left in a `.json` file; nothing if it is not there."""
     try:
         return files.read_json(path)
     except ValueError as error:
@@ -127,11 +123,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """The numbers of a finished run.
-
-    Raises:
-        ConfigError: If `metrics.json` is missing or damaged.
-    """
+    """The numbers of a finished run."""
     found = read_json(folder / "metrics.json")
     if not found:
         raise ConfigError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")

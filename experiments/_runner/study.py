@@ -58,11 +58,7 @@ class Study(Generic[S]):
     small: Sequence[str] = tuple(SMALL)
 
     def begin(self, arguments: Sequence[str]) -> tuple[S, list[str], Outputs]:
-        """The settings, the overrides for every run, and where results go.
-
-        Raises:
-            ConfigError: A value of another type, an empty list, or a key that the study sets itself.
-        """
+        """The settings, the overrides for every run, and where results go."""
         chosen, rest = settings(self.settings, arguments)
         quick = getattr(chosen, "quick", False)
         default = f"runs/{self.name}".format(**asdict(chosen)) + ("/quick" if quick else "")  # type: ignore[call-overload]

@@ -40,9 +40,6 @@ def objective(metrics: dict[str, Any]) -> tuple[str, float]:
 
     The validation error in percent or root mean squared error; without a validation set the free energy.
     Never the test set's: model selection must not see it.
-
-    Raises:
-        ValueError: If there is neither.
     """
     for key, unit in (("error", "error (%)"), ("rmse", "rmse")):
         if key in metrics.get("validation", {}):

@@ -45,9 +45,6 @@ def trusted_config(folder: Path, trust: bool) -> dict[str, Any]:
     Args:
         folder: As `experiments.run` leaves it.
         trust: Whatever it names may be called; otherwise only parts of this library.
-
-    Raises:
-        ConfigError: There is none, it is not of a run, or it names what is not trusted.
     """
     path = folder / "config.yaml"
     config = read_config(path)

@@ -57,12 +57,7 @@ def network(config: DictConfig, mushrooms: Mushroom) -> nn.Module:
 
 
 def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent, list[int]]:
-    """The agent of an arm, and the seed of each of its runs.
-
-    Raises:
-        ConfigError: A component that cannot be made.
-        ValueError: A component or number that does not fit.
-    """
+    """The agent of an arm, and the seed of each of its runs."""
     seeds = list(config.seeds)
     options: dict[str, Any] = {
         name: config[name] for name in ("capacity", "batch_size", "updates", "every", "pulls", "kl_over")
@@ -123,11 +118,7 @@ def play(arm: str, config: DictConfig, folder: Path) -> None:
 
 
 def configuration(arguments: Sequence[str]) -> DictConfig:
-    """The declaration of a setting, changed by `key=value`.
-
-    Raises:
-        ConfigError, ValueError: An unknown setting or key.
-    """
+    """The declaration of a setting, changed by `key=value`."""
     setting = ["paper", *(a.partition("=")[2] for a in arguments if key_of(a) == "setting")][-1]
     checks.one_of("setting", setting, CONFIGS)
     config = declared(CONFIGS[setting], [a for a in arguments if not a.startswith("folder=")])

@@ -48,11 +48,7 @@ class Part:
 
 
 def choose(arguments: list[str]) -> tuple[Part, list[str]]:
-    """The requested form, with the changes from the command line.
-
-    Raises:
-        ConfigError, ValueError: An unknown form or row, or keys that do not go with it.
-    """
+    """The requested form, with the changes from the command line."""
     asked, rest = settings(Part, arguments)
     declared = declaration()
     checks.one_of("form", asked.form, declared.forms)

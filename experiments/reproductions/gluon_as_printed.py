@@ -32,11 +32,7 @@ class LastHiddenUnapplied(nn.Sequential):
 def gluon_as_printed(
     spec: Spec, prior: Prior, likelihood: Likelihood, *, hidden: Sequence[int] = (400, 400)
 ) -> BayesianNetwork:
-    """784-400-10 in effect, with all 478,410 weights of 784-400-400-10; `models.mlp` is the correct one.
-
-    Raises:
-        ValueError: Fewer than two hidden layers, or layers of different widths.
-    """
+    """784-400-10 in effect, with all 478,410 weights of 784-400-400-10; `models.mlp` is the correct one."""
     if len(hidden) < 2 or len(set(hidden)) > 1:
         raise ValueError(f"hidden must be two or more layers of one width, got {list(hidden)}")
     net = perceptron(prod(spec.features), hidden, likelihood.width(spec.outputs))

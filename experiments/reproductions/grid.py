@@ -53,11 +53,7 @@ STUDY = Study(
 
 
 def measure(fitted: Fitted) -> Result:
-    """Validation accuracy of the averaged draws, and the prior that the trained model has.
-
-    Raises:
-        ConfigError: If that prior is not the one of the configuration.
-    """
+    """Validation accuracy of the averaged draws, and the prior that the trained model has."""
     part = fitted.data.validation
     if part is None:
         raise ConfigError("the grid needs validation data; set data.validation")

@@ -42,11 +42,7 @@ class Point:
 
 
 def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
-    """The points of a preset, and the overrides that go with it.
-
-    Raises:
-        ConfigError: An unknown preset.
-    """
+    """The points of a preset, and the overrides that go with it."""
     priors = [Point(*values) for values in product(PI, WIDE, NARROW)]
     if quick:
         return [Point(*values) for values in product((0.25, 0.75), (0,), (6, 8))], []

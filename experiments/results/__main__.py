@@ -24,11 +24,7 @@ MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 
 def filled(page: str, records: Records) -> str:
-    """The page with every marked place filled anew.
-
-    Raises:
-        ValueError: A name that no text has.
-    """
+    """The page with every marked place filled anew."""
 
     def text(found: re.Match[str]) -> str:
         name = found[2]

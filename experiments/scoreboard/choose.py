@@ -115,11 +115,7 @@ def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
 
 
 def read(folder: Path) -> dict[str, Result]:
-    """The records of a folder by part.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """The records of a folder by part."""
     found = [read_json(path) for path in sorted(folder.glob("scoreboard_*.json"))]
     if not found:
         raise ConfigError(f"record: {folder} holds no scoreboard_*.json")

@@ -97,9 +97,6 @@ def configured(name: str, words: Sequence[str], *, folder: Path, last: str = "")
         words: Overrides that all methods share.
         folder: Of its results.
         last: How the names of the last layer's parameters begin.
-
-    Raises:
-        ConfigError: An unknown key or component.
     """
     method = METHODS[name]
     config = declared("run", ["name=scoreboard", *method.words, *words])

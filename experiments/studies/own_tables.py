@@ -93,11 +93,7 @@ def load(name: str, split: int) -> TableData:
 
 
 def sklearn(module: str, name: str) -> Any:
-    """What scikit-learn calls `name`.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """What scikit-learn calls `name`."""
     try:
         return getattr(import_module(f"sklearn.{module}"), name)
     except ImportError as error:
