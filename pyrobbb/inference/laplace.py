@@ -38,8 +38,9 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import univariate
-from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Kronecker, Mode, check_curved
+from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Mode, check_curved
 from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.inference.kronecker import Kronecker
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
 from pyrobbb.posterior import Posterior
