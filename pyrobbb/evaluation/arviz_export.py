@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -25,15 +24,17 @@ from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
 from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.layer_summary import LEVELS, as_numpy, variational
 from pyrobbb.evaluation.metrics import entropy
+from pyrobbb.evaluation.weight_selection import WeightSelection
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
+
+__all__ = ["WeightSelection", "to_arviz", "to_groups"]
 
 logger = logging.getLogger(__name__)
 Groups = dict[str, dict[str, np.ndarray]]
 DRAWN = ("posterior", "log_prior", "posterior_predictive", "log_likelihood", "predictions")
-LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 FEATURES = 100  # of an input, at most, for the inputs to be kept
 SHOWN = 24  # the most uncertain test inputs, kept for their picture
 
@@ -60,61 +61,6 @@ DIMS: dict[str, Sequence[str]] = {
     **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},
     **{f"{name}_quantile": ("layer", "level") for name in ("loc", "scale", "snr")},
 }
-
-
-class WeightSelection:
-    """Some of a model's weights, by place; labels read `0.weight[12,33]`.
-
-    Args:
-        model: The model with the weights.
-        weights: How many at random, or names: a parameter (`4.bias`), a pattern of parameters
-            (`*.bias`), one weight (`0.weight[12,33]`) or a row of them (`0.weight[12]`).
-        seed: Which ones at random.
-
-    Raises:
-        ValueError: If a name matches no weight.
-    """
-
-    def __init__(self, model: BayesianNetwork, weights: int | Sequence[str], seed: int = 0) -> None:
-        self.shapes = {name: value.shape for name, value in model.initial().items()}
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        starts = dict(zip(self.shapes, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
-        if isinstance(weights, int):
-            total = sum(sizes)
-            order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
-            self.places = order[: min(weights, total)].sort().values
-        else:
-            places = [p for text in weights for p in self._find(text, starts)]
-            self.places = torch.tensor(sorted(set(places)))
-        self.labels = [self._label(place, starts) for place in self.places.tolist()]
-
-    def _find(self, text: str, starts: dict[str, int]) -> list[int]:
-        name, bracket, index = text.partition("[")
-        matches = [n for n in self.shapes if fnmatchcase(n, name)]
-        found = []
-        for site in matches:
-            grid = torch.arange(starts[site], starts[site] + self.shapes[site].numel())
-            grid = grid.reshape(self.shapes[site])
-            try:
-                part = grid[tuple(int(i) for i in index.rstrip("]").split(","))] if bracket else grid
-            except (IndexError, ValueError):
-                raise ValueError(
-                    f"{text!r} is not a weight; {site} has shape {tuple(self.shapes[site])}"
-                ) from None
-            found += part.flatten().tolist()
-        if not found:
-            raise ValueError(f"{text!r} matches no weight; the parameters are {', '.join(self.shapes)}")
-        return found
-
-    def _label(self, place: int, starts: dict[str, int]) -> str:
-        site = max((n for n in starts if starts[n] <= place), key=lambda n: starts[n])
-        index = np.unravel_index(place - starts[site], self.shapes[site])
-        return f"{site}[{','.join(str(i) for i in index)}]"
-
-    def pick(self, weights: dict[str, Tensor]) -> Tensor:
-        """The chosen entries of one draw `{site: value}`, as a vector."""
-        flat = torch.cat([weights[name].reshape(-1) for name in self.shapes])
-        return flat[self.places.to(flat.device)]
 
 
 def to_groups(
@@ -149,12 +95,12 @@ def to_groups(
         "posterior": values,
         "log_prior": log_prior,
         "prior": _latents(prior, draws, seed, chosen)[0],
-        "variational": _variational(posterior, seed),
+        "variational": variational(posterior, seed),
         "observed_data": {"y": _column(rows.y)},
         "constant_data": {"training_row": places.numpy().astype(np.int32)},
     }
     if rows.x[0].numel() <= FEATURES:
-        groups["constant_data"]["x"] = _numpy(rows.x.flatten(1))
+        groups["constant_data"]["x"] = as_numpy(rows.x.flatten(1))
     try:
         predictive = prior.predict(rows.x, draws=draws, seed=seed, sample=True)
         groups["prior_predictive"] = {"y": _columns(predictive.samples)[None]}
@@ -164,7 +110,7 @@ def to_groups(
         posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
     ]
     groups["posterior_predictive"] = {"y": np.stack([_columns(p.samples) for p in seen])}
-    groups["log_likelihood"] = {"y": _untied(np.stack([_numpy(p.log_likelihood) for p in seen]))}
+    groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
     _as_drawn(groups, posterior, draws)
@@ -209,7 +155,7 @@ def _latents(
         for draw in posterior.each_draw(draws, chain=chain, seed=seed):
             for kept, every in ((values, draw), (densities, _log_prior(model, draw))):
                 some = {"weight": chosen.pick(every), **{name: every[name] for name in rest}}
-                kept[-1].append({name: _numpy(value) for name, value in some.items()})
+                kept[-1].append({name: as_numpy(value) for name, value in some.items()})
     return _stacked(values), _stacked(densities)
 
 
@@ -224,47 +170,6 @@ def _log_prior(model: BayesianNetwork, draw: Weights) -> Weights:
     return {name: univariate(trace.nodes[name]["fn"]).log_prob(draw[name]) for name in model.latents}
 
 
-def _variational(posterior: Posterior, seed: int, count: int = 20_000) -> dict[str, np.ndarray]:
-    """Location, scale and signal-to-noise |loc| / scale by layer, and of a random sample of weights."""
-    loc, scale = moments(posterior.chains[0])
-    tables: dict[str, list[Any]] = {}
-    for name in loc:
-        mu, sigma = loc[name].flatten(), scale[name].flatten()
-        tables.setdefault("size", []).append(mu.numel())
-        for what, value in (("loc", mu), ("scale", sigma), ("snr", mu.abs() / sigma)):
-            array = _numpy(value).astype(np.float64)
-            tables.setdefault(f"{what}_mean", []).append(array.mean())
-            tables.setdefault(f"{what}_sd", []).append(array.std() if np.isfinite(array).all() else np.nan)
-            tables.setdefault(f"{what}_quantile", []).append(
-                np.quantile(array, LEVELS, method="inverted_cdf")
-            )
-    every_loc = torch.cat([v.flatten() for v in loc.values()])
-    every_scale = torch.cat([v.flatten() for v in scale.values()])
-    site = torch.cat([torch.full((v.numel(),), i, dtype=torch.int16) for i, v in enumerate(loc.values())])
-    pick = torch.randperm(len(every_loc), generator=torch.Generator().manual_seed(seed))[:count]
-    arrays = {name: np.asarray(values) for name, values in tables.items()}
-    arrays["loc"] = _numpy(every_loc[pick.to(every_loc.device)])
-    arrays["scale"] = _numpy(every_scale[pick.to(every_loc.device)])
-    arrays["sample_site"] = _numpy(site[pick])
-    return arrays | _ledger(posterior, list(loc), seed)
-
-
-def _ledger(posterior: Posterior, layers: Sequence[str], seed: int) -> dict[str, np.ndarray]:
-    """The KL by layer, where the guide's density splits into sites; NaN for a layer without a slab."""
-    ledger = kl_ledger(posterior, seed=seed) or {}
-    if not set(layers) <= set(ledger):
-        return {}
-    rows = [ledger[name] for name in layers]
-    arrays = {
-        "kl": np.array([row.nats for row in rows]),
-        "kl_mcse": np.array([row.mcse for row in rows]),
-        "informative": np.array([row.informative for row in rows]),
-    }
-    if any(row.slab is not None for row in rows):
-        arrays["slab"] = np.array([np.nan if row.slab is None else row.slab for row in rows])
-    return arrays
-
-
 def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, seed: int) -> None:
     chains = range(len(posterior.chains))
     each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
@@ -275,17 +180,17 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
         probs = _mixed([p.probs for p in classes], posterior.weights)
         uncertainty = entropy(probs)
         shown = uncertainty.argsort(descending=True)[:SHOWN]
-        constant["probs"] = _numpy(probs)
-        constant["predictive_entropy"] = _numpy(uncertainty)
-        constant["expected_entropy"] = _numpy(
+        constant["probs"] = as_numpy(probs)
+        constant["predictive_entropy"] = as_numpy(uncertainty)
+        constant["expected_entropy"] = as_numpy(
             _mixed([p.expected_entropy for p in classes], posterior.weights)
         )
-        constant["x"] = _numpy(test.x[shown].flatten(1))
-        constant["shown_row"] = _numpy(shown)
+        constant["x"] = as_numpy(test.x[shown].flatten(1))
+        constant["shown_row"] = as_numpy(shown)
     else:
         if isinstance(each[0], ValuePrediction):
-            groups["predictions"]["mean"] = np.stack([_one_target(_numpy(p.means), 2) for p in each])
-        constant["x"] = _numpy(test.x.flatten(1))
+            groups["predictions"]["mean"] = np.stack([_one_target(as_numpy(p.means), 2) for p in each])
+        constant["x"] = as_numpy(test.x.flatten(1))
         constant["shown_row"] = np.arange(len(test))
     groups["predictions_constant_data"] = constant
 
@@ -314,19 +219,13 @@ def _untied(log_likelihood: np.ndarray) -> np.ndarray:
     return np.asarray(log_likelihood.astype(np.float64) - 1e-9 * noise)
 
 
-def _numpy(value: Tensor | None) -> np.ndarray:
-    assert value is not None
-    value = value.detach().cpu()
-    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()  # which numpy lacks
-
-
 def _column(y: Tensor) -> np.ndarray:
     """Targets as `(rows,)`, or `(rows, targets)`."""
-    return _one_target(_small(_numpy(y)), 1)
+    return _one_target(_small(as_numpy(y)), 1)
 
 
 def _columns(samples: Tensor | None) -> np.ndarray:
-    return _one_target(_small(_numpy(samples)), 2)
+    return _one_target(_small(as_numpy(samples)), 2)
 
 
 def _one_target(array: np.ndarray, axes: int) -> np.ndarray:

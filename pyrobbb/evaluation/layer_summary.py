@@ -1,0 +1,61 @@
+"""The variational parameters in short: their spread and KL by layer, and those of a sample of weights."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.posterior import Posterior, moments
+
+LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+SAMPLE = 20_000  # weights, of all layers
+
+
+def variational(posterior: Posterior, seed: int) -> dict[str, np.ndarray]:
+    """Location, scale and signal-to-noise |loc| / scale by layer, and of a random sample of weights."""
+    loc, scale = moments(posterior.chains[0])
+    tables: defaultdict[str, list[Any]] = defaultdict(list)
+    for name in loc:
+        mu, sigma = loc[name].flatten(), scale[name].flatten()
+        tables["size"].append(mu.numel())
+        for what, value in (("loc", mu), ("scale", sigma), ("snr", mu.abs() / sigma)):
+            array = as_numpy(value).astype(np.float64)
+            tables[f"{what}_mean"].append(array.mean())
+            tables[f"{what}_sd"].append(array.std() if np.isfinite(array).all() else np.nan)
+            tables[f"{what}_quantile"].append(np.quantile(array, LEVELS, method="inverted_cdf"))
+    arrays = {name: np.asarray(values) for name, values in tables.items()}
+    sites = {name: torch.full(v.shape, i, dtype=torch.int16) for i, (name, v) in enumerate(loc.items())}
+    pick = torch.randperm(sum(tables["size"]), generator=torch.Generator().manual_seed(seed))[:SAMPLE]
+    for what, parts in (("loc", loc), ("scale", scale), ("sample_site", sites)):
+        flat = torch.cat([part.flatten() for part in parts.values()])
+        arrays[what] = as_numpy(flat[pick.to(flat.device)])
+    return arrays | _ledger(posterior, list(loc), seed)
+
+
+def _ledger(posterior: Posterior, layers: Sequence[str], seed: int) -> dict[str, np.ndarray]:
+    """The KL by layer, where the guide's density splits into sites; NaN for a layer without a slab."""
+    ledger = kl_ledger(posterior, seed=seed) or {}
+    if not set(layers) <= set(ledger):
+        return {}
+    rows = [ledger[name] for name in layers]
+    arrays = {
+        "kl": np.array([row.nats for row in rows]),
+        "kl_mcse": np.array([row.mcse for row in rows]),
+        "informative": np.array([row.informative for row in rows]),
+    }
+    if any(row.slab is not None for row in rows):
+        arrays["slab"] = np.array([np.nan if row.slab is None else row.slab for row in rows])
+    return arrays
+
+
+def as_numpy(value: Tensor | None) -> np.ndarray:
+    """The values of a tensor, which is there; of bfloat16, which numpy lacks, as float32."""
+    assert value is not None
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
