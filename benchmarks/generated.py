@@ -27,9 +27,9 @@ from torch.fx import GraphModule
 from benchmarks.steps import network, rows
 from pyrobbb._support.files import make_folder, write_json
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.compile import lift, record
 from pyrobbb.accelerated.cuda_rewrites import fewer_launches
 from pyrobbb.accelerated.dispatch import element_wise
+from pyrobbb.accelerated.record import lift, record
 from pyrobbb.accelerated.updates import Update
 from pyrobbb.accelerated.whole_step import whole_program
 from pyrobbb.data.dataset import Split

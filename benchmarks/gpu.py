@@ -23,7 +23,7 @@ import torch
 
 from benchmarks import gpu_sections as measure
 from pyrobbb._support.files import write_json
-from pyrobbb.accelerated.compile import first_line
+from pyrobbb.accelerated.record import first_line
 
 MINUTES = 8
 COUNTED = Path(__file__).parents[1] / "docs" / "records" / "cuda_kernels.json"

@@ -18,7 +18,8 @@ from torch import Tensor
 from pyrobbb._support.flat import split
 from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fixed_batch import FixedBatch
-from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
+from pyrobbb.accelerated.fused_kl import gradients, log_ratio
+from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms, counted
 

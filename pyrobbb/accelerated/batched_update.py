@@ -14,8 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb.accelerated.batched_step import LogLikelihood, batched_nll
-from pyrobbb.accelerated.compile import Program, prepared
-from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, score_all
+from pyrobbb.accelerated.compile import prepared
+from pyrobbb.accelerated.fused_kl import gradients
+from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
+from pyrobbb.accelerated.record import Program
 from pyrobbb.accelerated.updates import adam, adam_rates
 
 

@@ -1,4 +1,4 @@
-"""Record a tensor program once with `make_fx`, and compile the recording with inductor."""
+"""Compile a recorded tensor program with inductor, once for inputs of one kind, and check what it gives."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support.device import cpu_info
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.fast_math import RULES
+from pyrobbb.accelerated.record import Program, first_line, lift, record
 
-Program = Callable[..., Any]
 Pass = Callable[[], Any]
 
 # Fused multiply-add; as many threads as torch has at the call, not at compile time; torch's own random
@@ -35,96 +33,12 @@ _INDUCTOR = {
     "fallback_random": True,
     "shape_padding": False,
 }
-
-
 KEPT = 256  # compiled programs, a step being a few
 _COMPILED: dict[Hashable, Program] = {}
 
 
-class CannotRecordError(RuntimeError):
-    """A program cannot be recorded; the message says why."""
-
-
 class CannotCompileError(RuntimeError):
     """A recorded program cannot be compiled on this machine; the message says why."""
-
-
-def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
-    """The aten operations that `program(*inputs)` runs, as one graph without Python or Pyro in it.
-
-    Raises:
-        CannotRecordError: If the program looks at a tensor's value or otherwise resists.
-    """
-
-    def plainly(*given: Tensor) -> Any:  # make_fx would mistake the `self` of a bound method for an input
-        return program(*given)
-
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's deprecations of its own functions
-            trace = make_fx(
-                plainly, decomposition_table=RULES, tracing_mode="fake", _allow_non_fake_inputs=True
-            )
-            return _turn_products(trace(*inputs))
-    except Exception as error:
-        raise CannotRecordError(first_line(error)) from error
-
-
-def _turn_products(graph: GraphModule) -> GraphModule:
-    """Write (A B)^T as B^T A^T where the transpose of a batched product is all that is used of it.
-
-    The gradient of a linear layer's weights then has the weights' own order. Transposing it afterwards took
-    a third of a batched update.
-    """
-    aten = torch.ops.aten
-    for node in list(graph.graph.nodes):
-        if node.target is not aten.transpose.int or node.args[1:] != (1, 2):
-            continue
-        chain = [node, node.args[0]]
-        while chain[-1].target is aten.view.default and _shape(chain[-1]) == _shape(chain[-1].args[0]):
-            chain.append(chain[-1].args[0])
-        product = chain[-1]
-        if product.target is not aten.bmm.default or any(len(link.users) != 1 for link in chain[1:]):
-            continue
-        a, b = product.args
-        with graph.graph.inserting_before(product):
-            turned = [graph.graph.call_function(aten.transpose.int, (factor, 1, 2)) for factor in (b, a)]
-            node.replace_all_uses_with(graph.graph.call_function(aten.bmm.default, tuple(turned)))
-        for link in chain:
-            graph.graph.erase_node(link)
-    graph.recompile()
-    return graph
-
-
-def _shape(node: Any) -> torch.Size:
-    shape: torch.Size = node.meta["val"].shape
-    return shape
-
-
-def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
-    """Make inputs of the tensors that a recording holds on to, such as parameters, after its own `inputs`.
-
-    They are the tensors that the program used: changing them in place changes its result.
-    """
-    nodes = graph.graph.nodes
-    last = [node for node in nodes if node.op == "placeholder"][inputs - 1]
-    held: dict[str, Tensor] = {}
-    lifted: dict[str, Any] = {}
-    for node in list(nodes):
-        if node.op != "get_attr":
-            continue
-        if node.target not in held:
-            held[node.target] = getattr(graph, node.target)
-            with graph.graph.inserting_after(last):
-                last = lifted[node.target] = graph.graph.placeholder(f"held_{len(held)}")
-            last.meta = dict(node.meta)
-        node.replace_all_uses_with(lifted[node.target])
-        graph.graph.erase_node(node)
-    for name in held:
-        delattr(graph, name)
-    graph.graph.lint()
-    graph.recompile()
-    return graph, [value.detach() for value in held.values()]
 
 
 def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
@@ -292,9 +206,3 @@ def _own_cache() -> Iterator[None]:
             del os.environ["TORCHINDUCTOR_CACHE_DIR"]
         else:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
-
-
-def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

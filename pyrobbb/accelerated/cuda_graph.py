@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import on_the_device, trained
-from pyrobbb.accelerated.compile import first_line
 from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 

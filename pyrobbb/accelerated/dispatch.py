@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
@@ -14,15 +14,25 @@ from torch import Tensor, nn
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.agreement import difference, gradients
-from pyrobbb.accelerated.compile import CannotCompileError, CannotRecordError
+from pyrobbb.accelerated.compilation_cost import (
+    LOCAL,
+    MEAN_FIELD,
+    POINT,
+    PYRO,
+    Savings,
+    compilation_pays,
+    compiled_or_not,
+)
+from pyrobbb.accelerated.compile import CannotCompileError
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
-from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.local_noise import NotLocalError
 from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
+from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
-from pyrobbb.accelerated.programs import flat_program, point_program, pyro_program
+from pyrobbb.accelerated.programs import Program, flat_program, point_program, pyro_program
+from pyrobbb.accelerated.record import CannotRecordError
 from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
 from pyrobbb.accelerated.updates import Update
 from pyrobbb.accelerated.whole_step import WholeStep
@@ -30,24 +40,10 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, is_default
 
-Savings = Mapping[str, tuple[float, float, float]]
-
-FAST = ("auto", "compiled", "eager", "off")
 ESTIMATORS = ("weights", "local")
 
-# What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
-# and what it costs at most, the first time.
-# On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
-# they read and write beyond those of the one program, at 4.3 TB/s.
-MEAN_FIELD = {"cpu": (0.5e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
-LOCAL = MEAN_FIELD | {"cpu": (1e-3, 40e-9, 20.0)}  # its layers are Python at every call
-POINT = {"cpu": (0.5e-3, 10e-9, 20.0), "cuda": (0.05e-3, 20e-12, 30.0)}  # without noise and widths
-GRADIENT = dict.fromkeys(("cpu", "cuda"), (0.8e-3, 0.0, 20.0))  # a sampler's, of a small network
-_PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
-
-Made = TypeVar("Made")
 
 
 class NotFastError(ValueError):
@@ -110,7 +106,7 @@ def make_step(
         try:
             segments = [] if _is_point(model) else element_wise(model, guide, first)
         except NotFastError as reason:
-            step = _pyro(case, pays(size, _PYRO), reason)
+            step = _pyro(case, pays(size, PYRO), reason)
         else:
             assert isinstance(model, BayesianNetwork)
             if _is_point(model):
@@ -152,6 +148,10 @@ class _Case(NamedTuple):
         """The inputs and targets of a batch of full size."""
         return self.first.x, self.first.y
 
+    def step(self, program: Program, noise_shape: tuple[int, ...], compiled: bool) -> ProgramStep:
+        """The step of a program, compiled for a batch of full size if asked."""
+        return ProgramStep(program, self.optimizer, noise_shape, self.batch if compiled else None)
+
     def forked(self) -> AbstractContextManager[None]:
         """Keep the random state of the body from what follows."""
         return torch.random.fork_rng([self.first.x.device] if self.first.x.is_cuda else [])
@@ -160,23 +160,6 @@ class _Case(NamedTuple):
 def _is_point(model: nn.Module) -> bool:
     """Whether the model has no latent weights."""
     return isinstance(model, BayesianNetwork) and not model.sites
-
-
-def compilation_pays(
-    fast: str,
-    size: int,
-    steps: int,
-    savings: Savings = MEAN_FIELD,
-    *,
-    calls: int = 1,
-    device: torch.device | None = None,
-) -> bool:
-    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each.
-
-    Without a `device` it is the CPU.
-    """
-    constant, each, cost = savings["cuda" if device is not None and device.type == "cuda" else "cpu"]
-    return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
 
 
 def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> MeanFieldStep | ProgramStep:
@@ -190,15 +173,14 @@ def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> Me
         if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
         program = flat_program(model, guide, segments, trained(optimizer), samples)
-        return ProgramStep(program, optimizer, (samples, size), case.batch if compiled else None)
+        return case.step(program, (samples, size), compiled)
 
     return compiled_or_not(make, compiled, log)
 
 
 def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> ProgramStep:
-    model, optimizer = case.model, case.optimizer
-    rows = len(case.first)
-    program = LocalProgram(model, case.guide, segments, trained(optimizer), case.samples, rows)
+    model, parameters = case.model, trained(case.optimizer)
+    program = LocalProgram(model, case.guide, segments, parameters, case.samples, len(case.first))
     share = case.guide.loc.detach().new_ones(())
     with case.forked():
         try:
@@ -208,34 +190,12 @@ def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> Program
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
-
-    def make(compiled: bool) -> ProgramStep:
-        return ProgramStep(program, optimizer, (program.used,), case.batch if compiled else None)
-
-    return compiled_or_not(make, compiled, case.log)
-
-
-def compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable[[str], None]) -> Made:
-    """The compiled step if it is asked for and can be made, else the other."""
-    if compiled:
-        began = perf_counter()
-        try:
-            step = make(True)
-        except (CannotCompileError, CannotRecordError) as reason:
-            log(f"training without compiled code, several times slower: {reason}")
-        else:
-            log(f"compiled the training step in {perf_counter() - began:.1f} s")
-            return step
-    return make(False)
+    return compiled_or_not(lambda c: case.step(program, (program.used,), c), compiled, case.log)
 
 
 def _point(case: _Case, compiled: bool) -> ProgramStep:
     program = point_program(case.model, trained(case.optimizer))
-
-    def make(compiled: bool) -> ProgramStep:
-        return ProgramStep(program, case.optimizer, (1, 0), case.batch if compiled else None)
-
-    return compiled_or_not(make, compiled, case.log)
+    return compiled_or_not(lambda c: case.step(program, (1, 0), c), compiled, case.log)
 
 
 def _pyro(case: _Case, compiled: bool, reason: Exception) -> ProgramStep:
@@ -248,7 +208,7 @@ def _pyro(case: _Case, compiled: bool, reason: Exception) -> ProgramStep:
     try:
         with case.forked(), Injected(None) as counting:
             program(None, every[0].detach().new_ones(()), *case.batch, None)
-        step = ProgramStep(program, case.optimizer, (counting.used,), case.batch if compiled else None)
+        step = case.step(program, (counting.used,), compiled)
     except (CannotCompileError, CannotRecordError) as other:
         raise NotFastError(f"{reason}, and its program cannot be compiled: {other}") from other
     if compiled:

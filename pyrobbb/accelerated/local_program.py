@@ -11,8 +11,8 @@ from pyro.distributions import Normal
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
-from pyrobbb.accelerated.fused_kl import PriorSegment
 from pyrobbb.accelerated.local_noise import LocalNoise, Noise, layer_sites
+from pyrobbb.accelerated.prior_segments import PriorSegment
 from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import counted

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import trained
-from pyrobbb.accelerated.compile import Pass, Program, bind
+from pyrobbb.accelerated.compile import Pass, bind
 from pyrobbb.accelerated.fast_step import FastStep
-from pyrobbb.accelerated.fused_kl import PriorSegment, before_draws, draw, next_draw
+from pyrobbb.accelerated.fused_kl import before_draws, draw, next_draw
+from pyrobbb.accelerated.prior_segments import PriorSegment
+from pyrobbb.accelerated.record import Program
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms, counted

@@ -17,8 +17,9 @@ from pyro.infer import Trace_ELBO
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
-from pyrobbb.accelerated.compile import CannotRecordError
-from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
+from pyrobbb.accelerated.fused_kl import gradients, log_ratio
+from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
+from pyrobbb.accelerated.record import CannotRecordError
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import counted, terms_of

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pyrobbb.accelerated.compile import compile, record
+from pyrobbb.accelerated.compile import compile
 from pyrobbb.accelerated.fast_math import cos_sin
+from pyrobbb.accelerated.record import record
 
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY = 0x1BD11BDA

@@ -16,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyrobbb.accelerated.compile import Program, compile, lift, record
+from pyrobbb.accelerated.compile import compile
 from pyrobbb.accelerated.cuda_rewrites import fewer_launches
 from pyrobbb.accelerated.fixed_batch import FixedBatch
-from pyrobbb.accelerated.fused_kl import PriorSegment, gradients, log_ratio, score_all
+from pyrobbb.accelerated.fused_kl import gradients, log_ratio
+from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, network_gradients
+from pyrobbb.accelerated.record import Program, lift, record
 from pyrobbb.accelerated.updates import Update
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms

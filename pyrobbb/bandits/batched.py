@@ -16,7 +16,7 @@ from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.batched_update import BatchedUpdate
 from pyrobbb.accelerated.compile import prepared
-from pyrobbb.accelerated.fused_kl import prior_segments
+from pyrobbb.accelerated.prior_segments import prior_segments
 from pyrobbb.accelerated.rng import KeyedNormals
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bnn import BayesianNetwork

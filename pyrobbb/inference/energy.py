@@ -8,9 +8,10 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from pyrobbb.accelerated.compile import CannotRecordError, prepared
-from pyrobbb.accelerated.dispatch import GRADIENT, compilation_pays
+from pyrobbb.accelerated.compilation_cost import GRADIENT, compilation_pays
+from pyrobbb.accelerated.compile import prepared
 from pyrobbb.accelerated.fixed_batch import FixedBatch
+from pyrobbb.accelerated.record import CannotRecordError
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.svi import counted

@@ -33,8 +33,8 @@ from torch.optim import Optimizer
 
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.dispatch import compilation_pays, compiled_or_not
-from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
+from pyrobbb.accelerated.compilation_cost import compilation_pays, compiled_or_not
+from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.method import MakeGuide, OwnStep

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import trained
-from pyrobbb.accelerated.compile import Pass, Program, bind, compile, record
-from pyrobbb.accelerated.fused_kl import PriorSegment
+from pyrobbb.accelerated.compile import Pass, bind, compile
+from pyrobbb.accelerated.prior_segments import PriorSegment
+from pyrobbb.accelerated.record import Program, record
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.inference.energy import log_prior

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.dispatch import POINT, compilation_pays, compiled_or_not
+from pyrobbb.accelerated.compilation_cost import POINT, compilation_pays, compiled_or_not
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.bnn import BayesianNetwork

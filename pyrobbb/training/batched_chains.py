@@ -15,19 +15,12 @@ from torch import Tensor
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated.agreement import difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
-from pyrobbb.accelerated.compile import first_line
-from pyrobbb.accelerated.dispatch import (
-    MEAN_FIELD,
-    POINT,
-    NotFastError,
-    Savings,
-    compilation_pays,
-    compiled_or_not,
-    element_wise,
-)
-from pyrobbb.accelerated.fused_kl import NotElementwiseError, PriorSegment, prior_segments
+from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Savings, compilation_pays, compiled_or_not
+from pyrobbb.accelerated.dispatch import NotFastError, element_wise
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
+from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
+from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.point import DescentStep
 from pyrobbb.svi import Terms

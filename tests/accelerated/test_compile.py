@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from pyrobbb import likelihoods
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import compile as compiling
-from pyrobbb.accelerated.compile import CannotCompileError, compile, prepared, record
+from pyrobbb.accelerated.compile import CannotCompileError, compile, prepared
+from pyrobbb.accelerated.record import record
 from pyrobbb.bandits import PointLearner
 from step_cases import PRIORS, Case
 

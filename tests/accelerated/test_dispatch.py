@@ -20,11 +20,14 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.optim import trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
-from pyrobbb.accelerated.compile import CannotRecordError, compile, record
-from pyrobbb.accelerated.fused_kl import PriorSegment, draw
+from pyrobbb.accelerated.compilation_cost import compilation_pays
+from pyrobbb.accelerated.compile import compile
+from pyrobbb.accelerated.fused_kl import draw
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
+from pyrobbb.accelerated.prior_segments import PriorSegment
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import pyro_program
+from pyrobbb.accelerated.record import CannotRecordError, record
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.mean_field import MeanFieldNormal
@@ -326,7 +329,7 @@ def test_point_parameters_train_alike(kind: type) -> None:
 
 def test_what_pays_depends_on_the_device() -> None:
     """2x400 compiles from about a thousand steps on two cores; on CUDA a step is a hundred times shorter."""
-    pays = choose.compilation_pays
+    pays = compilation_pays
     size, cuda = 478_410, torch.device("cuda")
     assert [pays("auto", size, steps) for steps in (900, 1100)] == [False, True]
     assert [pays("auto", size, steps, device=cuda) for steps in (1100, 10**6)] == [False, True]

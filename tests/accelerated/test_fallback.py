@@ -17,7 +17,7 @@ from torch import nn
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compile import prepared
-from pyrobbb.accelerated.fused_kl import NotElementwiseError, prior_segments
+from pyrobbb.accelerated.prior_segments import NotElementwiseError, prior_segments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.mean_field import MeanFieldNormal

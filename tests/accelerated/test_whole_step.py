@@ -14,11 +14,11 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.optim import clip_gradients, load_state
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import whole_step
-from pyrobbb.accelerated.compile import record
 from pyrobbb.accelerated.cuda_rewrites import fewer_launches
 from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program
+from pyrobbb.accelerated.record import record
 from pyrobbb.accelerated.updates import Update
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork

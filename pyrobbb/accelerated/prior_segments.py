@@ -1,0 +1,139 @@
+"""The prior, element by element: segments of neighbouring weights of one family, log P and its derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyrobbb.distributions import univariate
+
+
+class NotElementwiseError(ValueError):
+    """A site's prior is not a product of univariate distributions that their parameters can rebuild."""
+
+
+@dataclass(frozen=True)
+class PriorSegment:
+    """One family of univariate priors over a segment of neighbouring weights.
+
+    `constants` are parameters that are equal for all weights of the segment, `vectors` those that differ,
+    of shape (length,). Where a parameter changes during training (`pyrobbb.priors.Learned`), the segment is
+    one site, `shape` the site's, and `vectors` holds the live tensors, of shapes that broadcast with it.
+    """
+
+    family: Any
+    constants: Mapping[str, float]
+    vectors: Mapping[str, Tensor]
+    length: int
+    shape: torch.Size | None = None
+
+    def score(self, w: Tensor, vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Log P and its derivative at each weight, `(*lead, length)`."""
+        with torch.enable_grad():
+            own = self.shaped(w).detach().requires_grad_()
+            log_prob = self.prior(w, vectors).log_prob(own)
+            (score,) = torch.autograd.grad(log_prob.sum(), own)
+        return log_prob.detach().reshape(w.shape), score.reshape(w.shape)
+
+    def prior(self, like: Tensor, vectors: Sequence[Tensor]) -> Any:
+        """The distribution of the weights, in the precision of `like`."""
+        numbers = {
+            k: torch.full((), v, dtype=like.dtype, device=like.device) for k, v in self.constants.items()
+        }
+        return self.family(**numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False)
+
+    def shaped(self, flat: Tensor) -> Tensor:
+        """`flat`, of shape `(*lead, length)`, in the shape that the distribution's parameters fit."""
+        return flat if self.shape is None else flat.reshape(*flat.shape[:-1], *self.shape)
+
+
+def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> list[PriorSegment]:
+    """A segment for neighbouring sites with a common family of priors.
+
+    Args:
+        sites: The prior of each.
+        live: Tensors that change during training; a parameter that is a view of one is read at each step.
+
+    Raises:
+        NotElementwiseError: If a site's prior is not an independent product of one of Pyro's univariate
+            distributions.
+    """
+    changing = {tensor.untyped_storage().data_ptr() for tensor in live if tensor.numel()}
+    segments: list[PriorSegment | list[tuple[Any, dict[str, Tensor]]]] = []
+    for name, fn in sites.items():
+        base, shape = univariate(fn), fn.event_shape
+        if base.event_shape or not base.arg_constraints or base.has_enumerate_support:
+            raise NotElementwiseError(f"the prior of {name!r}, {type(base).__name__}, is not element-wise")
+        parameters = {}
+        for key in base.arg_constraints:
+            value = getattr(base, key, None)
+            if not isinstance(value, Tensor) or value.requires_grad:
+                raise NotElementwiseError(f"the prior of {name!r} has no constant parameter {key!r}")
+            parameters[key] = value.expand(shape)
+        if any(value.untyped_storage().data_ptr() in changing for value in parameters.values()):
+            views = {key: _without_expansion(value) for key, value in parameters.items()}
+            segments.append(PriorSegment(type(base), {}, views, shape.numel(), shape))
+            continue
+        if not segments or isinstance(segments[-1], PriorSegment) or segments[-1][0][0] is not type(base):
+            segments.append([])
+        group = segments[-1]
+        assert isinstance(group, list)
+        group.append((type(base), {key: value.flatten() for key, value in parameters.items()}))
+    return [_tried(s if isinstance(s, PriorSegment) else _merge(s)) for s in segments]
+
+
+def _without_expansion(value: Tensor) -> Tensor:
+    """A view of `value` without the dimensions along which it only repeats itself: of size 1, or none."""
+    for dim, stride in enumerate(value.stride()):
+        if stride == 0:
+            value = value.narrow(dim, 0, 1)
+    return value.view(()) if value.numel() == 1 else value
+
+
+def _tried(segment: PriorSegment) -> PriorSegment:
+    """The segment, if its prior can be rebuilt from its parameters as `score` does it."""
+    if segment.shape is None:
+        w, vectors = torch.zeros(1), [vector[:1].cpu() for vector in segment.vectors.values()]
+    else:
+        w, vectors = torch.zeros(segment.length), [vector.cpu() for vector in segment.vectors.values()]
+    try:
+        segment.score(w, vectors)
+    except (TypeError, ValueError, RuntimeError) as error:
+        name = segment.family.__name__
+        raise NotElementwiseError(f"{name} cannot be rebuilt from its parameters: {error}") from error
+    return segment
+
+
+def _merge(sites: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> PriorSegment:
+    family = sites[0][0]
+    constants, vectors = {}, {}
+    for key in sites[0][1]:
+        value = torch.cat([parameters[key] for _, parameters in sites])
+        if bool((value == value[0]).all()):
+            constants[key] = float(value[0])
+        else:
+            vectors[key] = value
+    length = sum(next(iter(p.values())).numel() for _, p in sites)
+    return PriorSegment(family, constants, vectors, length)
+
+
+def score_all(
+    segments: Sequence[PriorSegment], w: Tensor, vectors: Sequence[Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Log P and d log P / dw of each weight, of shape `(*draws, *chains, D)` as `w`.
+
+    `vectors` takes the place of the segments' own, in their order.
+    """
+    waiting = iter([v for one in segments for v in one.vectors.values()] if vectors is None else vectors)
+    parts = [
+        segment.score(part, [next(waiting) for _ in segment.vectors])
+        for segment, part in zip(segments, w.split([s.length for s in segments], dim=-1), strict=True)
+    ]
+    log_prior, score = (
+        torch.cat(values, dim=-1) if len(segments) > 1 else values[0] for values in zip(*parts, strict=True)
+    )
+    return log_prior, score
