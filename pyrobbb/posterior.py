@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from copy import deepcopy
-from dataclasses import asdict
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import torch
 from pyro.distributions import TorchDistribution
-from pyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
 from torch import Tensor, nn
 
-from pyrobbb._support import checkpoint, checks
+from pyrobbb._support import checks, posterior_file
 from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
-from pyrobbb._support.settings import constants
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names, from_plain
@@ -216,17 +212,9 @@ class Posterior:
         Raises:
             OSError: If it cannot be written; an existing file stays.
         """
-        chains = [
-            {"model": model.state_dict(), "guide": guide.state_dict(), "N": model.N, "of": _structure(*pair)}
-            for pair in self.chains
-            for model, guide in [fitted(pair)]
-        ]
-        path = Path(folder) / "posterior.pt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"chains": chains, "history": _plain_history(self.history), "weights": self.weights}
-        content["columns"] = None if self.columns is None else self.columns.plain()
-        checkpoint.save(path, content)
-        return path
+        columns = None if self.columns is None else self.columns.plain()
+        content = {"history": self.history, "weights": self.weights, "columns": columns}
+        return posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
 
     @classmethod
     def load(cls, folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> Posterior:
@@ -242,27 +230,7 @@ class Posterior:
         Raises:
             CheckpointError: If the file is missing, damaged, or of another network, likelihood or guide.
         """
-        path = Path(folder) / "posterior.pt"
-        content = checkpoint.load(path)
-        if "chains" not in content:
-            raise checkpoint.CheckpointError(f"{path} is not a saved posterior")
-        with isolated(), torch.no_grad():
-            if isinstance(guide, AutoLaplaceApproximation):
-                guide = _curved(guide)
-            guide()  # makes its parameters
-        mine = _structure(model, guide)
-        chains = []
-        for stored in content["chains"]:
-            for what, theirs in stored["of"].items():
-                if theirs != mine[what]:
-                    raise checkpoint.CheckpointError(
-                        f"{path} was made with another {what}: {theirs}\nhere it is: {mine[what]}"
-                    )
-            one, other = deepcopy((model, guide))
-            one.N = stored["N"]
-            checkpoint.load_module(one, stored["model"], "model", path)
-            checkpoint.load_module(other, stored["guide"], "guide", path)
-            chains.append((one, other))
+        chains, content = posterior_file.read(folder, model, guide)
         return cls(chains, content["history"], content.get("weights"), from_plain(content.get("columns")))
 
     def _checked(
@@ -278,9 +246,9 @@ class Posterior:
         x, y = x.to(device), None if y is None else y.to(device)
         check_finite("x", x)
         output = first_output(self.model, "x", x)
-        if y is not None and len(x) != len(y):
-            raise ValueError(f"x and y differ in length: the network gave {len(x)} rows, y has {len(y)}")
-        if y is not None and len(x):
+        if y is not None:
+            if len(x) != len(y):
+                raise ValueError(f"x and y differ in length: the network gave {len(x)} rows, y has {len(y)}")
             check_targets(self.model, "y", output, y)
         return x, y, output[0].numel()
 
@@ -302,39 +270,6 @@ class Posterior:
     def _batches(
         self, draws: Iterable[Weights], chain: int, size: int
     ) -> Iterator[tuple[BayesianNetwork, Weights]]:
-        waiting: list[Weights] = []
-        for weights in draws:
-            waiting.append(weights)
-            if len(waiting) == size:
-                yield self.network(chain), stacked(waiting)
-                waiting = []
-        if waiting:
-            yield self.network(chain), stacked(waiting)
-
-
-def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
-    """What `guide.laplace_approximation` returns, a normal whose parameters are buffers."""
-    made = AutoMultivariateNormal(guide.model)
-    made()
-    for name in ("loc", "scale", "scale_tril"):
-        value = getattr(made, name).detach().clone()
-        delattr(made, name)
-        made.register_buffer(name, value)
-    return made
-
-
-def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
-    """What must match for a saved posterior to be loaded, besides names and shapes."""
-    return {
-        "network": str(model.network),
-        "likelihood": str(model.likelihood),
-        "set of constants in the likelihood": str(constants(model.likelihood)),
-        "guide": type(guide).__name__,
-        "latent sites": ", ".join(model.latents),
-    }
-
-
-def _plain_history(history: Any) -> Any:
-    """A history's rows as plain values, one dictionary each."""
-    rows = getattr(history, "rows", history)
-    return None if rows is None else [row if isinstance(row, dict) else asdict(row) for row in rows]
+        each = iter(draws)
+        while group := list(islice(each, size)):
+            yield self.network(chain), stacked(group)

@@ -1,0 +1,95 @@
+"""`posterior.pt`: a posterior's chains as tensors and plain values, and what must match to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
+from torch import nn
+
+from pyrobbb._support import checkpoint
+from pyrobbb._support.random_state import isolated
+from pyrobbb._support.settings import constants
+
+if TYPE_CHECKING:
+    from pyrobbb.bnn import BayesianNetwork
+
+    Chain = tuple[BayesianNetwork, nn.Module]
+
+NAME = "posterior.pt"
+
+
+def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any]) -> Path:
+    """Write the chains, and plain values beside them, of which `history` is made plain here."""
+    stored = [
+        {
+            "model": model.state_dict(),
+            "guide": guide.state_dict(),
+            "N": model.N,
+            "of": _structure(model, guide),
+        }
+        for model, guide in chains
+    ]
+    path = Path(folder) / NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.save(path, {**content, "chains": stored, "history": _plain_history(content["history"])})
+    return path
+
+
+def read(folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> tuple[list[Chain], dict[str, Any]]:
+    """The chains that `write` wrote, in copies of `model` and `guide`; and all of the file's content."""
+    path = Path(folder) / NAME
+    content = checkpoint.load(path)
+    if "chains" not in content:
+        raise checkpoint.CheckpointError(f"{path} is not a saved posterior")
+    with isolated(), torch.no_grad():
+        if isinstance(guide, AutoLaplaceApproximation):
+            guide = _curved(guide)
+        guide()  # makes its parameters
+    mine = _structure(model, guide)
+    chains = []
+    for stored in content["chains"]:
+        for what, theirs in stored["of"].items():
+            if theirs != mine[what]:
+                raise checkpoint.CheckpointError(
+                    f"{path} was made with another {what}: {theirs}\nhere it is: {mine[what]}"
+                )
+        one, other = deepcopy((model, guide))
+        one.N = stored["N"]
+        checkpoint.load_module(one, stored["model"], "model", path)
+        checkpoint.load_module(other, stored["guide"], "guide", path)
+        chains.append((one, other))
+    return chains, content
+
+
+def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
+    """What `guide.laplace_approximation` returns, a normal whose parameters are buffers."""
+    made = AutoMultivariateNormal(guide.model)
+    made()
+    for name in ("loc", "scale", "scale_tril"):
+        value = getattr(made, name).detach().clone()
+        delattr(made, name)
+        made.register_buffer(name, value)
+    return made
+
+
+def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
+    """What must match for a saved posterior to be loaded, besides names and shapes."""
+    return {
+        "network": str(model.network),
+        "likelihood": str(model.likelihood),
+        "set of constants in the likelihood": str(constants(model.likelihood)),
+        "guide": type(guide).__name__,
+        "latent sites": ", ".join(model.latents),
+    }
+
+
+def _plain_history(history: Any) -> Any:
+    """A history's rows as plain values, one dictionary each."""
+    rows = getattr(history, "rows", history)
+    return None if rows is None else [row if isinstance(row, dict) else asdict(row) for row in rows]
