@@ -24,11 +24,9 @@ from pyrobbb.data.frames import (
     check_same_rows,
     is_missing,
     rows_of,
-    take,
     to_tensor,
 )
-
-Rows = npt.NDArray[np.int64]
+from pyrobbb.data.splits import is_share, split_rows
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Table:
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a list of column names, got {getattr(self, name)!r}")
         for name in ("validation", "test"):
-            if _is_share(getattr(self, name)):
+            if is_share(getattr(self, name)):
                 share = checks.between(name, getattr(self, name), 0, 1)
                 if share == 1:
                     raise ValueError(f"{name} must be less than 1, for rows to train on")
@@ -110,7 +108,8 @@ class Table:
         task = self.task or _task(targets, frame)
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
-        parts = self._parts(frame, targets)
+        given = {"test": self.test, "validation": self.validation}
+        parts = split_rows(frame, targets, given, self.split_seed)
         train = parts["train"]
         classes = tuple(_in_order(train[targets[0]])) if task == "classification" else ()
         if task == "classification" and len(classes) < 2:
@@ -155,35 +154,6 @@ class Table:
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
 
-    def _parts(self, frame: Frame, targets: tuple[str, ...]) -> dict[str, Frame]:
-        """The rows of each part that has any."""
-        N = rows_of(frame)
-        order = torch.randperm(N, generator=torch.Generator().manual_seed(self.split_seed)).numpy()
-        held = np.zeros(N, dtype=bool)
-        parts: dict[str, Frame] = {}
-        for part in ("test", "validation"):
-            given = getattr(self, part)
-            if _is_share(given):
-                rows = order[~held[order]][: round(given * N)]
-                if given and not len(rows):
-                    raise ValueError(f"{part}={given:g} of {N} rows is not one row; take a larger share")
-            elif isinstance(given, Sequence | np.ndarray | Tensor) and np.ndim(given) == 1:
-                rows = _row_numbers(part, given, N)
-            else:
-                parts[part] = as_frame(part, given)
-                absent = [name for name in targets if name not in parts[part]]
-                if absent:
-                    raise ValueError(f"{part} has no column {absent[0]!r}, the target")
-                continue
-            if held[rows].any():
-                raise ValueError(f"row {rows[held[rows].argmax()]} is in both test and validation")
-            held[rows] = True
-            if len(rows):
-                parts[part] = take(frame, np.sort(rows))
-        if held.all():
-            raise ValueError(f"validation and test take all {N} rows, and leave none for training")
-        return {"train": take(frame, np.flatnonzero(~held)), **parts}
-
     def _split(self, rows: Frame, columns: Columns, part: str) -> Split:
         dtype = getattr(torch, self.dtype)
         x = columns.inputs(rows).to(dtype)
@@ -226,21 +196,6 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         several = {f"y{name}": column for name, column in as_frame("y", array).items()}
         return Table(source=frame | several, target=tuple(several), **options).load()
     return Table(source=frame | {"y": as_column("y", array)}, target="y", **options).load()
-
-
-def _is_share(given: Any) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool)
-
-
-def _row_numbers(part: str, given: Any, N: int) -> Rows:
-    rows = np.asarray(given)
-    if rows.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= N:
-        raise ValueError(f"{part} must hold whole numbers from 0 to {N - 1}, the rows of the table")
-    if len(np.unique(rows)) < len(rows):
-        raise ValueError(f"{part} names a row twice")
-    return rows.astype(np.int64)
 
 
 def _check_whole(part: str, name: str, column: Column) -> Column:

@@ -1,0 +1,67 @@
+"""Which rows of a table are for training, for validation and for the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pyrobbb.data.frames import Frame, as_frame, rows_of, take
+
+Rows = npt.NDArray[np.int64]
+
+
+def split_rows(frame: Frame, targets: Sequence[str], given: Mapping[str, Any], seed: int) -> dict[str, Frame]:
+    """The rows of each part that has any: `train`, and those that are `given`.
+
+    Args:
+        frame: All rows.
+        targets: Columns that a part given as a table must have.
+        given: A share of all rows, a list of row numbers or a table, by part; the first draws first.
+        seed: Of the draw of shares.
+    """
+    N = rows_of(frame)
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(seed)).numpy()
+    held = np.zeros(N, dtype=bool)
+    parts: dict[str, Frame] = {}
+    for part, asked in given.items():
+        if is_share(asked):
+            rows = order[~held[order]][: round(asked * N)]
+            if asked and not len(rows):
+                raise ValueError(f"{part}={asked:g} of {N} rows is not one row; take a larger share")
+        elif isinstance(asked, Sequence | np.ndarray | Tensor) and np.ndim(asked) == 1:
+            rows = _row_numbers(part, asked, N)
+        else:
+            parts[part] = as_frame(part, asked)
+            absent = [name for name in targets if name not in parts[part]]
+            if absent:
+                raise ValueError(f"{part} has no column {absent[0]!r}, the target")
+            continue
+        if held[rows].any():
+            raise ValueError(f"row {rows[held[rows].argmax()]} is in both test and validation")
+        held[rows] = True
+        if len(rows):
+            parts[part] = take(frame, np.sort(rows))
+    if held.all():
+        raise ValueError(f"validation and test take all {N} rows, and leave none for training")
+    return {"train": take(frame, np.flatnonzero(~held)), **parts}
+
+
+def is_share(given: Any) -> bool:
+    """Whether a part is asked for as a share of the rows."""
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _row_numbers(part: str, given: Any, N: int) -> Rows:
+    rows = np.asarray(given)
+    if rows.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= N:
+        raise ValueError(f"{part} must hold whole numbers from 0 to {N - 1}, the rows of the table")
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError(f"{part} names a row twice")
+    return rows.astype(np.int64)
