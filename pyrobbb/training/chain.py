@@ -35,10 +35,11 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import Step, Terms, no_nan_warnings
-from pyrobbb.training import compatibility, history
+from pyrobbb.svi import Step, no_nan_warnings
+from pyrobbb.training import compatibility, divergence, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data
+from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
@@ -49,10 +50,6 @@ from pyrobbb.training.site_checks import check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128
-
-
-class NonFiniteLossError(ArithmeticError):
-    """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
 
 
 class Chain(Resumable):
@@ -248,12 +245,6 @@ class Chain(Resumable):
                 with isolated(mixed_seed(self.seed, steps), device=self.device):
                     prior.update(self.model, self.guide)
 
-    def tell_step(self, terms: Terms) -> None:
-        """Call the callbacks that observe steps."""
-        with isolated(device=self.device):
-            for callback in self.steppers:
-                callback.on_step(self, terms)
-
     def end_epoch(self) -> None:
         """Measure the epoch if it is recorded, and advance to the next."""
         row = None
@@ -269,7 +260,7 @@ class Chain(Resumable):
         if row is not None:
             self.spent = 0.0
             self.history.rows.append(row)
-            self._tell("on_epoch", row)
+            self.tell("on_epoch", row)
         self.between_steps = True
         if row is not None:
             if self.history_path is not None:
@@ -291,13 +282,11 @@ class Chain(Resumable):
                     draws=self.options.validation_draws, seed=self.epoch, ranks=self.ranks,
                 )  # fmt: skip
             except NonFiniteOutputError as reason:  # of a point estimate
-                raise self._diverged("the network's output", self.epoch + 1) from reason
+                raise divergence.at_end(
+                    "the network's output", self.epoch + 1, self.checkpoint_path
+                ) from reason
         lr = float(self.optimizer.param_groups[0]["lr"])
         return Epoch(self.chain, self.epoch + 1, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
-
-    def begin(self) -> None:
-        """The training starts or resumes."""
-        self._tell("on_start")
 
     def finish(self) -> bool:
         """Do what the method does after the last step; whether the guide has changed."""
@@ -313,13 +302,14 @@ class Chain(Resumable):
     def end(self) -> None:
         """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""
         if not self.finite():
-            raise self._diverged("a parameter", self.epoch)
+            raise divergence.at_end("a parameter", self.epoch, self.checkpoint_path)
         if self.writes:
             warn_of_noise(self.model, self.guide, self.train)
             warn_of_falling(self.history)
-        self._tell("on_end")
+        self.tell("on_end")
 
-    def _tell(self, event: str, *what: Any) -> None:
+    def tell(self, event: str, *what: Any) -> None:
+        """Call this method of the callbacks."""
         if self.callbacks:
             with isolated(device=self.device):
                 for callback in self.callbacks:
@@ -333,20 +323,5 @@ class Chain(Resumable):
 
     def non_finite(self, kl: float, nll: float, i: int) -> NonFiniteLossError:
         """The error to raise for step i, counted from 0, of the current epoch."""
-        return NonFiniteLossError(
-            f"the free energy is not finite in epoch {self.epoch + 1}, step {i + 1} of {self.M}: "
-            f"KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate too large for "
-            f"the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), inputs that "
-            f"are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a "
-            f"wider sigma2{self._last_good()}."
-        )
-
-    def _diverged(self, what: str, epoch: int) -> NonFiniteLossError:
-        return NonFiniteLossError(
-            f"{what} is not finite after the last step, in epoch {epoch}; the usual cause is a learning rate "
-            f"that is too large. Try a lower one{self._last_good()}."
-        )
-
-    def _last_good(self) -> str:
-        kept = self.checkpoint_path
-        return f"; the last good checkpoint is {kept}" if kept is not None and kept.exists() else ""
+        where = f"epoch {self.epoch + 1}, step {i + 1} of {self.M}"
+        return divergence.in_step(where, kl, nll, self.checkpoint_path)

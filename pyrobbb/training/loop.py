@@ -58,7 +58,7 @@ class Loop:
             try:
                 self.progress.start(first.chain, first.epoch, first.epochs, first.M, first.batch)
                 for chain in self.chains:
-                    chain.begin()
+                    chain.tell("on_start")
                 if together:
                     self._save()  # one to resume from, whenever a process is lost
                 while unfinished := self._unfinished():
@@ -180,7 +180,8 @@ class Loop:
             chain.learn_prior(i)
             chain.batch = i + 1
             if chain.steppers:
-                chain.tell_step(terms if self.batched is None else Terms(terms.kl[r], terms.nll[r]))
+                own = terms if self.batched is None else Terms(terms.kl[r], terms.nll[r])
+                chain.tell("on_step", own)
             chain.between_steps = True
         self.progress.step()
 

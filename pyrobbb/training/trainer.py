@@ -21,7 +21,8 @@ from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.chain import Chain, NonFiniteLossError
+from pyrobbb.training.chain import Chain
+from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
 from pyrobbb.training.progress import Printed, Progress

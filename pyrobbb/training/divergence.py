@@ -1,0 +1,32 @@
+"""A training that diverges: the error, with where it was, the usual causes, and what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
+
+
+def in_step(where: str, kl: float, nll: float, checkpoint: Path | None) -> NonFiniteLossError:
+    """Of a step whose free energy is not finite."""
+    return NonFiniteLossError(
+        f"the free energy is not finite in {where}: KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate "
+        f"too large for the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), "
+        f"inputs that are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform "
+        f"or a wider sigma2{_last_good(checkpoint)}."
+    )
+
+
+def at_end(what: str, epoch: int, checkpoint: Path | None) -> NonFiniteLossError:
+    """Of a quantity that the last step left infinite or NaN."""
+    return NonFiniteLossError(
+        f"{what} is not finite after the last step, in epoch {epoch}; the usual cause is a learning rate "
+        f"that is too large. Try a lower one{_last_good(checkpoint)}."
+    )
+
+
+def _last_good(checkpoint: Path | None) -> str:
+    there = checkpoint is not None and checkpoint.exists()
+    return f"; the last good checkpoint is {checkpoint}" if there else ""
