@@ -7,17 +7,21 @@ one at each component, at about :math:`-\log\pi` and :math:`-\log(1 - \pi)` nats
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pyrobbb.distributions import on_real_line, univariate
+
 # Nodes that lie dense about 0, where a prior may have a spike, and reach 8 standard deviations.
 _NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))
 _WEIGHTS = torch.exp(-0.5 * _NODES**2) * torch.gradient(_NODES)[0]
 _SCALES = torch.logspace(-7, 5, 61, dtype=torch.float64)
 _GOLDEN = 0.381966
+DISTINCT = 10_000  # different priors within one tensor, at most
 
 
 def kl_to_prior(prior: Any, loc: Tensor, scale: Tensor) -> Tensor:
@@ -58,3 +62,73 @@ def _refined(prior: Any, loc: Tensor, place: Tensor) -> Tensor:
         left = kl_to_prior(prior, loc, a.exp()) < kl_to_prior(prior, loc, b.exp())
         low, high = torch.where(left, low, a), torch.where(left, b, high)
     return (0.5 * (low + high)).exp()
+
+
+class NearestNormals:
+    """The normals nearest to one parameter's prior; loc and scale broadcast to the parameter's shape."""
+
+    loc: Tensor
+    starts: list[Tensor]
+
+    def __init__(self, prior: Any, like: Tensor, alike: NearestNormals | None = None) -> None:
+        self.prior, self.like = prior, like
+        if alike is not None:
+            self.loc, self.starts = alike.loc, alike.starts
+            return
+        loc = getattr(prior, "loc", None)
+        self.loc = torch.zeros(prior.batch_shape, dtype=torch.float64) if loc is None else loc
+        widest, narrowest = nearest_scales(prior, self.loc)
+        self.starts = [widest] if torch.equal(widest, narrowest) else [widest, narrowest]
+
+    def kl(self, loc: Tensor, scale: Tensor) -> Tensor:
+        """KL of all weights of the parameter, in nats."""
+        each = kl_to_prior(self.prior, loc, scale)
+        return each.sum() * (self.like.numel() / each.numel())
+
+    def at(self, normal: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
+        """Its weights at standard normal noise."""
+        loc, scale = normal
+        return loc.to(noise) + scale.to(noise) * noise
+
+
+def nearest_normals(priors: Mapping[str, tuple[Any, Tensor]]) -> dict[str, NearestNormals] | None:
+    """Those of each parameter, given its prior and its value; parameters with one prior share the search.
+
+    None if a prior is not a product of univariate distributions on the real line, or differs from weight to
+    weight.
+    """
+    found: dict[str, NearestNormals] = {}
+    for name, (given, value) in priors.items():
+        prior = _distinct(univariate(given), value.shape)
+        if prior is None:
+            return None
+        alike = next((one for one in found.values() if _same(one.prior, prior)), None)
+        found[name] = NearestNormals(prior, value, alike)
+    return found
+
+
+def _distinct(prior: Any, shape: torch.Size) -> Any:
+    """The different priors of a parameter, whose batch shape broadcasts to `shape`, in double precision."""
+    try:
+        keys = [key for key in prior.arg_constraints if isinstance(getattr(prior, key, None), Tensor)]
+    except NotImplementedError:  # a distribution of the user's own
+        return None
+    if prior.event_shape or not keys or not on_real_line(prior):
+        return None
+    every = {key: getattr(prior, key).detach().expand(shape) for key in keys}
+    same = [all(value.stride(i) == 0 for value in every.values()) for i in range(len(shape))]
+    cut = tuple(slice(0, 1) if alike else slice(None) for alike in same)
+    few = {key: value[cut].double().cpu() for key, value in every.items()}
+    if few[keys[0]].numel() > DISTINCT:
+        return None
+    try:
+        return type(prior)(**few, validate_args=False)
+    except TypeError:  # its constructor takes something else
+        return None
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two priors are of one kind, shape and numbers."""
+    if type(a) is not type(b) or a.batch_shape != b.batch_shape:
+        return False
+    return all(torch.equal(getattr(a, key), getattr(b, key)) for key in a.arg_constraints if hasattr(a, key))

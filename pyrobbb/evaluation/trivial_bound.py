@@ -24,14 +24,12 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
-from pyrobbb.distributions import on_real_line, univariate
-from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_scales
+from pyrobbb.evaluation.nearest_normal import NearestNormals, nearest_normals
 from pyrobbb.svi import counted
 
 ROWS = 100  # inputs that stand for all
 TARGETS = 100_000  # numbers in the output for all targets, at most
 SEARCH, FINAL = 4, 8  # weight draws: to choose q, and to evaluate it
-DISTINCT = 10_000  # different priors within one tensor, at most
 ADVICE = (
     "by its bound this fit is worse than ignoring the inputs, so the free energy cannot rank priors or "
     "widths: try a prior of the right scale (FanInNormal, or learned: priors.Learned), a faster rho "
@@ -61,13 +59,10 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
         return None
     with isolated(seed, device=model.device), torch.no_grad():
         model = deepcopy(model)
-        sites: dict[str, _Site] = {}
-        for name in model.sites:
-            prior = _distinct(univariate(model.prior_of(name)), model.initial()[name].shape)
-            if prior is None:
-                return None
-            alike = next((site for site in sites.values() if _equal(site.prior, prior)), None)
-            sites[name] = _Site(prior, model.initial()[name], alike)
+        priors = {name: (model.prior_of(name), value) for name, value in model.initial().items()}
+        sites = nearest_normals(priors)
+        if sites is None:
+            return None
         with evaluating(model):
             found = _Search(model, sites, train).least()
     return found if math.isfinite(found) else None
@@ -82,64 +77,10 @@ def compared(free_energy: float, trivial: float | None) -> str:
     return f"{words}\n{ADVICE}" if free_energy > trivial else words
 
 
-def _distinct(prior: Any, shape: torch.Size) -> Any:
-    """The different priors of a parameter, whose batch shape broadcasts to `shape`, in double precision."""
-    try:
-        keys = [key for key in prior.arg_constraints if isinstance(getattr(prior, key, None), Tensor)]
-    except NotImplementedError:  # a distribution of the user's own
-        return None
-    if prior.event_shape or not keys or not on_real_line(prior):
-        return None
-    every = {key: getattr(prior, key).detach().expand(shape) for key in keys}
-    same = [all(value.stride(i) == 0 for value in every.values()) for i in range(len(shape))]
-    cut = tuple(slice(0, 1) if alike else slice(None) for alike in same)
-    few = {key: value[cut].double().cpu() for key, value in every.items()}
-    if few[keys[0]].numel() > DISTINCT:
-        return None
-    try:
-        return type(prior)(**few, validate_args=False)
-    except TypeError:  # its constructor takes something else
-        return None
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Whether two priors are of one kind, shape and numbers."""
-    if type(a) is not type(b) or a.batch_shape != b.batch_shape:
-        return False
-    return all(torch.equal(getattr(a, key), getattr(b, key)) for key in a.arg_constraints if hasattr(a, key))
-
-
-class _Site:
-    """The normals nearest to one parameter's prior; loc and scale broadcast to the parameter's shape."""
-
-    loc: Tensor
-    starts: list[Tensor]
-
-    def __init__(self, prior: Any, like: Tensor, alike: _Site | None = None) -> None:
-        self.prior, self.like = prior, like
-        if alike is not None:
-            self.loc, self.starts = alike.loc, alike.starts
-            return
-        loc = getattr(prior, "loc", None)
-        self.loc = torch.zeros(prior.batch_shape, dtype=torch.float64) if loc is None else loc
-        widest, narrowest = nearest_scales(prior, self.loc)
-        self.starts = [widest] if torch.equal(widest, narrowest) else [widest, narrowest]
-
-    def kl(self, loc: Tensor, scale: Tensor) -> Tensor:
-        """KL of all weights of the parameter, in nats."""
-        each = kl_to_prior(self.prior, loc, scale)
-        return each.sum() * (self.like.numel() / each.numel())
-
-    def at(self, normal: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
-        """Its weights at standard normal noise."""
-        loc, scale = normal
-        return loc.to(noise) + scale.to(noise) * noise
-
-
 class _Search:
     """Looks for q; changes the point estimates of `model`, which is a copy, on the way."""
 
-    def __init__(self, model: BayesianNetwork, sites: dict[str, _Site], train: Any) -> None:
+    def __init__(self, model: BayesianNetwork, sites: dict[str, NearestNormals], train: Any) -> None:
         self.model, self.sites, self.N = model, sites, model.N
         self.points = [*model.network.parameters(), *model.likelihood.parameters()]
         self.noise = [self._noise() for _ in range(SEARCH)]
