@@ -135,9 +135,8 @@ def main() -> None:
                 break
         for argument in arguments:
             check_argument(argument)
-        sys.argv[1:] = sorted(
-            arguments, key=lambda word: word not in ("-m", "--multirun")
-        )  # Hydra: first or last
+        multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
+        sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
         hydra_main()
     except (ConfigError, HydraException, OmegaConfBaseException, OSError) as error:

@@ -146,27 +146,24 @@ class Run(Options):
         if not ranks.is_main:
             return Result(run=self, data=data, posterior=posterior, metrics={})
         progress.log(f"predicting with {self.draws} draws of the weights")
-        result = Result(
-            run=self,
-            data=data,
-            posterior=posterior,
-            metrics={
-                **{
-                    name: evaluate(posterior, part, draws=self.draws, seed=self.seed)
-                    for name, part in (("test", data.test), ("validation", data.validation))
-                    if part is not None
-                },
-                "train_seconds": sum(t.history.train_seconds for t in chains),
-                "epochs": self.epochs,
-                "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
-                **self._bound(posterior, data, chains),
-                "chains": self.chains,
-                **({} if posterior.weights is None else {"chain_weights": posterior.weights}),
-                "processes": ranks.size,
-                "seed": self.seed,
-                "device": str(device),
+        held_out = {"test": data.test, "validation": data.validation}
+        metrics = {
+            **{
+                name: evaluate(posterior, part, draws=self.draws, seed=self.seed)
+                for name, part in held_out.items()
+                if part is not None
             },
-        )
+            "train_seconds": sum(t.history.train_seconds for t in chains),
+            "epochs": self.epochs,
+            "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
+            **self._bound(posterior, data, chains),
+            "chains": self.chains,
+            **({} if posterior.weights is None else {"chain_weights": posterior.weights}),
+            "processes": ranks.size,
+            "seed": self.seed,
+            "device": str(device),
+        }
+        result = Result(run=self, data=data, posterior=posterior, metrics=metrics)
         if folder is not None:
             progress.log("writing posterior.nc and metrics.json")
             result.save(folder)
@@ -209,25 +206,14 @@ class Run(Options):
         with isolated(seed):
             model = self.model(data.spec, self.prior, in_units(self.likelihood, data.spec))
             if not isinstance(self.export_weights, int):
-                export.WeightSelection(
-                    model, self.export_weights
-                )  # a misspelt name is caught now, not after training
+                export.WeightSelection(model, self.export_weights)  # a misspelt name: now, not after training
             guide = self.inference.guide(model, self.guide) if model.sites else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}
         if self.batch_size is not None:
             options["batch_size"] = min(self.batch_size, len(data.train))
         options |= {"seed": seed, "fast": fast or self.fast}
-        return Training(
-            model,
-            guide,
-            data,
-            folder=folder,
-            chain=chain,
-            progress=progress,
-            ranks=ranks,
-            **options,
-            **others,
-        )
+        options |= {"folder": folder, "chain": chain, "progress": progress, "ranks": ranks}
+        return Training(model, guide, data, **options, **others)
 
 
 @dataclass(frozen=True)
@@ -243,14 +229,8 @@ class Result:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`."""
         run = self.run
         if self.posterior.model.sites:
-            tree = export.to_arviz(
-                self.posterior,
-                self.data,
-                draws=run.draws,
-                weights=run.export_weights,
-                observations=run.observations,
-                seed=run.seed,
-            )
+            kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
+            tree = export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)
             arviz_io.save(tree, folder / "posterior.nc")
         write_json(folder / "metrics.json", self.metrics, indent=2)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter, NullLocator
+from scipy.stats import norm
 
 from pyrobbb.figures.style import BLACK, CHAINS, GREY, RED, caption, data_points, label, new_figure, styled
 
@@ -110,9 +111,9 @@ def weight_posteriors(
     panels = figure.subplots(1, len(weights), squeeze=False)[0]
     for axes, (name, (mu, sigma)) in zip(panels, weights.items(), strict=True):
         w = np.linspace(mu - 4 * sigma, mu + 4 * sigma, 200)
-        axes.plot(w, _normal(w, mu, sigma), color=CHAINS[0], label="posterior")
+        axes.plot(w, norm.pdf(w, mu, sigma), color=CHAINS[0], label="posterior")
         if prior is not None:
-            axes.plot(w, _normal(w, 0.0, prior), color=GREY, ls="--", label=f"prior, sd {prior:g}")
+            axes.plot(w, norm.pdf(w, 0.0, prior), color=GREY, ls="--", label=f"prior, sd {prior:g}")
         axes.set_ylim(bottom=0)
         axes.set_title(f"{name}: mean {mu:.4f}, sd {sigma:.4f}".replace("-", "\u2212"))
         label(axes, "weight", "density")
@@ -184,11 +185,6 @@ def band_grid(
     return figure
 
 
-def _normal(w: np.ndarray, mu: float, sigma: float) -> np.ndarray:
-    density: np.ndarray = np.exp(-0.5 * ((w - mu) / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
-    return density
-
-
 @styled
 def signal_to_noise_density(
     decibel: Sequence[float], density: Sequence[float], *, cut: float, valley: float | None, title: str
@@ -200,9 +196,8 @@ def signal_to_noise_density(
     axes.plot(decibel, density, color=CHAINS[0])
     axes.axvline(cut, color=RED, ls="--", lw=1.3, label=f"75 % below {cut:.1f} dB".replace("-", "\u2212"))
     if valley is not None:
-        axes.axvline(
-            valley, color=GREY, ls=":", lw=1.5, label=f"valley, {valley:.1f} dB".replace("-", "\u2212")
-        )
+        words = f"valley, {valley:.1f} dB".replace("-", "\u2212")
+        axes.axvline(valley, color=GREY, ls=":", lw=1.5, label=words)
     axes.set_xlim(decibel[0], decibel[-1])
     axes.set_ylim(bottom=0)
     label(axes, r"signal-to-noise ratio, $10\,\log_{10}(|\mu|/\sigma)$ (dB)", "density (1/dB)")

@@ -142,9 +142,8 @@ def notebook_error(record: Record) -> Found:
     """Gluon: the error of the network as printed."""
     errors = {name: run["pruned"][0]["snr"]["mean"] for name, run in record["found"].items()}
     words = f"{errors['gluon_as_printed']:.2f} % as printed, {errors['gluon']:.2f} % corrected, one seed"
-    return words, "holds (within 0.35 points)" if abs(
-        errors["gluon_as_printed"] - 2.25
-    ) <= 0.35 else "does not"
+    near = abs(errors["gluon_as_printed"] - 2.25) <= 0.35
+    return words, "holds (within 0.35 points)" if near else "does not"
 
 
 def notebook_order(record: Record) -> Found:
@@ -186,22 +185,11 @@ def claims(records: Records, page: str | None = None) -> str:
             where = f"[{where}](reproduction/{its_page}.md)"
         record, found = records.get(claim["record"]), FOUND.get(claim.get("found", ""))
         ours, holds = ("-", NOT_RUN) if record is None or found is None else found(record)
-        command = (
-            claim["command"]
-            if claim["command"] == "the same"
-            else f"`{claim['command'].removeprefix('experiments.')}`"
-        )
+        command = claim["command"]
+        command = command if command == "the same" else f"`{command.removeprefix('experiments.')}`"
         rows.append([where, claim["says"], ours, holds, command])
-    return markdown(
-        [
-            "where",
-            "it says",
-            "ours, with 95 % interval over seeds",
-            "verdict",
-            "after `python -m experiments.`",
-        ],
-        rows,
-    )
+    ours, after = "ours, with 95 % interval over seeds", "after `python -m experiments.`"
+    return markdown(["where", "it says", ours, "verdict", after], rows)
 
 
 def not_run(records: Records) -> str:

@@ -17,7 +17,7 @@ def scores(record: Record) -> str:
     """Test log-likelihood per row beside scikit-learn's best."""
     rows = []
     for name in record["tables"]:
-        means = {who: fmean(one["log_likelihood"] for one in runs) for who, runs in record[name].items()}
+        means = {who: _mean(runs) for who, runs in record[name].items()}
         ours = f"{means.pop('fit_table'):.3f}"
         covered: list[Any] = [one["coverage"] for one in record[name]["fit_table"]]
         if None not in covered:
@@ -32,22 +32,17 @@ def uci(records: Records) -> str:
     record = records.get("own_tables_uci")
     if record is None:
         return "On the UCI tables it was not run."
-    near = [name for name in record["tables"] if _ours(record, name) > _theirs(record, name) - NEAR]
-    above = [
-        name for name in record["tables"] if _ours(record, name) > PUBLISHED[name].get("ensemble of 5", 1e9)
-    ]
+    ours = {name: _mean(record[name]["fit_table"]) for name in record["tables"]}
+    near = [name for name in ours if ours[name] > _mean(record[name]["Gaussian process"]) - NEAR]
+    above = [name for name in ours if ours[name] > PUBLISHED[name].get("ensemble of 5", 1e9)]
     return (
         f"`fit_table` is above scikit-learn's Gaussian process, or less than {NEAR:g} nats a row below, on "
         f"{_listed(near)}, and above the published deep ensembles on {_listed(above)}"
     )
 
 
-def _ours(record: Record, name: str) -> float:
-    return fmean(one["log_likelihood"] for one in record[name]["fit_table"])
-
-
-def _theirs(record: Record, name: str) -> float:
-    return fmean(one["log_likelihood"] for one in record[name]["Gaussian process"])
+def _mean(runs: list[Record]) -> float:
+    return fmean(one["log_likelihood"] for one in runs)
 
 
 def _listed(names: list[str]) -> str:

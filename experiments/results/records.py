@@ -50,9 +50,8 @@ def made_by(record: Record) -> str:
     """The command, the machine and the day, for the line above a table."""
     machine = record["machine"]
     if not isinstance(machine, str):
-        machine = (
-            f"{machine['processor']}, {machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
-        )
+        threads = machine["threads"]
+        machine = f"{machine['processor']}, {threads} thread{'s' if threads > 1 else ''}"
     others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
     when = f"{record['date']}{_spent(record)}"
     return f"`{record['command']}`{others}; {machine}, torch {torch_of(record)}, {when}."

@@ -36,16 +36,18 @@ def as_printed(words: str) -> str:
 
 def mnist(record: Record) -> str:
     """The default recipe over its seeds."""
-    each = [run["metrics"] for run in sorted(record["runs"], key=lambda run: run["seed"])]
+    runs = sorted(record["runs"], key=lambda run: run["seed"])
+    each = [run["metrics"] for run in runs]
     lines = [
         ("test error %, draws averaged", "1.36", "error", 2),
         ("test error %, mean weights", "-", "error_mean_weights", 2),
+        ("test NLL, nats", "-", "nll", 4),
+        ("expected calibration error", "-", "ece", 4),
     ]
-    lines += [("test NLL, nats", "-", "nll", 4), ("expected calibration error", "-", "ece", 4)]
     cells = [
         [what, paper, estimate([m["test"][key] for m in each], digits)] for what, paper, key, digits in lines
     ]
-    seeds = ", ".join(str(run["seed"]) for run in sorted(record["runs"], key=lambda run: run["seed"]))
+    seeds = ", ".join(str(run["seed"]) for run in runs)
     head = ["", "paper, 600 epochs", f"ours, {each[0]['epochs']} epochs, seeds {seeds}, 95 % interval"]
     return markdown(head, cells)
 
@@ -91,12 +93,8 @@ def showdown(record: Record) -> str:
         each = [found[key] for key in ("percent of uniform", "percent of uniform, realised")]
         rows.append([f"ours, {name}", *(estimate(values, 1) for values in each)])
     steps = next(iter(record["agents"].values()))["steps"]
-    head = [
-        f"{steps:,} contexts, seeds {record['seeds'][0]} to {record['seeds'][-1]}",
-        "expected regret",
-        "realised regret",
-    ]
-    return markdown(head, rows)
+    first = f"{steps:,} contexts, seeds {record['seeds'][0]} to {record['seeds'][-1]}"
+    return markdown([first, "expected regret", "realised regret"], rows)
 
 
 def ledger(record: Record) -> str:

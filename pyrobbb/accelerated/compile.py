@@ -129,9 +129,7 @@ def _tried(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
 def _copy(value: Tensor) -> Tensor:
     if any(step == 0 and size > 1 for size, step in zip(value.shape, value.stride(), strict=True)):
         return value  # expanded, so no program changes it in place
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
-        value
-    )
+    return value.new_empty_strided(value.shape, value.stride()).copy_(value)
 
 
 def _key(graph: GraphModule, inputs: Sequence[Tensor]) -> Hashable:
@@ -140,15 +138,8 @@ def _key(graph: GraphModule, inputs: Sequence[Tensor]) -> Hashable:
         return None
     storages = [value.untyped_storage().data_ptr() for value in inputs]
     kinds = (
-        (
-            value.dtype,
-            value.device,
-            value.shape,
-            value.stride(),
-            value.data_ptr() % 64,
-            storages.index(storage),
-        )
-        for value, storage in zip(inputs, storages, strict=True)
+        (v.dtype, v.device, v.shape, v.stride(), v.data_ptr() % 64, storages.index(storage))
+        for v, storage in zip(inputs, storages, strict=True)
     )
     return graph.code, torch.get_num_threads(), *kinds
 

