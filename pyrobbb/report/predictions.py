@@ -17,7 +17,7 @@ from pyrobbb.report.words import cell, number, percent
 IMAGES = 12
 ROWS = 15  # of a table of uncertain inputs
 CURVE = 400  # inputs of a band
-LEVELS = [0.05, 0.25, 0.75, 0.95]
+LEVELS, BAND = [0.05, 0.25, 0.75, 0.95], ("low90", "low50", "high50", "high90")
 
 
 def of_classes(test: Any) -> list[Section]:
@@ -52,20 +52,12 @@ def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
         {said: float(confidence), came: float(right), "examples": int(count), "low": low, "high": high}
         for low, high, count, confidence, right in zip(*columns, strict=True)
     ]
-    table = Table(
-        "Test examples by confidence",
-        ["Confidence", "Examples", "Mean confidence", "Right"],
-        [
-            [
-                Cell(f"{100 * row['low']:.0f}–{100 * row['high']:.0f} %", row["low"]),
-                cell(row["examples"]),
-                percent(row[said]),
-                percent(row[came]),
-            ]
-            for row in rows
-        ],
-        folded=True,
-    )
+    lines = []
+    for row in rows:
+        edges = Cell(f"{100 * row['low']:.0f}–{100 * row['high']:.0f} %", row["low"])
+        lines.append([edges, cell(row["examples"]), percent(row[said]), percent(row[came])])
+    head = ["Confidence", "Examples", "Mean confidence", "Right"]
+    table = Table("Test examples by confidence", head, lines, folded=True)
     words = (
         "Of the predictions made with 80 % confidence, 80 % should be right: points on the dashed line. "
         "Below it they are too sure, above it too unsure. A group of few may lie off the line by chance."
@@ -83,12 +75,9 @@ def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> S
     said, came = "interval holds, by the model", "share of test values in it"
     found = coverage(draws, y, weights)
     rows = [{said: level, came: share} for level, share in found.items()]
-    table = Table(
-        "Test values within the central intervals",
-        ["Interval", "Test values in it"],
-        [[percent(row[said], 0), percent(row[came])] for row in rows],
-        folded=True,
-    )
+    lines = [[percent(row[said], 0), percent(row[came])] for row in rows]
+    head = ["Interval", "Test values in it"]
+    table = Table("Test values within the central intervals", head, lines, folded=True)
     words = (
         "A 90 % interval should hold 90 % of the true values: points on the dashed line. Below it the "
         "intervals are too narrow, above it too wide."
@@ -102,35 +91,16 @@ def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> S
 
 
 def _band(x: np.ndarray, y: np.ndarray, mean: np.ndarray, intervals: np.ndarray) -> Section:
-    order = np.argsort(x)
-    order = order[np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE)).round().astype(int))]
-    names = ("low90", "low50", "high50", "high90")
-    rows = [
-        {
-            "x": float(x[i]),
-            "mean": float(mean[i]),
-            **{n: float(v[i]) for n, v in zip(names, intervals, strict=True)},
-        }
-        for i in order
-    ]
+    order = np.argsort(x)[_spread(len(x), CURVE)]
+    columns = {"x": x, "mean": mean, **dict(zip(BAND, intervals, strict=True))}
+    rows = [{name: float(values[i]) for name, values in columns.items()} for i in order]
     points = [{"x": float(x[i]), "y": float(y[i])} for i in order]
-    shown = [
-        rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 25)).round().astype(int))
-    ]
-    table = Table(
-        "Predictions over the input",
-        ["x", "Mean", "50 % interval", "90 % interval"],
-        [
-            [
-                cell(r["x"]),
-                cell(r["mean"]),
-                _interval(r["low50"], r["high50"]),
-                _interval(r["low90"], r["high90"]),
-            ]
-            for r in shown
-        ],
-        folded=True,
-    )
+    lines = []
+    for row in (rows[i] for i in _spread(len(rows), 25)):
+        intervals_of = (_interval(row[f"low{level}"], row[f"high{level}"]) for level in (50, 90))
+        lines.append([cell(row["x"]), cell(row["mean"]), *intervals_of])
+    head = ["x", "Mean", "50 % interval", "90 % interval"]
+    table = Table("Predictions over the input", head, lines, folded=True)
     words = (
         "The mean prediction, intervals that should hold half and nine tenths of new values, and test data."
     )
@@ -144,22 +114,14 @@ def _uncertain(test: Any, probs: np.ndarray, y: np.ndarray, entropy: np.ndarray)
         "of them look clear to you, or are labelled wrongly, look at the data."
     )
     order = np.argsort(-entropy)[:ROWS]
-    table = Table(
-        "The most uncertain test examples",
-        ["Test row", "True class", "Predicted class", "Its probability", "Entropy (nats)"],
-        [
-            [
-                Cell(str(row), float(row)),
-                cell(int(y[row])),
-                cell(int(probs[row].argmax())),
-                percent(probs[row].max()),
-                cell(float(entropy[row]), 3),
-            ]
-            for row in order
-        ],
-    )
     images = _images(test["x"].values)
     if images is None:
+        lines = []
+        for row in order:
+            classes = [cell(int(y[row])), cell(int(probs[row].argmax())), percent(probs[row].max())]
+            lines.append([Cell(str(row), float(row)), *classes, cell(float(entropy[row]), 3)])
+        head = ["Test row", "True class", "Predicted class", "Its probability", "Entropy (nats)"]
+        table = Table("The most uncertain test examples", head, lines)
         return Section("Most uncertain inputs", words, [table])
     rows = test["shown_row"].values[:IMAGES]
     examples = [
@@ -172,18 +134,18 @@ def _uncertain(test: Any, probs: np.ndarray, y: np.ndarray, entropy: np.ndarray)
 
 def _widest(y: np.ndarray, mean: np.ndarray, intervals: np.ndarray, sd: np.ndarray) -> Section:
     words = "The test rows whose predictions have the largest standard deviation."
-    rows = [
-        [
-            Cell(str(row), float(row)),
-            cell(float(y[row])),
-            cell(float(mean[row])),
-            cell(float(sd[row]), 3),
-            _interval(float(intervals[0, row]), float(intervals[3, row])),
-        ]
-        for row in np.argsort(-sd)[:ROWS]
-    ]
+    rows = []
+    for row in np.argsort(-sd)[:ROWS]:
+        values = [cell(float(y[row])), cell(float(mean[row])), cell(float(sd[row]), 3)]
+        interval = _interval(float(intervals[0, row]), float(intervals[3, row]))
+        rows.append([Cell(str(row), float(row)), *values, interval])
     head = ["Test row", "True value", "Prediction", "Standard deviation", "90 % interval"]
     return Section("Most uncertain inputs", words, [Table("The most uncertain test rows", head, rows)])
+
+
+def _spread(count: int, most: int) -> np.ndarray:
+    """At most so many of the numbers below `count`, evenly spread, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def _interval(low: float, high: float) -> Cell:
@@ -199,18 +161,14 @@ def _images(flat: np.ndarray) -> np.ndarray | None:
 def _example(image: np.ndarray, probs: np.ndarray, truth: int, entropy: float, row: int) -> Example:
     guess = int(probs.argmax())
     likely = [int(c) for c in np.argsort(-probs)[:3]]
-    picture = Picture(
-        f"Test row {row}",
-        _png(image),
-        f"Test row {row}: its class is {truth}; predicted "
-        + ", ".join(f"{c} with {probs[c]:.0%}" for c in likely),
-    )
+    predicted = ", ".join(f"{c} with {probs[c]:.0%}" for c in likely)
+    words = f"Test row {row}: its class is {truth}; predicted {predicted}"
+    picture = Picture(f"Test row {row}", _png(image), words)
     tones = {guess: "bad", truth: "good"} if guess != truth else {truth: "good"}
     bars = [(str(c), float(probs[c]), tones.get(c, "")) for c in sorted({*likely, truth})]
     right = "right" if guess == truth else "wrong"
-    return Example(
-        picture, [f"True class {truth}", f"Predicted {guess}, {right}", f"{entropy:.2f} nats"], bars
-    )
+    facts = [f"True class {truth}", f"Predicted {guess}, {right}", f"{entropy:.2f} nats"]
+    return Example(picture, facts, bars)
 
 
 def _png(image: np.ndarray) -> bytes:

@@ -81,7 +81,7 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
             _scores(metrics, about.published),
             *_training(folder, metrics),
             *_posterior(folder, metrics, about.prior),
-            *_made(about.made, metrics, folder),
+            _made(about.made, metrics, folder),
         ],
     )
     return render(page)
@@ -217,9 +217,8 @@ def _posterior(folder: Path, metrics: Mapping[str, Any], prior: weights.Density 
             elif np.ndim(test["y"]) == 1:
                 sections += predictions.of_values(data["predictions"], test, metrics.get("chain_weights"))
         sections.append(weights.weights(data["variational"], prior))
-        sections += [weights.pruning(pruned)] if pruned else []
-        in_arviz = weights.arviz(data)
-        sections += [in_arviz] if in_arviz else []
+        more = weights.pruning(pruned) if pruned else None, weights.arviz(data)
+        sections += filter(None, more)
     return sections
 
 
@@ -240,13 +239,8 @@ def _made(made: Mapping[str, str], metrics: Mapping[str, Any], folder: Path) -> 
         "figures": "figures as PNG",
     }
     there = [[Cell(name, link=name), Cell(what)] for name, what in files.items() if (folder / name).exists()]
-    return [
-        Section(
-            "Versions, hardware and files",
-            "",
-            [
-                Table("Made with", ["What", "Which"], lines),
-                Table("Files beside this page", ["File", "What"], there),
-            ],
-        )
+    tables = [
+        Table("Made with", ["What", "Which"], lines),
+        Table("Files beside this page", ["File", "What"], there),
     ]
+    return Section("Versions, hardware and files", "", tables)

@@ -94,21 +94,14 @@ def _parallel(lines: Sequence[Line]) -> Section:
         places, marks = _axis(values)
         ticks += [{"axis": axis, "place": place, "words": words} for words, place in marks]
         for rank, (line, place) in enumerate(zip(shown, places, strict=True), 1):
-            points.append(
-                {
-                    "axis": axis,
-                    "place": place,
-                    "run": f"run {rank}",
-                    "score": line.scores[measure],
-                    "summary": f"{rank}, {line.name}: {number(line.scores[measure])}",
-                }
-            )
+            score = line.scores[measure]
+            said = {"run": f"run {rank}", "summary": f"{rank}, {line.name}: {number(score)}"}
+            points.append({"axis": axis, "place": place, "score": score, **said})
     many = f" The best {MOST} of {len(lines)} runs." if len(lines) > MOST else ""
     words = f"A line is a run; its colour is the {measure}, blue the lowest and orange the highest.{many}"
     chart = Chart("Settings and score", charts.parallel(ticks, points), words)
-    return Section(
-        "Which settings do well", "Follow the lines that end low on the last axis.", [Charts([chart])]
-    )
+    lead = "Follow the lines that end low on the last axis."
+    return Section("Which settings do well", lead, [Charts([chart])])
 
 
 def _axis(values: Sequence[Any]) -> tuple[list[float], list[tuple[str, float]]]:
@@ -122,10 +115,7 @@ def _axis(values: Sequence[Any]) -> tuple[list[float], list[tuple[str, float]]]:
             {(number(v), place) for v, place in zip(values, places, strict=True)}, key=lambda m: m[1]
         )
         return places, marks if len(marks) <= NAMES else [marks[0], marks[len(marks) // 2], marks[-1]]
-    words = [
-        component(value).rpartition(".")[2] if isinstance(value, str) else component(value)
-        for value in values
-    ]
+    words = [component(v).rpartition(".")[2] if isinstance(v, str) else component(v) for v in values]
     names = sorted(set(words))
     place = {name: 0.5 if len(names) == 1 else i / (len(names) - 1) for i, name in enumerate(names)}
     return [place[word] for word in words], list(place.items())[:: max(1, len(names) // NAMES)]

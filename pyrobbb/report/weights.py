@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,24 +39,17 @@ def weights(variational: Any, prior: Density | None) -> Section:
         prior: w -> p(w), where all weights have the same prior; None leaves its curve out.
     """
     loc, scale = (np.asarray(variational[name].values, dtype=float) for name in ("loc", "scale"))
-    drawn = [
-        Chart(
-            "Sizes of the weights",
-            charts.density(_by_size(loc, scale, prior), SIZE, "density", "of"),
-            "By order of magnitude: −1 is 0.1. Where draws lie left of the prior, weights were pulled to 0.",
-        )
-    ]
+    sizes = charts.density(_by_size(loc, scale, prior), SIZE, "density", "of")
+    words = "By order of magnitude: −1 is 0.1. Where draws lie left of the prior, weights were pulled to 0."
+    drawn = [Chart("Sizes of the weights", sizes, words)]
     if (scale > 0).all():
         ratio = np.abs(loc) / scale
-        above = float((ratio > 1).mean())
-        drawn.append(
-            Chart(
-                "Signal and noise",
-                charts.density(_by_signal(ratio), SIGNAL, "density", "of", mark=0.0),
-                f"10 log10(|mean| / sd) of each weight; {100 * above:.0f} % lie right of the dashed line, "
-                "where the mean exceeds the standard deviation. Most of the others could be removed.",
-            )
+        signal = charts.density(_by_signal(ratio), SIGNAL, "density", "of", mark=0.0)
+        words = (
+            f"10 log10(|mean| / sd) of each weight; {100 * float((ratio > 1).mean()):.0f} % lie right of the "
+            "dashed line, where the mean exceeds the standard deviation. Most of the others could be removed."
         )
+        drawn.append(Chart("Signal and noise", signal, words))
     words = "A Bayesian network has a distribution for each weight: a mean and a standard deviation (sd)."
     return Section("Weights", words, [Charts(drawn, _by_layer(variational))])
 
@@ -71,15 +64,11 @@ def pruning(found: Mapping[str, Any]) -> Section:
             rows.append({removed: 100 * row["removed"], error: row[by]["mean"], "order": name})
         left = cell(row["left"])
         lines.append([percent(row["removed"], 0), left, *(cell(row[by]["mean"]) for by in orders)])
-    table = Table(
-        "Test error after removing weights, of the mean weights, in percent",
-        ["Removed", "Weights left", *map(str.capitalize, orders.values())],
-        lines,
-        folded=True,
-    )
-    chart = Chart(
-        "Error by weights removed", charts.curves(rows, removed, error, "order"), "Of the mean weights."
-    )
+    caption = "Test error after removing weights, of the mean weights, in percent"
+    head = ["Removed", "Weights left", *map(str.capitalize, orders.values())]
+    table = Table(caption, head, lines, folded=True)
+    spec = charts.curves(rows, removed, error, "order")
+    chart = Chart("Error by weights removed", spec, "Of the mean weights.")
     return Section("Pruning", "Weights that carry little signal are set to 0.", [Charts([chart], table)])
 
 
@@ -91,13 +80,12 @@ def arviz(data: Any) -> Section | None:
     parts: list[Any] = [Pictures([Picture(READ[name][0], png, READ[name][1]) for name, png in drawn.items()])]
     if "khat" in drawn:
         found = arviz_plots.loo(data)
-        parts.append(
-            Text(
-                f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
-                f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "
-                f"{100 * found['k_bad']:.1f} % of the examples have k above 0.7."
-            )
+        said = (
+            f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
+            f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "
+            f"{100 * found['k_bad']:.1f} % of the examples have k above 0.7."
         )
+        parts.append(Text(said))
     words = "Of the file posterior.nc: az.from_netcdf opens it, and every function of ArviZ works on it."
     return Section("In ArviZ", words, parts)
 
@@ -141,25 +129,15 @@ def _rows(axis: str, edges: np.ndarray, heights: Mapping[str, np.ndarray]) -> li
 
 def _by_layer(variational: Any) -> Table:
     layers = [str(name) for name in variational["layer"].values]
-    columns: Sequence[tuple[str, str, int | None]] = (
-        ("Weights", "size", None),
-        ("Mean of the means", "loc_mean", None),
-        ("Spread of the means", "loc_sd", None),
-        ("Mean sd", "scale_mean", None),
-        ("Median |mean| / sd", "snr_quantile", 2),
-    )
-    values = [
-        variational[name].values if level is None else variational[name].values[:, level]
-        for _, name, level in columns
-    ]
+    columns = {
+        "Weights": variational["size"].values,
+        "Mean of the means": variational["loc_mean"].values,
+        "Spread of the means": variational["loc_sd"].values,
+        "Mean sd": variational["scale_mean"].values,
+        "Median |mean| / sd": variational["snr_quantile"].values[:, 2],
+    }
     rows = [
-        [
-            Cell(layer),
-            *(
-                cell(int(v[i]) if head == "Weights" else float(v[i]), 3)
-                for (head, *_), v in zip(columns, values, strict=True)
-            ),
-        ]
+        [Cell(layer), *(cell(values[i].item(), 3) for values in columns.values())]
         for i, layer in enumerate(layers)
     ]
-    return Table("The weights by layer", ["Layer", *(head for head, *_ in columns)], rows, folded=True)
+    return Table("The weights by layer", ["Layer", *columns], rows, folded=True)
