@@ -176,9 +176,8 @@ def _wider(
     found = []
     for gain in GAINS:
         inside = None if folder is None else folder / f"gain-{gain:g}"
-        posterior = _fit(
-            replace(model, spec=part.spec, gain=gain), part, None, seed, folder=inside, **options
-        )
+        one = replace(model, spec=part.spec, gain=gain)
+        posterior = _fit(one, part, None, seed, folder=inside, **options)
         scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
         score = float(scores.mean() if held.weights is None else scores @ held.weights)
         found.append((score, gain, posterior))

@@ -33,14 +33,10 @@ def check_rows_stay_apart(network: nn.Module) -> None:
         tracks = getattr(module, "track_running_stats", False)
         batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if (tracks and module.training) or (batch_norm and not tracks):
-            advice = (
-                "call network.eval() or use LayerNorm or GroupNorm"
-                if tracks
-                else "use LayerNorm or GroupNorm"
-            )
+            advice = "call network.eval() or " if tracks else ""
             raise ValueError(
                 f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
-                f"so it has no likelihood per datum; {advice}"
+                f"so it has no likelihood per datum; {advice}use LayerNorm or GroupNorm"
             )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb.data.columns import Names
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
-from pyrobbb.data.frames import check_same_rows
+from pyrobbb.data.frames import check_same_rows, is_table
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
 Pair = tuple[ArrayLike, ArrayLike]
@@ -79,8 +79,7 @@ def from_arrays(
             split = _split(f"{part} ", pair[0], pair[1], task, dtype, grid=classes is not None)
             _check_against(spec, f"{part} ", split, inferred=classes is None)
             parts[part] = split
-    named = hasattr(x, "columns") and hasattr(x, "iloc")
-    columns = Names(tuple(map(str, x.columns))) if named else None
+    columns = Names(tuple(map(str, x.columns))) if is_table(x) else None
     return Dataset(name, train, spec, parts["validation"], parts["test"], columns)
 
 
@@ -194,15 +193,10 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
     if np.ma.isMaskedArray(values) and bool(np.ma.getmaskarray(values).any()):
         raise ValueError(f"{name} is a masked array with masked values; fill them, or leave their rows out")
     try:
-        array = (
-            _of_columns(name, values)
-            if hasattr(values, "iloc") and hasattr(values, "columns")
-            else np.asarray(values)
-        )
+        array = _of_columns(name, values) if is_table(values) else np.asarray(values)
     except ValueError as error:  # rows of different lengths
-        raise ValueError(
-            str(error) if name in str(error) else f"{name} is not an array of numbers: {error}"
-        ) from error
+        words = str(error) if name in str(error) else f"{name} is not an array of numbers: {error}"
+        raise ValueError(words) from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got an array of {array.dtype}")
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:

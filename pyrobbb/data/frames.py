@@ -39,7 +39,7 @@ def as_frame(name: str, source: Any) -> Frame:
         columns = _read(name, Path(source).expanduser())
     elif isinstance(source, Mapping):
         columns = source.items()
-    elif hasattr(source, "columns") and hasattr(source, "iloc"):
+    elif is_table(source):
         columns = zip(source.columns, (source.iloc[:, i] for i in range(source.shape[1])), strict=True)
     else:
         columns = _columns_of_array(name, source)
@@ -56,17 +56,17 @@ def as_frame(name: str, source: Any) -> Frame:
     return frame
 
 
+def is_table(source: Any) -> bool:
+    """Whether it is a DataFrame of pandas', which is not imported to ask."""
+    return hasattr(source, "columns") and hasattr(source, "iloc")
+
+
 def check_same_rows(x: Any, **others: Any) -> None:
     """ValueError if pandas says that these have other rows than x, or the same in another order."""
-    index = getattr(x, "index", None)
+    index: Any = getattr(x, "index", None)
     for name, values in others.items():
         own = getattr(values, "index", None)  # that of a list is a method
-        if (
-            index is not None
-            and hasattr(index, "equals")
-            and hasattr(own, "equals")
-            and not index.equals(own)
-        ):
+        if hasattr(index, "equals") and hasattr(own, "equals") and not index.equals(own):
             raise ValueError(
                 f"x and {name} have different row labels (their index): bring them into one order, such as "
                 f"{name}.loc[x.index], or pass {name}.to_numpy() if the rows agree as they stand"

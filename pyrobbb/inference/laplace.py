@@ -83,14 +83,10 @@ class LaplaceGuide(FlatGuide):
                     counted(model.log_likelihood(weights, part.x, part.y).double(), part.weights).sum()
                     for part in map(data.take, torch.arange(len(data), device=data.x.device).split(1000))
                 )
-                log_P = sum(
-                    model.prior_of(name).log_prob(weights[name]).double().sum() for name in self.names
-                )
-                d = len(self.where)
-                evidence = (
-                    score + log_P + 0.5 * (d * math.log(2 * math.pi) - self.curvature.log_det().double())
-                )
-                self.log_evidence.copy_(torch.as_tensor(evidence))
+                priors = {name: model.prior_of(name) for name in self.names}
+                log_P = sum(prior.log_prob(weights[name]).double().sum() for name, prior in priors.items())
+                volume = len(self.where) * math.log(2 * math.pi) - self.curvature.log_det().double()
+                self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * volume))
         self.fitted.fill_(True)
 
     def draw(self) -> Tensor:

@@ -95,12 +95,10 @@ def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None 
         base.mark_point(size=60, opacity=0, filled=True, aria=False),
     ]
     if mark is not None:
-        at = alt.Chart(_data([{x: mark}]))
-        layers.append(
-            at.mark_rule(color=RED, strokeDash=[5, 4], strokeWidth=1.5, aria=False).encode(
-                x=alt.X(field=x, type="quantitative")
-            )
+        line = alt.Chart(_data([{x: mark}])).mark_rule(
+            color=RED, strokeDash=[5, 4], strokeWidth=1.5, aria=False
         )
+        layers.append(line.encode(x=alt.X(field=x, type="quantitative")))
     return _spec(alt.layer(*layers))
 
 
@@ -114,19 +112,11 @@ def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
         for level, opacity in ((90, 0.2), (50, 0.3))
     ]
     layers.append(shape.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(y=alt.Y("mean:Q", title=y)))
-    layers.append(
-        shape.mark_point(size=90, opacity=0, filled=True, aria=False).encode(
-            y="mean:Q", tooltip=_numbers((x, "mean", "low90", "high90"), ".4~g")
-        )
-    )
+    seen = shape.mark_point(size=90, opacity=0, filled=True, aria=False)
+    layers.append(seen.encode(y="mean:Q", tooltip=_numbers((x, "mean", "low90", "high90"), ".4~g")))
     dots = alt.Chart(_data(points)).mark_point(color=ORANGE, filled=True, size=26, opacity=0.85, aria=False)
-    layers.append(
-        dots.encode(
-            x=alt.X(field=x, type="quantitative"),
-            y=alt.Y("y:Q", title=y),
-            tooltip=_numbers((x, "y"), ".4~g"),
-        )
-    )
+    at = alt.X(field=x, type="quantitative")
+    layers.append(dots.encode(x=at, y=alt.Y("y:Q", title=y), tooltip=_numbers((x, "y"), ".4~g")))
     return _spec(alt.layer(*layers), height=320)
 
 
@@ -193,13 +183,8 @@ def _colour(by: str, names: Sequence[str]) -> Any:
     columns = 2 if max(map(len, names), default=0) > 10 else 4
     legend = alt.Legend(title=None, columns=columns) if len(names) > 1 else None
     colours = (CHAINS * (1 + len(names) // len(CHAINS)))[: len(names)]
-    return alt.Color(
-        field=by,
-        type="nominal",
-        sort=list(names),
-        scale=alt.Scale(domain=list(names), range=colours),
-        legend=legend,
-    )
+    scale = alt.Scale(domain=list(names), range=colours)
+    return alt.Color(field=by, type="nominal", sort=list(names), scale=scale, legend=legend)
 
 
 def _level(value: float, words: str, x: str, y: str, last: float, scale: Any) -> list[alt.Chart]:
@@ -217,10 +202,11 @@ def _level(value: float, words: str, x: str, y: str, last: float, scale: Any) ->
 
 def _data(rows: Sequence[Row]) -> alt.Data:
     """Rows as inline data; a number that is not finite has no place in JSON."""
-    plain = [
-        {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()} for row in rows
-    ]
-    return alt.Data(values=plain)
+
+    def plain(value: Any) -> Any:
+        return None if isinstance(value, float) and not isfinite(value) else value
+
+    return alt.Data(values=[{name: plain(value) for name, value in row.items()} for row in rows])
 
 
 def _whole(rows: Sequence[Row], x: str) -> Any:

@@ -133,10 +133,8 @@ def _points(rows: Sequence[Epoch], column: str, label: str) -> list[dict[str, An
     found = []
     for chain in _chains(rows):
         own = [row for row in rows if row.chain == chain and isfinite(getattr(row, column))]
-        found += [
-            {"epoch": row.epoch, label: getattr(row, column), "chain": f"chain {chain}"}
-            for row in _spread(own, POINTS)
-        ]
+        some, name = _spread(own, POINTS), f"chain {chain}"
+        found += [{"epoch": row.epoch, label: getattr(row, column), "chain": name} for row in some]
     return found
 
 

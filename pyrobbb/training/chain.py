@@ -97,9 +97,7 @@ class Chain(Resumable):
         N = len(train)
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
-        self.inference = (
-            self.options.inference if model.sites else SVI()
-        )  # of no weights there is no posterior
+        self.inference = self.options.inference if model.sites else SVI()  # no weights, no posterior
         self.epochs = self.options.epochs if self.inference.steps else 0
         self.kl, self.seed = self.options.kl, self.options.seed
         self.device = best_device(self.options.device)
@@ -282,9 +280,8 @@ class Chain(Resumable):
                     draws=self.options.validation_draws, seed=self.epoch, ranks=self.ranks,
                 )  # fmt: skip
             except NonFiniteOutputError as reason:  # of a point estimate
-                raise divergence.at_end(
-                    "the network's output", self.epoch + 1, self.checkpoint_path
-                ) from reason
+                epoch = self.epoch + 1
+                raise divergence.at_end("the network's output", epoch, self.checkpoint_path) from reason
         lr = float(self.optimizer.param_groups[0]["lr"])
         return Epoch(self.chain, self.epoch + 1, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
 

@@ -54,9 +54,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
         logger.warning(
             "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
             "%sstart it nearer to them, or train longer",
-            worst,
-            float(scales[worst]),
-            float(residuals[worst]),
+            worst, float(scales[worst]), float(residuals[worst]),
             "learn the noise (learn_scale=True), " if fixed else "",
         )  # fmt: skip
 

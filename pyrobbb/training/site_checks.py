@@ -32,9 +32,8 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
             f"posterior value; make it an attribute instead, self.NAME = PyroSample(prior)"
         )
     auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
-    given = {
-        k: guide_trace.nodes[k]["value"].shape for k in guide_trace.stochastic_nodes if k not in auxiliary
-    }
+    own = [k for k in guide_trace.stochastic_nodes if k not in auxiliary]
+    given = {k: guide_trace.nodes[k]["value"].shape for k in own}
     wrong = [f"no site {k!r}" for k in wanted if k not in given]
     wrong += [f"site {k!r}, which the model lacks" for k in given if k not in wanted]
     wrong += [
@@ -75,9 +74,8 @@ def _check_parameters(guide: nn.Module, trace: Any) -> None:
             f"the guide's parameter {loose[0]!r} is not one of its module's and would not be trained; make "
             f"it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
         )
-    known = bool(sites)
     hidden = [name for name, parameter in guide.named_parameters() if parameter.requires_grad]
-    if hidden and not known:
+    if hidden and not sites:
         raise ValueError(
             f"Pyro does not see the guide's parameters {', '.join(hidden)}, so it would not train them; "
             f"derive {type(guide).__name__} from pyro.nn.PyroModule"
