@@ -26,18 +26,9 @@ from pyrobbb.training.callbacks import Callback
 NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "report", "callbacks")
 # where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
 FREE_TO_CHANGE = (
-    "folder",
-    "published",
-    "report",
-    "callbacks",
-    "device",
-    "checkpoint_seconds",
-    "record_every",
-    "data.root",
-    "together",
-    "threads",
-    "arms",
-)
+    "folder", "published", "report", "callbacks", "device", "checkpoint_seconds", "record_every", "data.root",
+    "together", "threads", "arms",
+)  # fmt: skip
 DECLARATIONS = Path(__file__).parent.parent
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}

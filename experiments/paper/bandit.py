@@ -69,14 +69,11 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
             net = network(config, mushrooms)
         prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
         model = BayesianNetwork(net, prior, likelihood, config.capacity)
-        learner = MeanFieldLearner(
-            model,
+        guides, how = (
             [make_guide(model) for _ in seeds],
-            seeds,
-            width=sum(sizes),
-            lr=config.lr.thompson,
-            compiled=config.compiled,
+            {"lr": config.lr.thompson, "compiled": config.compiled},
         )
+        learner = MeanFieldLearner(model, guides, seeds, width=sum(sizes), **how)
         return ThompsonSampling(learner, *sizes, seeds, draws=config.draws, **options), seeds
     epsilons = [e for e in config.epsilons for _ in seeds]
     seeds = seeds * len(config.epsilons)
@@ -92,14 +89,8 @@ def play(arm: str, config: DictConfig, folder: Path) -> None:
     """Play an arm to its end, from where its checkpoint left off."""
     mushrooms = environment(config)
     agent, seeds = make_agent(arm, config, mushrooms)
-    game = Play(
-        mushrooms,
-        agent,
-        config.steps,
-        seeds,
-        path=folder / f"{arm}.pt",
-        checkpoint_seconds=config.checkpoint_seconds,
-    )
+    where = {"path": folder / f"{arm}.pt", "checkpoint_seconds": config.checkpoint_seconds}
+    game = Play(mushrooms, agent, config.steps, seeds, **where)
     said = monotonic()
 
     def progress(games: Games) -> None:

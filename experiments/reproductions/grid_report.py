@@ -105,9 +105,7 @@ def figures(results: dict[Point, Result]) -> Iterator[tuple[str, Figure]]:
             ]
             for pi in pis
         }
-        if sum(1 for p in accuracy if (p.lr, p.samples) == (lr, count)) < len(pis) * len(wides) * len(
-            narrows
-        ):
+        if sum((p.lr, p.samples) == (lr, count) for p in accuracy) < len(pis) * len(wides) * len(narrows):
             continue
         drawn = heat_map(
             panels,

@@ -38,17 +38,8 @@ GROUPS: dict[str, dict[str, list[str]]] = {name: group["lines"] for name, group 
 STYLES = ("-", "--", ":", "-.")
 ELSEWHERE: dict[str, str] = DECLARED["elsewhere"]
 OF_LINES = (
-    "kl",
-    "optim",
-    "prior",
-    "likelihood",
-    "guide",
-    "samples",
-    "vectorize",
-    "fast",
-    "draws",
-    "data.scale",
-)
+    "kl", "optim", "prior", "likelihood", "guide", "samples", "vectorize", "fast", "draws", "data.scale",
+)  # fmt: skip
 
 
 @dataclass
@@ -108,14 +99,12 @@ def report(results: dict[str, Result]) -> str:
 
 def by_epoch(results: dict[str, Result]) -> list[list[object]]:
     """A row for each line and epoch."""
-    return [
-        [name, *row, *(result.get(f"stopped_{part}", "") for part in ("epoch", "step"))]
-        for name, result in results.items()
-        for row in list(
-            zip(result["epochs"], result["validation_errors"], result["free_energies"], strict=True)
-        )
-        or [("", "", "")]
-    ]
+    rows: list[list[object]] = []
+    for name, result in results.items():
+        course = zip(*(result[key] for key in ("epochs", "validation_errors", "free_energies")), strict=True)
+        stopped = [result.get(f"stopped_{part}", "") for part in ("epoch", "step")]
+        rows += [[name, *row, *stopped] for row in list(course) or [("", "", "")]]
+    return rows
 
 
 @styled

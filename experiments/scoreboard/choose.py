@@ -47,11 +47,8 @@ def markdown(records: Mapping[str, Result]) -> str:
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
     head = ["method", "how", "take it for"]
     gaps = rows_of(regressions, kind="gap")
-    head += (
-        ["log-likelihood above the plain network's", "in 95 % interval", "time of a fit"]
-        if regressions
-        else []
-    )
+    if regressions:
+        head += ["log-likelihood above the plain network's", "in 95 % interval", "time of a fit"]
     head += ["in 95 % interval, within gaps"] if gaps else []
     head += ["six points, sd at 0, 1.5 and 5"] if agreement else []
     head += ["Fashion-MNIST, AUROC"] if detection else []

@@ -103,9 +103,9 @@ def config_of(
     size, last = NETWORKS[network]
     own = [
         f"epochs={chosen.epochs}",
+        f"record_every={chosen.epochs}",
         f"draws={chosen.draws}",
         f"seed={seed}",
-        f"record_every={chosen.epochs}",
     ]
     data = BLOBS if chosen.quick else DIGITS
     folder = out.fits / network / f"seed={seed}" / method

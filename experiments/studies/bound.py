@@ -180,16 +180,14 @@ def kinds(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def correlation(kind: tuple[str, list[dict[str, Any]]]) -> str:
     """Spearman's rank correlation of the free energy with the validation error, over runs."""
     name, own = kind
-    pairs = [
-        pair
-        for row in own
-        for pair in zip(row["free_energy_each"], row["validation_error_each"], strict=True)
-    ]
     if len(own) < 3:  # seeds of one setting differ by chance alone
         return f"{name}: too few settings for a rank correlation"
-    rank = float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    energies, errors = (
+        [v for row in own for v in row[f"{key}_each"]] for key in ("free_energy", "validation_error")
+    )
+    rank = float(spearmanr(energies, errors).statistic)
     return (
-        f"{name}: rank correlation of F with the validation error {rank:.2f} over {len(pairs)} runs, "
+        f"{name}: rank correlation of F with the validation error {rank:.2f} over {len(errors)} runs, "
         f"{len(own)} settings"
     )
 

@@ -34,15 +34,10 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output `(*, out)` for `x` of `(*, in)`."""
-        weight = torch.sparse_csr_tensor(
-            self.get_buffer("rows"),
-            self.get_buffer("columns"),
-            self.get_buffer("values"),
-            self.shape,
-            check_invariants=False,
-        )
-        columns = x.reshape(-1, x.shape[-1]).T
-        output = torch.cat([weight @ block.contiguous() for block in columns.split(ROWS, dim=1)], dim=1)
+        rows, columns, values = (self.get_buffer(name) for name in ("rows", "columns", "values"))
+        weight = torch.sparse_csr_tensor(rows, columns, values, self.shape, check_invariants=False)
+        inputs = x.reshape(-1, x.shape[-1]).T
+        output = torch.cat([weight @ block.contiguous() for block in inputs.split(ROWS, dim=1)], dim=1)
         bias = self.bias
         if isinstance(bias, Tensor):
             output = output + bias[:, None]

@@ -39,13 +39,8 @@ class ToyPoints:
         """The same six points every time."""
         x = torch.tensor([[-2.0], [-1.8], [-1.0], [1.0], [1.8], [2.0]])
         grid = torch.linspace(-2, 2, self.test)[:, None]
-        return from_arrays(
-            x,
-            self.truth(x),
-            task="regression",
-            test=(grid, self.truth(grid)) if self.test else None,
-            name="ToyPoints",
-        )
+        test = (grid, self.truth(grid)) if self.test else None
+        return from_arrays(x, self.truth(x), task="regression", test=test, name="ToyPoints")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from pyrobbb._support.files import make_folder, replacing
 from pyrobbb.data.images.folders import cache_folder, given_folders
 from pyrobbb.data.images.idx import BadFileError
 from pyrobbb.data.images.sources import DataUnavailableError
-from pyrobbb.data.tables import Table, TableData
+from pyrobbb.data.tables import TableData, from_table
 
 Values = npt.NDArray[np.float64]
 TIMEOUT = 15.0  # seconds without a single byte
@@ -104,13 +104,8 @@ class UCI:
     def load(self) -> TableData:
         """The table with its target last, the rows of the split for testing."""
         values = obtain(self.name, self.root, self.url if self.download else None)
-        return Table(
-            source=values,
-            task="regression",
-            test=self._test(values),
-            validation=self.validation,
-            split_seed=self.split_seed,
-        ).load()
+        held = {"test": self._test(values), "validation": self.validation, "split_seed": self.split_seed}
+        return from_table(values, task="regression", **held)
 
     def _test(self, values: Values) -> npt.NDArray[np.int64]:
         if not self.gap:

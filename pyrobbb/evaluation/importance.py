@@ -67,14 +67,13 @@ def last_layer_k_hat(
 def _k_hat(log_ratios: torch.Tensor) -> float:
     """The shape of the generalised Pareto fitted to the upper tail, by `az.loo` of one made observation."""
     values = -(log_ratios - log_ratios.max()).numpy()  # LOO's ratios are 1 / p(y_i | w)
-    made = arviz_io.to_arviz(
-        {
-            "posterior": {"w": values[None]},
-            "log_likelihood": {"y": values[None, :, None]},
-            "observed_data": {"y": values[:1]},
-        },
-        dims={"log_likelihood/y": ("one",), "observed_data/y": ("one",)},
-    )
+    groups = {
+        "posterior": {"w": values[None]},
+        "log_likelihood": {"y": values[None, :, None]},
+        "observed_data": {"y": values[:1]},
+    }
+    dims = {"log_likelihood/y": ("one",), "observed_data/y": ("one",)}
+    made = arviz_io.to_arviz(groups, dims=dims)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = arviz_io.import_arviz().loo(made, pointwise=True, reff=1.0)

@@ -164,18 +164,16 @@ def render(page: Page) -> str:
 
 @cache
 def _environment() -> Environment:
+    def slug(words: str) -> str:
+        return "-".join("".join(c if c.isalnum() else " " for c in words.lower()).split())
+
     made = Environment(
-        loader=PackageLoader("pyrobbb.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=PackageLoader("pyrobbb.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     made.filters["tied"] = lambda words: re.sub(r"(?<=\d) (?=%)", "\u00a0", words)  # no line ends between
     made.filters["breakable"] = lambda words: Markup("<wbr>").join(re.split(r"(?<=[(,/])(?=\S)", words))
-    made.filters["slug"] = lambda words: "-".join(
-        "".join(c if c.isalnum() else " " for c in words.lower()).split()
-    )
+    made.filters["slug"] = slug
     return made
 
 
