@@ -69,11 +69,9 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
             net = network(config, mushrooms)
         prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
         model = BayesianNetwork(net, prior, likelihood, config.capacity)
-        guides, how = (
-            [make_guide(model) for _ in seeds],
-            {"lr": config.lr.thompson, "compiled": config.compiled},
-        )
-        learner = MeanFieldLearner(model, guides, seeds, width=sum(sizes), **how)
+        guides = [make_guide(model) for _ in seeds]
+        how = {"width": sum(sizes), "lr": config.lr.thompson, "compiled": config.compiled}
+        learner = MeanFieldLearner(model, guides, seeds, **how)
         return ThompsonSampling(learner, *sizes, seeds, draws=config.draws, **options), seeds
     epsilons = [e for e in config.epsilons for _ in seeds]
     seeds = seeds * len(config.epsilons)

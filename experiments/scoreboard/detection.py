@@ -101,12 +101,8 @@ def config_of(
 ) -> DictConfig:
     """The configuration of a method with a network and a seed."""
     size, last = NETWORKS[network]
-    own = [
-        f"epochs={chosen.epochs}",
-        f"record_every={chosen.epochs}",
-        f"draws={chosen.draws}",
-        f"seed={seed}",
-    ]
+    own = [f"{key}={chosen.epochs}" for key in ("epochs", "record_every")]
+    own += [f"draws={chosen.draws}", f"seed={seed}"]
     data = BLOBS if chosen.quick else DIGITS
     folder = out.fits / network / f"seed={seed}" / method
     return methods.configured(method, [*size, *data, *WORDS, *own, *words], folder=folder, last=last)
