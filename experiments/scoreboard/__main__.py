@@ -45,24 +45,21 @@ def main(arguments: Sequence[str]) -> Result:
     """Fit what is missing of a part, keep the record and print its tables; or those of a record."""
     own = dict(word.split("=", 1) for word in arguments if word.startswith(("part=", "record=")))
     rest = [word for word in arguments if not word.startswith(("part=", "record="))]
-    if Path(own.get("record", "")).is_dir() and own.get("record"):
-        records = choose.read(Path(own["record"]))
-        print(choose.markdown(records))
-        return records
     if "record" in own:
-        record: Result = json.loads(Path(own["record"]).read_text(encoding="utf-8"))
+        path = Path(own["record"])
+        if own["record"] and path.is_dir():
+            records = choose.read(path)
+            print(choose.markdown(records))
+            return records
+        record: Result = json.loads(path.read_text(encoding="utf-8"))
         print(report(record))
         return record
     part = own.get("part", "regressions")
     checks.one_of("part", part, PARTS)
-    places: list[Outputs] = []
-
-    def keep(out: Outputs, found: Result) -> None:
-        places[:] = [out]
-        out.record({"part": part, **found})
-
-    found: Result = {"part": part, **PARTS[part].run(rest, keep)}
-    places[0].end(report(found))
+    out: Outputs
+    found: Result
+    out, found = PARTS[part].run(rest)
+    out.end(report(found))
     return found
 
 

@@ -8,7 +8,7 @@ how far its halves are from each other, and, for the six points, by the symmetry
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -224,22 +224,23 @@ def pooled(f: np.ndarray) -> np.ndarray:
     return f.reshape(-1, f.shape[-1])
 
 
-def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Result:
-    """Fit what is missing; `keep` is given the record so far after each method."""
+def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
+    """Fit what is missing; the record so far is kept after each method."""
     chosen, words, out = STUDY.begin(arguments)
     if chosen.quick:
         chosen.models, chosen.steps, chosen.chains, chosen.draws = ["six_points"], 300, 2, 10
     if YARDSTICK not in chosen.methods:
         raise ConfigError(f"methods: {YARDSTICK} is the yardstick, and must be among them")
     rows: list[Row] = []
-    record: Result = {"budget": {"steps of a fit": chosen.steps, "draws": chosen.draws}, "rows": rows}
+    budget = {"steps of a fit": chosen.steps, "draws": chosen.draws}
+    record: Result = {"part": "agreement", "budget": budget, "rows": rows}
     for name in chosen.models:
         exact = functions(name, YARDSTICK, chosen, out, words)
         for method in sorted(chosen.methods, key=lambda method: method != YARDSTICK):
             found = functions(name, method, chosen, out, words)
             steps = config_of(name, method, chosen, out, words).epochs * MODELS[name].batches
             if steps > chosen.steps:
-                record["budget"][f"steps of {method} on {name.replace('_', ' ')}"] = steps
+                budget[f"steps of {method} on {name.replace('_', ' ')}"] = steps
             f = found.pop("f", None)
             if method == YARDSTICK:
                 found |= yardstick(MODELS[name], f)
@@ -249,8 +250,8 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
                 found |= compared(MODELS[name], pooled(f), pooled(exact["f"]))
             rows.append({"model": name, "method": method, **found})
             print(f"{name}, {method}: {said(rows[-1], 'sd_ratio')}", flush=True)
-            keep(out, record)
-    return record
+            out.record(record)
+    return out, record
 
 
 def report(record: Result) -> str:

@@ -8,7 +8,7 @@ false alarms; accuracy and NLL of test digits turned by 0 to 180 degrees.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -177,8 +177,8 @@ def measured(
     return found
 
 
-def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Result:
-    """Fit what is missing; `keep` is given the record so far after each seed of a network."""
+def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
+    """Fit what is missing; the record so far is kept after each seed of a network."""
     chosen, words, out = STUDY.begin(arguments)
     if chosen.quick:
         chosen.networks, chosen.seeds, chosen.epochs, chosen.draws = ["2x400"], [1, 2], 2, 3
@@ -190,15 +190,15 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
         "settings tried": chosen.trials,
         "images held out to choose": HELD,
     }
-    record: Result = {"budget": spent, "rows": rows}
+    record: Result = {"part": "detection", "budget": spent, "rows": rows}
     for network in chosen.networks:
         for seed in chosen.seeds:
             for method in chosen.methods:
                 result = point(network, method, seed, chosen, out, words)
                 rows.append({"network": network, "seed": seed, "method": method, **result})
                 print(f"{network}, seed {seed}, {method}: {said(result, 'error')}", flush=True)
-            keep(out, record)
-    return record
+            out.record(record)
+    return out, record
 
 
 def point(

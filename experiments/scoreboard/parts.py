@@ -1,4 +1,4 @@
-"""The parts of the scoreboard by name: each has `run`, which fits, and `report`, which prints a record."""
+"""The parts of the scoreboard by name: `run` of each fits and leaves a record, `report` prints one."""
 
 from __future__ import annotations
 

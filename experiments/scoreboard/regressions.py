@@ -7,7 +7,7 @@ training rows, and is then fitted to all training rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, inf
 from time import perf_counter
@@ -175,14 +175,14 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     return kept(configs[0], made)
 
 
-def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Result:
-    """Fit what is missing; `keep` is given the record so far after each split of a table."""
+def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
+    """Fit what is missing; the record so far is kept after each split of a table."""
     chosen, words, out = STUDY.begin(arguments)
     if chosen.quick:
         chosen.steps, chosen.trials, chosen.draws = 40, 2, 5
         chosen.methods = [name for name in chosen.methods if name != "NUTS"]
     rows: list[Row] = []
-    record: Result = {"budget": budget(chosen), "rows": rows}
+    record: Result = {"part": "regressions", "budget": budget(chosen), "rows": rows}
     for place in places(chosen):
         for method in chosen.methods:
             result = point(place, method, chosen, out, words)
@@ -191,10 +191,10 @@ def run(arguments: Sequence[str], keep: Callable[[Outputs, Result], None]) -> Re
                 f"{place.table}, {place.kind} {place.split}, {method}: {said(result, 'log_likelihood')}",
                 flush=True,
             )
-        keep(out, record)
+        out.record(record)
     if not rows:
         raise ConfigError("splits: there is no such split of these tables")
-    return record
+    return out, record
 
 
 def budget(chosen: Settings) -> Result:
