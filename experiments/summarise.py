@@ -53,9 +53,7 @@ def write_csv(runs: Sequence[RunFolder], out: Outputs) -> None:
     skipped = ("seed", "kl_ledger")  # a network's layers are no columns of all runs
     each = [{key: value for key, value in run.metrics.items() if key not in skipped} for run in runs]
     metrics = {key: None for found in each for key in flat(found)}
-    order = sorted(
-        runs, key=lambda run: (not run.metrics, run.measure, run.value) if run.metrics else (True,)
-    )
+    order = sorted(runs, key=lambda run: (False, run.measure, run.value) if run.metrics else (True,))
     rows = []
     for run in order:
         found = flat(run.metrics)
@@ -68,15 +66,11 @@ def write_csv(runs: Sequence[RunFolder], out: Outputs) -> None:
 def record(runs: Sequence[RunFolder], out: Outputs) -> None:
     """The metrics of the finished runs, each with what was varied and its seed."""
     keys = varied([run.config for run in runs if run.metrics])
-    found = [
-        {
-            "setting": label(run.config, keys),
-            "seed": run.config["seed"],
-            "metrics": {key: value for key, value in run.metrics.items() if key != "kl_ledger"},
-        }
-        for run in runs
-        if run.metrics
-    ]
+    found = []
+    for run in runs:
+        if run.metrics:
+            metrics = {key: value for key, value in run.metrics.items() if key != "kl_ledger"}
+            found.append({"setting": label(run.config, keys), "seed": run.config["seed"], "metrics": metrics})
     out.record({"runs": found})
 
 
@@ -86,9 +80,8 @@ def report(runs: Sequence[RunFolder], root: Path) -> str:
     blocks = []
     for measure, of in groups(runs).items():
         rows = [_row(group, keys) for group in of]
-        blocks.append(
-            table(("setting", measure, "sd", "runs", "NLL (nats)", "F (ignoring x)", "train (s)"), rows)
-        )
+        head = ("setting", measure, "sd", "runs", "NLL (nats)", "F (ignoring x)", "train (s)")
+        blocks.append(table(head, rows))
         best = min((run for group in of for run in group), key=lambda run: run.value)
         blocks.append(f"best run: {best.folder}, {measure} {best.value:.4g}")
     for state in ("failed", "unfinished"):
@@ -145,11 +138,8 @@ def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
             tree["log_likelihood"]["y"]
         except (OSError, ValueError, KeyError, AttributeError):
             continue
-        data = sorted(
-            (key, str(value))
-            for key, value in run.config.items()
-            if key.startswith("data.") and not free_to_change(key)
-        )
+        named = [key for key in run.config if key.startswith("data.") and not free_to_change(key)]
+        data = sorted((key, str(run.config[key])) for key in named)
         of = same.setdefault((str(data), y.tobytes()), {})
         if len(of) < COMPARED:
             name = label(run.config, [*keys, "seed"])

@@ -129,9 +129,8 @@ def varied(configs: Sequence[dict[str, Any]]) -> list[str]:
     keys = sorted(key for key in every if not free_to_change(key))
     found = []
     for key in keys:
-        components = [
-            k for k in keys if k.endswith(TARGET) and k != key and key.startswith(k.removesuffix(TARGET))
-        ]
+        enclosing = (k for k in keys if k.endswith(TARGET) and k != key)
+        components = [k for k in enclosing if key.startswith(k.removesuffix(TARGET))]
         first: dict[tuple[Any, ...], Any] = {}
         for config in configs:
             kind = tuple(config.get(component) for component in components)

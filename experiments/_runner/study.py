@@ -60,24 +60,15 @@ class Study(Generic[S]):
     def begin(self, arguments: Sequence[str]) -> tuple[S, list[str], Outputs]:
         """The settings, the overrides for every run, and where results go."""
         chosen, rest = settings(self.settings, arguments)
-        quick = getattr(chosen, "quick", False)
+        usual, quick = self.settings(), getattr(chosen, "quick", False)
         default = f"runs/{self.name}".format(**asdict(chosen)) + ("/quick" if quick else "")  # type: ignore[call-overload]
-        changed = [
-            f"{key}={getattr(chosen, key)}" for key in self.named if _differs(chosen, self.settings, key)
-        ]
+        named = {key: getattr(chosen, key) for key in self.named}
+        changed = [f"{key}={value}" for key, value in named.items() if value != getattr(usual, key)]
         folder, _ = place([*rest, *changed], default)
         overrides = [word for word in rest if not word.startswith("folder=")]
         refuse(overrides, self.sets, self.instead)
-        part = part_of(chosen, self.settings(), self.parts)
-        return (
-            chosen,
-            [*(self.small if quick else ()), *overrides],
-            Outputs(folder, part, command_line(self.module, arguments)),
-        )
-
-
-def _differs(chosen: object, kind: type, key: str) -> bool:
-    return bool(getattr(chosen, key) != getattr(kind(), key))
+        out = Outputs(folder, part_of(chosen, usual, self.parts), command_line(self.module, arguments))
+        return chosen, [*(self.small if quick else ()), *overrides], out
 
 
 class Outputs:
