@@ -222,7 +222,7 @@ def _posterior(folder: Path, metrics: Mapping[str, Any], prior: weights.Density 
     return sections
 
 
-def _made(made: Mapping[str, str], metrics: Mapping[str, Any], folder: Path) -> list[Section]:
+def _made(made: Mapping[str, str], metrics: Mapping[str, Any], folder: Path) -> Section:
     rows = {
         **made,
         "Device": metrics.get("device"),
