@@ -39,5 +39,6 @@ SCOREBOARD: dict[str, Text] = {
     "scoreboard": which,
     "scoreboard_budget": budget,
     **{f"scoreboard.{name}": part(name) for name in PARTS},
+    "gap": part("agreement", "agreement_gap"),
     "eight_tables": part("regressions", "eight_tables"),
 }
