@@ -46,6 +46,14 @@ def trained(*arguments: Any, **options: Any) -> Posterior:
     return fit(model, guide, values(), epochs=2, batch_size=6, device="cpu")
 
 
+def test_another_precision_is_refused(tmp_path: Path) -> None:
+    trained().save(tmp_path)
+    model, _ = made()
+    model.double()
+    with pytest.raises(CheckpointError, match=r"in torch.float32, the model here has torch.float64: .*to\("):
+        Posterior.load(tmp_path, model, MeanFieldNormal(model))
+
+
 @pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal, AutoLowRankMultivariateNormal])
 def test_it_predicts_as_before(make: Callable[..., nn.Module], tmp_path: Path) -> None:
     before = trained(make)

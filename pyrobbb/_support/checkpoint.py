@@ -142,12 +142,18 @@ def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path 
     """Load `state` into `module`, or leave it unchanged.
 
     Raises:
-        CheckpointError: If names or shapes differ; the message lists the first few.
+        CheckpointError: If names or shapes differ; the message lists the first few. Or the precision does.
     """
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise CheckpointError(f"{path} holds no {what}")
     own = module.state_dict()
     check_shapes({k: v.shape for k, v in own.items()}, {k: v.shape for k, v in state.items()}, what, path)
+    for name, value in own.items():
+        if value.is_floating_point() and value.dtype != state[name].dtype:
+            raise CheckpointError(
+                f"{path} has {name} in {state[name].dtype}, the {what} here has {value.dtype}: make it with "
+                f"network.to({state[name].dtype})"
+            )
     module.load_state_dict(state)
 
 
