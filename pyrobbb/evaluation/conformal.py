@@ -5,11 +5,11 @@ Rows that the fit has not seen give scores s_i, large where the prediction is po
     q = the ceil((n + 1) level)-th smallest of s_1, ..., s_n
 
 decides how far a new interval or set reaches. If the new row is exchangeable with these n, it is covered
-with probability at least `level`, on average over such rows, and with at most 1 / (n + 1) more for values
-without ties (Vovk et al. 2005; Lei et al. 2018).
+with probability at least `level`, on average over such rows, and with at most 1 / (n + 1) more for scores
+without ties (Vovk et al. 2005; Lei et al. 2018). Rows by which something was chosen, such as when to stop or
+which prior, are not unseen.
 
->>> held = posterior.predict(data.validation.x)  # doctest: +SKIP
->>> conformal = calibrate(held, data.validation.y)  # doctest: +SKIP
+>>> conformal = calibrate(posterior.predict(held_x), held_y)  # doctest: +SKIP
 >>> low, high = conformal.interval(posterior.predict(x), 0.9)  # doctest: +SKIP
 """
 
@@ -34,8 +34,9 @@ def calibrate(prediction: Prediction, y: Tensor, *, score: str = "aps") -> Confo
         prediction: What the posterior predicts for these n rows.
         y: Their targets, as `predict` takes them.
         score: Of class labels: "aps", the probability of the classes that are at least as likely as y, whose
-            sets adapt to how hard a row is (Romano et al. 2020, without randomisation); or "lac",
-            1 - p(y | x), whose sets are the smallest on average (Sadinle et al. 2019).
+            sets adapt to how hard a row is (Romano et al. 2020, without randomisation) and always hold the
+            likeliest class; or "lac", 1 - p(y | x), whose sets are the smallest on average and may be empty
+            (Sadinle et al. 2019).
 
     Raises:
         ValueError: The targets do not fit the prediction.
@@ -56,7 +57,7 @@ def calibrate(prediction: Prediction, y: Tensor, *, score: str = "aps") -> Confo
     labels = y.long().to(of_classes.device)[:, None]
     if bool((labels < 0).any()) or bool((labels >= of_classes.shape[1]).any()):
         raise ValueError(f"y must hold labels from 0 to {of_classes.shape[1] - 1}")
-    return ConformalSets(_finite(of_classes.gather(1, labels)), score)
+    return ConformalSets(_finite(of_classes.gather(1, labels)), score, of_classes.shape[1])
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,10 @@ class ConformalIntervals(_Calibrated):
         """Ends `(2, M, K)` of intervals that contain y with probability `level`.
 
         Raises:
-            ValueError: Too few calibration rows for this level, or another number of outputs.
+            ValueError: Too few calibration rows for this level, another number of outputs, or class labels.
         """
+        if not isinstance(prediction, ValuePrediction):
+            raise ValueError("values were calibrated, and the prediction is of class labels")
         centre, scale = _centre_and_scale(prediction)
         if centre.shape[1:] != self.scores.shape[1:]:
             raise ValueError(f"{self.scores.shape[1]} outputs were calibrated, not {centre.shape[1]}")
@@ -110,16 +113,25 @@ class ConformalSets(_Calibrated):
     """Sets of classes, as large as calibration rows say."""
 
     score: str
+    classes: int
 
     def sets(self, prediction: ClassPrediction, level: float = 0.9) -> Tensor:
         """Which classes are in each row's set, `(M, C)` of booleans; one contains y with probability `level`.
 
-        A set may be empty: no class is likely enough to look like the calibration rows.
+        By "aps" the probability is at least that: the likeliest class is in the set even if its score is too
+        large, which it is where the posterior is surest. By "lac" a set may be empty: no class is likely
+        enough to look like the calibration rows.
 
         Raises:
-            ValueError: Too few calibration rows for this level.
+            ValueError: Too few calibration rows for this level, another number of classes, or values.
         """
-        return _class_scores(prediction.probs, self.score) <= self.quantile(level)
+        if not isinstance(prediction, ClassPrediction) or prediction.probs.dim() != 2:
+            raise ValueError("class labels were calibrated, and the prediction is of something else")
+        probs = prediction.probs
+        if probs.shape[1] != self.classes:
+            raise ValueError(f"{self.classes} classes were calibrated, not {probs.shape[1]}")
+        inside = _class_scores(probs, self.score) <= self.quantile(level).to(probs)
+        return inside.scatter(1, probs.argmax(1, keepdim=True), True) if self.score == "aps" else inside
 
 
 def _class_scores(probs: Tensor, score: str) -> Tensor:

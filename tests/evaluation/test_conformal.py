@@ -77,7 +77,7 @@ def test_sets_and_intervals_by_hand():
     new = labels(torch.tensor([[0.2, 0.7, 0.1], [0.45, 0.1, 0.45]]))
     aps = calibrate(labels(probs), y)  # scores 0.5 five times, 0.8 three times, 1
     assert isinstance(aps, ConformalSets)
-    assert aps.sets(new, 0.5).tolist() == [[False, False, False], [True, False, False]]
+    assert aps.sets(new, 0.5).tolist() == [[False, True, False], [True, False, False]]  # 0.7 is beyond 0.5
     assert aps.sets(new, 0.8).tolist() == [[False, True, False], [True, False, False]]
     lac = calibrate(labels(probs), y, score="lac")  # 0.5 five times, 0.7 three times, 0.8
     assert lac.sets(new, 0.6).tolist() == [[False, True, False], [True, False, True]]
@@ -86,6 +86,21 @@ def test_sets_and_intervals_by_hand():
     assert isinstance(four, ConformalIntervals)
     ends = four.interval(values(torch.tensor([[10.0]]), torch.tensor([[0.5]])), 0.6)
     assert ends.flatten().tolist() == [8.5, 11.5]
+
+
+def test_the_surest_rows_keep_their_class_by_aps_and_the_least_sure_lose_theirs_by_lac():
+    """A classifier that is right more often than the level asks for: some scores of likeliest classes are
+    beyond the quantile, by "aps" those of the surest rows."""
+    draw = torch.Generator().manual_seed(3)
+    logits = 8 * torch.randn(2000, 5, generator=draw)
+    probs, y = logits.softmax(-1), torch.multinomial(logits.softmax(-1), 1, generator=draw)[:, 0]
+    aps, lac = (calibrate(labels(probs[:199]), y[:199], score=score) for score in SCORES)
+    new = labels(probs[199:])
+    assert bool((new.probs.max(1).values > aps.quantile(0.8)).any())  # they would be empty
+    assert bool(aps.sets(new, 0.8).any(1).all())
+    empty = ~lac.sets(new, 0.8).any(1)
+    assert bool(empty.any())
+    assert new.probs[empty].max() < new.probs[~empty].max(1).values.min()
 
 
 def test_several_outputs_are_calibrated_each_by_itself():
@@ -113,6 +128,13 @@ def test_what_cannot_be_covered_is_refused():
     probs = labels(torch.full((2, 2), 0.5))
     with pytest.raises(ValueError, match="score must be one of aps, lac"):
         calibrate(probs, torch.tensor([0, 1]), score="raps")
+    sets = calibrate(probs, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="values were calibrated, and the prediction is of class labels"):
+        nine.interval(probs)
+    with pytest.raises(ValueError, match="class labels were calibrated, and the prediction is of something"):
+        sets.sets(values(torch.zeros(2, 1), torch.ones(2, 1)))
+    with pytest.raises(ValueError, match="2 classes were calibrated, not 3"):
+        sets.sets(labels(torch.full((2, 3), 1 / 3)), 0.5)
     with pytest.raises(ValueError, match="labels from 0 to 1"):
         calibrate(probs, torch.tensor([0, 2]))
     with pytest.raises(ValueError, match="one class label in each row"):
