@@ -96,8 +96,8 @@ class Posterior:
         """One function from the posterior: a plain network with the weights of draw number `draw`.
 
         It is a module of the same class as the model's network, independent of this posterior; it can be
-        called with any inputs, kept, saved or exported. After a linearised Laplace `predict` averages other
-        functions: those that are linear in the weights.
+        called with any inputs, kept, saved or exported. Where predictions are those of a linearised network,
+        as by default after `Laplace`, it is not among the functions that they average over.
         """
         model, guide = self._fitted(chain)
         weights = one_draw((model, guide), (seed, chain, checks.count("draw", draw, minimum=0)))

@@ -65,7 +65,8 @@ class Probabilities(nn.Module):
 def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, seed: int = 0) -> nn.Module:
     """The functions that `posterior.predict(x, draws=draws, seed=seed)` averages over, as one plain network.
 
-    What they give is the network's output: what the likelihood makes of it, such as units, is not in it.
+    What they give is the network's output: what the likelihood makes of it, such as units, is not in it. Nor
+    is what a table's columns make of its rows: the inputs are those of the network.
 
     Args:
         posterior: Its chains give S functions altogether, as many each as in `predict`.
@@ -75,16 +76,17 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
 
     Raises:
         ValueError: There is nothing to average over, predictions are those of a linearised network, or
-            `average` for values.
+            `average` for values or for a likelihood of one's own.
     """
     checks.count("draws", draws)
     model = posterior.model
     if not model.sites:
         raise ValueError("the network has no Bayesian weights: posterior.function(0) is all there is")
-    binary = isinstance(model.likelihood, Bernoulli)
-    if average and not (binary or isinstance(model.likelihood, Categorical)):
-        name = type(model.likelihood).__name__
+    name, own = type(model.likelihood).__name__, type(model.likelihood).forward
+    if average and not isinstance(model.likelihood, Bernoulli | Categorical):
         raise ValueError(f"average=True is for class labels, and {name} has none: use average=False")
+    if average and own not in (Bernoulli.forward, Categorical.forward):
+        raise ValueError(f"average=True does not know what {name} makes of the output: use average=False")
     shares = posterior.shares(draws, range(len(posterior.chains)))
     if any(posterior.network(chain) is not posterior.chains[chain][0] for chain in shares):
         raise ValueError(
@@ -92,4 +94,5 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
             "same layers: use Laplace(linearised=False), or export posterior.function(...) knowing that"
         )
     each = [posterior.function(s, chain=c, seed=seed) for c, count in shares.items() for s in range(count)]
+    binary = own is Bernoulli.forward
     return Probabilities(Functions(each), binary=binary) if average else Functions(each)

@@ -118,6 +118,13 @@ def test_layers_that_are_not_bayesian_are_there_once():
 def test_what_has_no_probabilities_or_no_draws_is_refused():
     with pytest.raises(ValueError, match="average=True is for class labels, and Normal has none"):
         exported(fitted(likelihood=likelihoods.Normal()), average=True)
+
+    class Twice(likelihoods.Categorical):
+        def forward(self, output):
+            return super().forward(output.softmax(-1))
+
+    with pytest.raises(ValueError, match="average=True does not know what Twice makes of the output"):
+        exported(fitted(likelihood=Twice()), average=True)
     with pytest.raises(ValueError, match="draws"):
         exported(fitted(), draws=0)
     point = BayesianNetwork(nn.Linear(3, 2), Deterministic(), likelihoods.Categorical())
