@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
@@ -69,7 +70,8 @@ def fit_table(
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
-            resumes, and `load_table` finds the posterior there.
+            resumes, and `load_table` finds the posterior there. Of several fits each has copies of the
+            `callbacks`, which afterwards hold what those of the returned fit hold.
 
     Raises:
         ValueError: An option is outside its domain.
@@ -95,8 +97,10 @@ def fit_table(
         for each in NOISE:
             one = replace(model, noise=each)
             inside = None if folder is None else folder / each
-            found.append((one, _fit(one, data, prior, seed, folder=inside, **options)))
-        model, posterior = min(found, key=lambda pair: _free_energy(pair[1].history))
+            own = _with_copies(options)
+            found.append((one, _fit(one, data, prior, seed, folder=inside, **own), own))
+        model, posterior, own = min(found, key=lambda each: _free_energy(each[1].history))
+        _take_over(options, own)
     if folder is not None:
         posterior.save(folder)
         data.columns.save(folder / "columns.json")
@@ -176,16 +180,29 @@ def _wider(
     found = []
     for gain in GAINS:
         inside = None if folder is None else folder / f"gain-{gain:g}"
-        one = replace(model, spec=part.spec, gain=gain)
-        posterior = _fit(one, part, None, seed, folder=inside, **options)
+        one, own = replace(model, spec=part.spec, gain=gain), _with_copies(options)
+        posterior = _fit(one, part, None, seed, folder=inside, **own)
         scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
         score = float(scores.mean() if held.weights is None else scores @ held.weights)
-        found.append((score, gain, posterior))
-    _, gain, posterior = max(found, key=lambda one: one[0])
+        found.append((score, gain, posterior, own))
+    _, gain, posterior, own = max(found, key=lambda one: one[0])
     model = replace(model, gain=gain)
     if data.validation is None:
         posterior = _fit(model, data, None, seed, folder=folder, **options)
+    else:
+        _take_over(options, own)
     return model, posterior
+
+
+def _with_copies(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of one fit of several, with callbacks of its own."""
+    return options | {"callbacks": deepcopy(options.get("callbacks", ()))}
+
+
+def _take_over(options: dict[str, Any], own: dict[str, Any]) -> None:
+    """What the callbacks of the chosen fit hold goes to those that were given."""
+    for given, copied in zip(options.get("callbacks", ()), own["callbacks"], strict=True):
+        vars(given).update(vars(copied))
 
 
 def _free_energy(history: Any) -> float:

@@ -229,6 +229,33 @@ def test_a_classifier_chooses_its_prior_on_rows_that_it_does_not_train_on(tmp_pa
             assert 200 - 200 * held == posterior.model.N
 
 
+class Watches(Callback):
+    """What is kept of the last epoch, and stops after the third."""
+
+    keeps = ("seen", "units")
+
+    def __init__(self):
+        self.seen, self.units = [], 0
+
+    def on_epoch(self, view, row):
+        self.seen = [*self.seen, row.free_energy]
+        self.units = view.guide.loc.numel()
+        if len(self.seen) == 3:
+            view.stop("seen enough")
+
+
+@pytest.mark.parametrize("target", ["price", "town"])
+@pytest.mark.parametrize("held", [0.0, 0.2])
+def test_callbacks_are_those_of_the_fit_that_is_returned(target, held):
+    """Of the two noises, or of the three gains: each fit stops by itself."""
+    watches = Watches()
+    data = from_table(HOUSES, target=target, validation=held)
+    posterior = fit_table(data, hidden=(5,), epochs=8, fast="eager", callbacks=[watches], progress=None)
+    assert posterior.history.stopped == "seen enough"
+    assert watches.seen == [row.free_energy for row in posterior.history.rows]
+    assert watches.units == posterior.chains[0][1].loc.numel()
+
+
 def test_few_rows_are_enough():
     data = from_table({"x": [0.0, 1.0, 0.1, 0.9], "y": ["a", "b", "a", "b"]})
     assert fit_table(data, epochs=2).predict(data.train.x).probs.shape == (4, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -51,7 +52,8 @@ class Callback:
 
     Random numbers drawn in a callback change nothing in the training. An exception ends the training, and
     its last checkpoint stays. `keeps` names the attributes that must survive a resumption, which hold tensors
-    and plain values; a callback that keeps anything else defines `state_dict` and `load_state_dict`.
+    and plain values; a callback that keeps anything else defines `state_dict` and `load_state_dict`. In
+    another training the same object begins with what it kept before its first.
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()
@@ -76,6 +78,11 @@ class Callback:
         """Resume from what `state_dict` gave."""
         for name in self.keeps:
             setattr(self, name, state[name])
+
+    def restart(self) -> None:
+        """Forget other trainings; called where one is made, before a checkpoint is loaded."""
+        first = vars(self).setdefault("_first", deepcopy(self.state_dict()))
+        self.load_state_dict(deepcopy(first))
 
 
 class EarlyStopping(Callback):
@@ -120,7 +127,8 @@ class BestCheckpoint(Callback):
 
     Args:
         measure: `nll` or `error`, of the validation data.
-        folder: Where the file goes; by default the folder of the training.
+        folder: Where the file goes; by default the folder of the training. To restore several chains name it
+            here: each trains with a copy of the callback.
 
     Raises:
         ValueError: A training without validation data, or without any folder.
@@ -130,17 +138,25 @@ class BestCheckpoint(Callback):
 
     def __init__(self, *, measure: str = "nll", folder: Path | str | None = None) -> None:
         self.measure = checks.one_of("measure", measure, MEASURES)
-        self.folder = None if folder is None else Path(folder)
+        self.named = self.folder = None if folder is None else Path(folder)
         self.best, self.best_epoch = math.inf, 0
 
     def on_start(self, view: View) -> None:
-        self.folder = self.folder or view.folder
+        self.folder = self.named or view.folder
         if self.folder is None:
             raise ValueError("BestCheckpoint needs a folder: pass folder= here or to the training")
 
     def path(self, chain: int = 0) -> Path:
-        """The file of a chain."""
-        assert self.folder is not None
+        """The file of a chain.
+
+        Raises:
+            ValueError: It has not been in a training, and no folder was named.
+        """
+        if self.folder is None:
+            raise ValueError(
+                "BestCheckpoint knows no folder: it was in no training, or in one of several chains, each of "
+                "which has a copy of it; pass folder= to BestCheckpoint"
+            )
         return self.folder / f"chain-{chain}.best.pt"
 
     def on_epoch(self, view: View, row: Epoch) -> None:
@@ -158,6 +174,7 @@ class BestCheckpoint(Callback):
 
         Raises:
             CheckpointError: A chain has none, or it belongs to another network or guide.
+            ValueError: Of several chains, if no folder was named.
         """
         for chain, (model, guide) in enumerate(posterior.chains):
             path = self.path(chain)

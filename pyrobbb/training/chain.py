@@ -104,6 +104,8 @@ class Chain(Resumable):
         self.folder = None if folder is None else Path(folder)
         self.chain = checks.count("chain", chain, minimum=0)
         self.callbacks = tuple(callbacks)
+        for callback in callbacks:
+            callback.restart()
         self.steppers = [c for c in callbacks if type(c).on_step is not Callback.on_step]
         self.progress = progress if progress and ranks.is_main else Silent()
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide

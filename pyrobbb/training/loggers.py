@@ -88,6 +88,7 @@ class MLflow(Callback):
     def on_end(self, view: View) -> None:
         if view.writes:
             self.client.set_terminated(self.run)
+            self.client = None
 
 
 class WandB(Callback):
@@ -143,6 +144,7 @@ class WandB(Callback):
     def on_end(self, view: View) -> None:
         if view.writes:
             self.run.finish()
+            self.run = None
 
 
 def _logged(row: Epoch) -> dict[str, float]:

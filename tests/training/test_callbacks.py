@@ -167,6 +167,20 @@ def test_early_stopping_resumes_exactly(tmp_path: Path) -> None:
     assert torch.equal(found(resumed), found(whole))
 
 
+def test_in_another_training_the_same_callback_starts_afresh(tmp_path: Path) -> None:
+    [stopping] = callbacks = patient()
+    first = training(callbacks=callbacks, epochs=9, folder=tmp_path)
+    assert (first.run().stopped, first.epoch) == (first.history.stopped, 3)
+    kept = stopping.state_dict()
+    second = training(callbacks=callbacks, epochs=9)
+    assert second.run().stopped == first.history.stopped
+    assert (second.epoch, stopping.state_dict()) == (3, kept)
+    resumed = training(callbacks=callbacks, epochs=9, folder=tmp_path)
+    assert resumed.resume()
+    assert resumed.done
+    assert stopping.state_dict() == kept
+
+
 def test_in_a_batch_each_chain_stops_by_itself() -> None:
     class StopsFirst(Callback):
         def on_epoch(self, view: View, row: Epoch) -> None:
@@ -212,6 +226,31 @@ def test_the_best_epoch_is_kept_and_brought_back(tmp_path: Path) -> None:
     best.restore(posterior)
     assert torch.equal(posterior.chains[0][1].loc.detach(), seen[lowest.epoch])
     assert checkpoint.load(best.path())["value"] == lowest.validation_nll
+
+
+def test_the_best_follows_the_folder_of_its_training(tmp_path: Path) -> None:
+    best = BestCheckpoint()
+    for name in ("a", "b"):
+        training(callbacks=[best], epochs=1, folder=tmp_path / name).run()
+        assert best.path() == tmp_path / name / "chain-0.best.pt"
+        assert best.path().is_file()
+
+
+def test_the_best_of_several_chains_is_where_it_was_told_to_be(tmp_path: Path) -> None:
+    data = classes(N, validation=8)
+    own, told = BestCheckpoint(), BestCheckpoint(folder=tmp_path / "best")
+    posterior = fit(
+        lambda: classifier(data)[0], type(classifier(data)[1]), data, chains=2, epochs=3, batch_size=6,
+        device="cpu", callbacks=[own, told], optim=partial(torch.optim.Adam, lr=0.3), progress=None,
+        folder=tmp_path,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="each of which has a copy of it; pass folder= to BestCheckpoint"):
+        own.restore(posterior)
+    told.restore(posterior)
+    for chain, (_, guide) in enumerate(posterior.chains):
+        kept = checkpoint.load(told.path(chain))
+        assert kept["value"] == min(row.validation_nll for row in posterior.history[chain].rows)
+        assert torch.equal(guide.loc.detach(), kept["guide"]["loc"])
 
 
 @pytest.mark.parametrize("callback", [EarlyStopping(), BestCheckpoint(folder=".")])
