@@ -28,6 +28,8 @@ except ImportError as missing:
 
 Array = npt.NDArray[Any]
 
+OWN = {"hidden": "hidden", "noise": "noise", "prior": "prior", "seed": "random_state"}  # options of fit_table
+
 __all__ = ["BayesianClassifier", "BayesianRegressor"]
 
 
@@ -65,7 +67,14 @@ class _TableEstimator(BaseEstimator):
         return X[there], y[there], None if sample_weight is None else weights[there]
 
     def _fit(self, X: Array, y: Array, weights: Array | None, task: Task, **options: Any) -> Self:
-        data = from_table(X, y, task=task, dtype="float64")
+        own = sorted({*OWN} & {*(self.options or {})})
+        if own:
+            raise ValueError(f"options holds {own[0]!r}: pass {OWN[own[0]]}= to the estimator itself")
+        frame, name = self._named(X), "y"
+        while any(column.startswith(name) for column in frame):
+            name += "_"
+        targets = {f"{name}{i}": column for i, column in enumerate(np.atleast_2d(y.T))}
+        data = from_table(frame | targets, target=tuple(targets), task=task, dtype="float64")
         if weights is not None:
             data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights)))
         options |= {} if self.epochs is None else {"epochs": self.epochs}
@@ -78,7 +87,12 @@ class _TableEstimator(BaseEstimator):
     def _predict(self, X: Any) -> Any:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan")
-        return self.posterior_.predict(X, draws=self.draws)
+        return self.posterior_.predict(self._named(X), draws=self.draws)
+
+    def _named(self, X: Array) -> dict[str, Array]:
+        """The columns as the DataFrame that `fit` was given called them, else 0, 1, ..."""
+        names = getattr(self, "feature_names_in_", range(X.shape[1]))
+        return {str(name): X[:, i] for i, name in enumerate(names)}
 
 
 class BayesianRegressor(RegressorMixin, _TableEstimator):
@@ -88,7 +102,8 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
     >>> cross_val_score(BayesianRegressor(), X, y)  # doctest: +SKIP
 
     After `fit`, `posterior_` is the `Posterior`, for intervals, log-likelihoods and export, as in
-    `posterior_.predict(X).interval(0.9)`; `columns_` says how rows become its inputs.
+    `posterior_.predict(X).interval(0.9)`, where X has the names of the columns that `fit` was given, if any;
+    `columns_` says how rows become its inputs.
 
     Args:
         hidden: Units of each hidden layer.

@@ -92,6 +92,23 @@ def test_text_and_missing_values():
     np.testing.assert_allclose(fitted.predict_proba(table[:5]).sum(axis=1), 1)
 
 
+def test_the_posterior_takes_rows_by_the_names_of_the_columns():
+    """Of which one may be called as the target is elsewhere."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    rows = pandas.DataFrame({"y": X[:, 0], "year": X[:, 1], "town": ["Ulm", "Bonn", None, "Hof"] * 10})
+    fitted = clone(REGRESSOR).fit(rows, Y)
+    expected = fitted.predict(rows)
+    assert [kind.name for kind in fitted.columns_.kinds] == ["y", "year", "town"]
+    for same in (rows, rows[["town", "year", "y"]], rows.to_dict("list")):
+        np.testing.assert_array_equal(fitted.posterior_.predict(same, draws=10).mean[:, 0], expected)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("seed", "random_state"), ("hidden", "hidden")])
+def test_options_that_are_arguments_are_named(name, instead):
+    with pytest.raises(ValueError, match=f"options holds '{name}': pass {instead}= to the estimator itself"):
+        clone(CLASSIFIER).set_params(options={name: 3}).fit(X, LABELS)
+
+
 def test_a_fit_can_be_pickled_searched_and_repeated():
     search = GridSearchCV(clone(CLASSIFIER).set_params(random_state=1), {"hidden": [(2,), (10, 5)]}, cv=2)
     best = search.fit(X, LABELS).best_estimator_

@@ -148,7 +148,7 @@ class Columns:
         Raises:
             ValueError: A column is absent, or holds text where the training rows hold numbers.
         """
-        frame = rows if _is_frame(rows) else as_frame("rows", rows)
+        frame = as_frame("rows", rows)
         absent = [kind.name for kind in self.kinds if kind.name not in frame]
         if absent:
             raise ValueError(f"the rows have no column {', '.join(map(repr, absent))}, which training had")
@@ -223,13 +223,6 @@ def as_text(column: Column) -> Column:
 
 def _same(column: Column, value: str | None) -> npt.NDArray[np.bool_]:
     return is_missing(column) if value is None else np.array([v == value for v in column], dtype=bool)
-
-
-def _is_frame(rows: Any) -> bool:
-    return isinstance(rows, dict) and all(
-        isinstance(v, np.ndarray) and v.ndim == 1 and v.dtype in (np.float64, np.dtype(object))
-        for v in rows.values()
-    )
 
 
 def _kind(each: Mapping[str, Any]) -> Kind:

@@ -70,6 +70,14 @@ def test_new_rows_give_the_inputs_of_the_same_rows_in_the_table():
         data.inputs({**rows, "size": ["big", "small"]})
 
 
+def test_numbers_in_arrays_of_objects_are_numbers():
+    """As pandas and numpy keep a column of which a value is None."""
+    data = from_table({"size": [1.0, 2.0, None, 4.0], "town": ["a", "b", None, "a"], "y": [0.5, 2, 3, 5]})
+    new = {"size": [80.0, None], "town": ["b", None]}
+    objects = {name: np.array(column, dtype=object) for name, column in new.items()}
+    assert torch.equal(data.columns.inputs(objects), data.columns.inputs(new))
+
+
 def test_a_value_missing_where_training_rows_lack_none_is_the_median():
     data = from_table({"a": [0.0, 2.0, 10.0], "y": [0.1, 0.2, 0.3]})
     assert data.spec.features == (1,)
