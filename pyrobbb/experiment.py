@@ -145,6 +145,7 @@ class Run(Options):
             posterior.weights = stacking_weights(posterior, held.x, held.y, draws=self.draws, seed=self.seed)
         if not ranks.is_main:
             return Result(run=self, data=data, posterior=posterior, metrics={})
+        stopped = any(t.history.stopped for t in chains)
         progress.log(f"predicting with {self.draws} draws of the weights")
         held_out = {"test": data.test, "validation": data.validation}
         metrics = {
@@ -154,7 +155,7 @@ class Run(Options):
                 if part is not None
             },
             "train_seconds": sum(t.history.train_seconds for t in chains),
-            "epochs": self.epochs,
+            "epochs": max(t.epoch for t in chains) if stopped else self.epochs,
             "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
             **self._bound(posterior, data, chains),
             "chains": self.chains,

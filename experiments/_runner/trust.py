@@ -33,6 +33,7 @@ MODULES = (
     "pyrobbb.kl_weights",
     "pyrobbb.likelihoods",
     "pyrobbb.priors",
+    "pyrobbb.training.callbacks",
     "pyrobbb.training.loggers",
     "torch.optim",
     "torch.optim.lr_scheduler",

@@ -1,6 +1,7 @@
 """`callbacks=[tensorboard]` on the command line: what is logged, what may change, what is refused."""
 
 import importlib
+import json
 import sys
 
 import pytest
@@ -108,6 +109,14 @@ def test_a_run_may_be_logged_from_its_second_start_on(tmp_path):
     assert differences(config(tmp_path, "callbacks=[tensorboard]")) == []
     assert differences(config(tmp_path, "callbacks=[mlflow]", "callbacks.mlflow.uri=here")) == []
     assert differences(config(tmp_path, "optim.lr=1")) != []
+
+
+def test_a_run_that_a_callback_stops_says_how_long_it_was_and_opens_again(tmp_path):
+    stopping = "{_target_: pyrobbb.training.callbacks.EarlyStopping, patience: 1, least: 9}"
+    execute(config(tmp_path, f"+callbacks.patience={stopping}", "epochs=9"), quiet=True)
+    assert len(history.read(tmp_path / "history.csv")) == 2
+    assert json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))["epochs"] == 2
+    assert reopen(tmp_path).epoch == 2
 
 
 def test_a_misspelt_name_is_refused(tmp_path):
