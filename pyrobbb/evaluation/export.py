@@ -55,6 +55,7 @@ class Probabilities(nn.Module):
     def __init__(self, functions: Functions, *, binary: bool) -> None:
         super().__init__()
         self.functions, self.binary = functions, binary
+        self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
         """P(c | x) = mean_s p(c | x, w_s)."""
