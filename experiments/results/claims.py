@@ -1,4 +1,4 @@
-"""The claims (`claims.yaml`) and what today's code finds: docs/results.md, and the head of its pages."""
+"""Claims, aims and runs (`claims.yaml`) and what today's code finds: docs/results.md and its pages' heads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import yaml
 
 from experiments._runner.tables import estimate, interval, markdown, seeds, verdict
 from experiments.paper import closed_form, regression_report, table1_report
-from experiments.results.records import NOT_RUN, Record, Records
+from experiments.results.aims import AIMS, Found
+from experiments.results.records import NOT_RUN, Record, Records, seconds_of, seeds_of
 from experiments.tutorial import worked_example
 from experiments.tutorial.mnist_report import PRINTED_ENTROPY, TUTORIAL
 from experiments.tutorial.mnist_uncertainty import NOISE
-
-Found = tuple[str, str]  # ours, and whether it holds
-
 
 DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
@@ -152,7 +150,7 @@ def notebook_order(record: Record) -> Found:
     return f"sigma of the first layer from {low:.4f} to {high:.4f}: the two orders are one", "does not"
 
 
-PAGES = list(dict.fromkeys(claim["page"] for claim in DECLARED["claims"] if "page" in claim))
+PAGES = list(DECLARED["runs"])
 FOUND: dict[str, Callable[[Record], Found]] = {
     "errors": mixture,
     "below dropout": partial(ahead, "dropout", width=1200),
@@ -171,25 +169,46 @@ FOUND: dict[str, Callable[[Record], Found]] = {
     "tutorial's images": tutorial_images,
     "notebook's error": notebook_error,
     "notebook's order": notebook_order,
+    **AIMS,
 }
 
 
 def claims(records: Records, page: str | None = None) -> str:
-    """One row for each claim: all of them, each with a link to its page, or those of one page."""
+    """One row for each claim: all, each with a link to its page; or the claims and aims of one page."""
     rows = []
-    for claim in DECLARED["claims"]:
-        if page not in (None, claim.get("page")):
+    every = DECLARED["claims"] if page is None else [*DECLARED["claims"], *DECLARED["aims"]]
+    for claim in every:
+        if page not in (None, claim["page"]):
             continue
-        where, its_page = claim["where"], claim.get("page")
-        if page is None and its_page:
-            where = f"[{where}](reproduction/{its_page}.md)"
+        where = claim["where"] if page else f"[{claim['where']}](reproduction/{claim['page']}.md)"
         record, found = records.get(claim["record"]), FOUND.get(claim.get("found", ""))
         ours, holds = ("-", NOT_RUN) if record is None or found is None else found(record)
         command = claim["command"]
         command = command if command == "the same" else f"`{command.removeprefix('experiments.')}`"
         rows.append([where, claim["says"], ours, holds, command])
+    aims = page in {aim["page"] for aim in DECLARED["aims"]}
     ours, after = "ours, with 95 % interval over seeds", "after `python -m experiments.`"
-    return markdown(["where", "it says", ours, "verdict", after], rows)
+    return markdown(["where", "aimed at" if aims else "it says", ours, "verdict", after], rows)
+
+
+def runs(records: Records, page: str) -> str:
+    """What was run for a page, its seeds and its time as the records have them, and what to keep in mind."""
+    rows = []
+    for run in DECLARED["runs"][page]:
+        record = records.get(run["record"])
+        if record is None:
+            rows.append([run["run"], "-", NOT_RUN, run["mind"]])
+            continue
+        own = run.get("seeds") or ", ".join(map(str, seeds_of(record)))
+        rows.append([run["run"], own, spent(seconds_of(record)), run["mind"]])
+    return markdown(["what was run", "seeds", "time", "keep in mind"], rows)
+
+
+def spent(seconds: float | None) -> str:
+    """In minutes, or hours where they are many."""
+    if seconds is None:
+        return "not recorded"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def not_run(records: Records) -> str:
@@ -202,4 +221,5 @@ CLAIMS: dict[str, Callable[[Records], str]] = {
     "claims": claims,
     "not_run": not_run,
     **{f"claims.{page}": partial(claims, page=page) for page in PAGES},
+    **{f"runs.{page}": partial(runs, page=page) for page in PAGES},
 }

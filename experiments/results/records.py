@@ -58,13 +58,40 @@ def made_by(record: Record) -> str:
 
 
 def _spent(record: Record) -> str:
-    """How long the trainings took in all, where a record has it of each run, cell or fit."""
-    cells = [*record.get("runs", ()), *record.get("cells", ())]
-    seconds = [one["metrics"]["train_seconds"] for one in cells]
+    """How long the trainings or games took in all, where a record has it."""
+    seconds, what = seconds_of(record), "games" if "agents" in record else "trainings"
+    return "" if seconds is None else f"; {what} of {seconds / 60:.0f} minutes in all"
+
+
+def seconds_of(record: Record) -> float | None:
+    """How long the trainings, or the games of the bandit, took in all; None where a record does not say."""
+    parts = parts_of(record)
+    runs = [record, *(part["metrics"] for part in parts if "metrics" in part)]
+    every = [run["train_seconds"] for run in runs if "train_seconds" in run]
+    for part in parts:
+        fits = [part[name] for name in ("seconds", "seconds_choosing") if name in part]
+        every += part.get("seconds_each", fits)
+    for name, games in record.get("agents", {}).items():
+        rate = record["interactions per second"]["greedy" if name.endswith("greedy") else "thompson"]
+        every.append(games["steps"] * len(record["seeds"]) / rate)
+    return sum(every) if every else None
+
+
+def seeds_of(record: Record) -> list[int]:
+    """The seeds that a record is of; empty if it says none."""
+    found = {part["seed"] for part in (record, *parts_of(record)) if "seed" in part}
+    return sorted(found | set(record.get("seeds", ())))
+
+
+def parts_of(record: Record) -> list[Record]:
+    """What a record has of each seed, run, cell, row and fit."""
+    parts: list[Any] = [*record.get("each", ())]
+    for key in ("runs", "cells", "rows"):
+        parts += record.get(key, ())
     for found in record.get("found", {}).values():
         fits = found if isinstance(found, list) else [found]
-        seconds += [one["seconds"] for one in fits if "seconds" in one]
-    return f"; trainings of {sum(seconds) / 60:.0f} minutes in all" if seconds else ""
+        parts += [part for fit in fits for part in (fit, fit.get("scores"))]
+    return [part for part in parts if isinstance(part, dict)]
 
 
 def torch_of(record: Record) -> str:

@@ -11,8 +11,8 @@ import yaml
 from matplotlib.image import imread
 
 from experiments.results.__main__ import MARKED, TEXTS, filled, make
-from experiments.results.claims import DECLARED, FOUND, claims
-from experiments.results.records import Records, made_by
+from experiments.results.claims import DECLARED, FOUND, claims, runs
+from experiments.results.records import Records, made_by, seconds_of, seeds_of
 from paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -68,9 +68,41 @@ def test_without_records_no_number_is_left(tmp_path):
 
 
 def test_every_claim_names_a_function_that_reads_it():
-    assert {claim["found"] for claim in DECLARED["claims"] if "found" in claim} == set(FOUND)
+    every = [*DECLARED["claims"], *DECLARED["aims"]]
+    assert {claim["found"] for claim in every if "found" in claim} == set(FOUND)
     text = (ROOT / "experiments" / "results" / "claims.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(text) == DECLARED
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "reproduction").iterdir()), ids=lambda path: path.stem
+)
+def test_every_page_of_a_reproduction_begins_with_its_claims_and_its_runs(path):
+    head = path.read_text(encoding="utf-8").partition("\n## ")[0]
+    marks = [found[2] for found in MARKED.finditer(head)]
+    assert marks[:2] == [f"claims.{path.stem}", f"runs.{path.stem}"]
+    records = Records(ROOT / "docs" / "records")
+    for run in DECLARED["runs"][path.stem]:
+        record = records.get(run["record"])
+        assert run["mind"]
+        assert record is None or seeds_of(record) or run["seeds"]
+    assert "toctree" in (results := (ROOT / "docs" / "results.md").read_text(encoding="utf-8"))
+    assert f"reproduction/{path.stem}\n" in results
+
+
+def test_what_was_run_has_the_seeds_and_times_of_its_record(tmp_path):
+    assert set(runs(Records(tmp_path), "bandit").splitlines()[-1].split(" | ")) >= {
+        "-",
+        "not run on today's code",
+    }
+    row = {"seconds": 60, "seconds_choosing": 30, "seed": 2}
+    assert seconds_of({"rows": [row, {"seconds_each": [90, 180]}, "a name"]}) == 360
+    assert seconds_of({"train_seconds": 5, "seconds": 99}) == 5
+    assert seconds_of({"rows": [{}]}) is None
+    arms = {"thompson": 10.0, "greedy": 100.0}
+    games = {"Bayes by Backprop": {"steps": 50}, "greedy": {"steps": 50}, "5 % greedy": {"steps": 50}}
+    assert seconds_of({"agents": games, "seeds": [1, 2], "interactions per second": arms}) == 10 + 2
+    assert seeds_of({"rows": [row], "found": {"x": [{"seed": 1}]}}) == [1, 2]
 
 
 def test_times_are_said_where_a_record_has_them(tmp_path):

@@ -1,0 +1,90 @@
+"""What was aimed at where no claim of others leads to a page (`aims` of claims.yaml), and what was found."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from scipy.stats import spearmanr
+
+from experiments._runner.tables import estimate, interval, seeds, verdict
+from experiments.results.records import Record
+from experiments.scoreboard.agreement import YARDSTICK
+from experiments.scoreboard.beside import beside
+from experiments.scoreboard.published import STANDARD
+from experiments.studies.bound import kinds
+
+Found = tuple[str, str]  # ours, and whether it holds
+
+
+def default_error(record: Record) -> Found:
+    """The default recipe's test error, after its own number of epochs."""
+    each = [run["metrics"] for run in record["runs"]]
+    errors = [metrics["test"]["error"] for metrics in each]
+    held = interval(errors)[2] <= 2.3
+    words = f"{estimate(errors, 2)} %, 100 draws, {seeds(len(errors))}"
+    return words, f"{'holds' if held else 'does not'}, after {each[0]['epochs']} epochs"
+
+
+def below_ignoring(record: Record) -> Found:
+    """The free energy beside that of a posterior that ignores the inputs."""
+    ours, trivial = record["free_energy"], record["trivial_free_energy"]
+    return f"{ours:.2f} and {trivial:.2f} nats per datum, one seed", "holds" if ours < trivial else "does not"
+
+
+def short_code(record: Record) -> Found:
+    """The conv net's free energy and error under scales learned for each tensor."""
+    (row,) = record["rows"]
+    energies, errors = row["free_energy_each"], row["test_error_each"]
+    words = f"{estimate(energies, 3)} nats, {estimate(errors, 2)} %, {seeds(len(errors))}"
+    held = fmean(energies) <= 0.12 and fmean(errors) <= 0.8
+    return words, "holds" if held else "does not"
+
+
+def ranks(record: Record) -> Found:
+    """Spearman's correlation of free energy and validation error, for each kind of prior."""
+    found = {}
+    for name, rows in kinds(record["rows"]).items():
+        pairs = ([row[key] for row in rows] for key in ("free_energy", "validation_error"))
+        found[name] = float(spearmanr(*pairs).statistic)
+    words = "; ".join(f"{name} {rank:.2f}" for name, rank in found.items())
+    return f"{words}; one seed", "holds" if min(found.values()) >= 0.8 else "does not"
+
+
+def beside_published(record: Record) -> Found:
+    """Our best log-likelihood on the standard splits of each table beside the best that was published."""
+    rows = [row for row in record["rows"] if row["kind"] == "standard"]
+    places: dict[str, list[str]] = {}
+    for name, *_, place in beside(rows, STANDARD):
+        places.setdefault(place.split()[-1], []).append(name)
+    words = "; ".join(f"{place} on {', '.join(places[place])}" for place in sorted(places))
+    return words, "holds" if "behind" not in places else "in part" if len(places) > 1 else "does not"
+
+
+def clothes(record: Record) -> Found:
+    """AUROC of the mean field less that of the plain network, paired by seed."""
+    by_method = {
+        method: {row["seed"]: row["auroc Fashion-MNIST"] for row in record["rows"] if row["method"] == method}
+        for method in ("mean field", "plain network")
+    }
+    ours, plain = by_method.values()
+    gap = [ours[seed] - plain[seed] for seed in sorted(ours.keys() & plain.keys())]
+    return f"AUROC {estimate(gap, 3, sign=True)}, {seeds(len(gap))}", verdict(gap)
+
+
+def spread(record: Record) -> Found:
+    """Which methods have NUTS' spread, between the data and away from them."""
+    near = {row["method"]: row["near"] for row in record["rows"] if row["method"] != YARDSTICK}
+    every = [name for name, is_near in near.items() if is_near]
+    words = f"{len(every)} of {len(near)} methods: {', '.join(every)}"
+    return words, "holds" if near["mean field"] else "not of the mean field"
+
+
+AIMS = {
+    "default error": default_error,
+    "below ignoring": below_ignoring,
+    "short code": short_code,
+    "ranks": ranks,
+    "beside published": beside_published,
+    "clothes": clothes,
+    "spread": spread,
+}
