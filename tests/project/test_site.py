@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
+from html import unescape
 from importlib.util import find_spec
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -100,11 +102,72 @@ def test_the_page_s_code_does_what_it_says(page, tmp_path, monkeypatch):
         assert CLAIMS[page.stem](executed(page))
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def links_of(text):
+    """Where a page of Markdown leads to, beside other sites; and which of it are pictures."""
+    found = re.findall(r"(!?)\[[^]]*\]\(([^)#:]+?)(?:#[\w-]+)?\)", text)
+    return [link for _, link in found], [link for picture, link in found if picture]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem
+)
 def test_every_page_that_is_linked_to_exists(page):
-    for link in re.findall(r"\]\(([^)#:]+?)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
+    for link in links_of(page.read_text(encoding="utf-8"))[0]:
         made = (page.parent / link).resolve() == DOCS / "reference" / "keys.md"  # by the build
         assert made or (page.parent / link).is_file(), link
+
+
+def test_every_document_that_the_readme_names_exists():
+    named = re.findall(r"\bdocs/[\w./-]*\w", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+INCLUDED = re.findall(
+    r"^```\{include\} \S*README.md\n(.*?)```",
+    "\n".join(page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md"))),
+    re.M | re.S,
+)
+
+
+@pytest.mark.parametrize("options", INCLUDED, ids=range(len(INCLUDED)))
+def test_what_a_page_includes_of_the_readme_leads_to_the_site_s_own_pages(options):
+    """A link of the README is one from the root of the repository, which the site does not have."""
+    start, end = re.findall(r'^:(?:start-after|end-before): "(.*)"', options, re.M)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count(f"{start}\n") == 1
+    part = text.partition(f"{start}\n")[2]
+    assert end in part
+    links, pictures = links_of(part.partition(end)[0])
+    assert not links or ":relative-docs: docs/\n" in options
+    assert not pictures or ":relative-images:\n" in options
+    assert all(link.startswith("docs/") and "docs/records/" not in link for link in links)
+
+
+def dead_links(folder):
+    """The links of a built site to no file of it, or to no place in one."""
+    pages = {page.resolve(): page.read_text(encoding="utf-8") for page in folder.rglob("*.html")}
+    places = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
+    dead = []
+    for page, text in pages.items():
+        for link in re.findall(r'\b(?:href|src)="(?!\w+:|//)([^"]+)"', text):
+            path, _, place = unquote(unescape(link)).partition("#")
+            to = (page.parent / path.partition("?")[0]).resolve() if path else page
+            if not to.is_file() or (place and place not in places.get(to, {place})):
+                dead.append(f"{page.name}: {link}")
+    return dead
+
+
+@pytest.mark.slow
+def test_the_site_s_links_lead_somewhere(site):
+    assert (site.folder / "index.html").is_file()
+    assert dead_links(site.folder) == []
+
+
+def test_a_dead_link_is_found(tmp_path):
+    links = ("b.html#there", "#here", "https://pyro.ai", "b.html#gone", "c.html", "#gone")
+    (tmp_path / "a.html").write_text('<p id="here">' + "".join(f'<a href="{link}">x</a>' for link in links))
+    (tmp_path / "b.html").write_text('<p id="there">')
+    assert dead_links(tmp_path) == ["a.html: b.html#gone", "a.html: c.html", "a.html: #gone"]
 
 
 @pytest.mark.slow
