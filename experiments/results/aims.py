@@ -22,13 +22,13 @@ def default_error(record: Record) -> Found:
     errors = [metrics["test"]["error"] for metrics in each]
     held = interval(errors)[2] <= 2.3
     words = f"{estimate(errors, 2)} %, 100 draws, {seeds(len(errors))}"
-    return words, f"{'holds' if held else 'does not'}, after {each[0]['epochs']} epochs"
+    return words, f"{'reached' if held else 'missed'}, after {each[0]['epochs']} epochs"
 
 
 def below_ignoring(record: Record) -> Found:
     """The free energy beside that of a posterior that ignores the inputs."""
     ours, trivial = record["free_energy"], record["trivial_free_energy"]
-    return f"{ours:.2f} and {trivial:.2f} nats per datum, one seed", "holds" if ours < trivial else "does not"
+    return f"{ours:.2f} and {trivial:.2f} nats per datum, one seed", "reached" if ours < trivial else "missed"
 
 
 def short_code(record: Record) -> Found:
@@ -37,7 +37,7 @@ def short_code(record: Record) -> Found:
     energies, errors = row["free_energy_each"], row["test_error_each"]
     words = f"{estimate(energies, 3)} nats, {estimate(errors, 2)} %, {seeds(len(errors))}"
     held = fmean(energies) <= 0.12 and fmean(errors) <= 0.8
-    return words, "holds" if held else "does not"
+    return words, "reached" if held else "missed"
 
 
 def ranks(record: Record) -> Found:
@@ -47,7 +47,7 @@ def ranks(record: Record) -> Found:
         pairs = ([row[key] for row in rows] for key in ("free_energy", "validation_error"))
         found[name] = float(spearmanr(*pairs).statistic)
     words = "; ".join(f"{name} {rank:.2f}" for name, rank in found.items())
-    return f"{words}; one seed", "holds" if min(found.values()) >= 0.8 else "does not"
+    return f"{words}; one seed", "reached" if min(found.values()) >= 0.8 else "missed"
 
 
 def beside_published(record: Record) -> Found:
@@ -57,7 +57,7 @@ def beside_published(record: Record) -> Found:
     for name, *_, place in beside(rows, STANDARD):
         places.setdefault(place.split()[-1], []).append(name)
     words = "; ".join(f"{place} on {', '.join(places[place])}" for place in sorted(places))
-    return words, "holds" if "behind" not in places else "in part" if len(places) > 1 else "does not"
+    return words, "reached" if "behind" not in places else "in part" if len(places) > 1 else "missed"
 
 
 def clothes(record: Record) -> Found:
@@ -76,7 +76,7 @@ def spread(record: Record) -> Found:
     near = {row["method"]: row["near"] for row in record["rows"] if row["method"] != YARDSTICK}
     every = [name for name, is_near in near.items() if is_near]
     words = f"{len(every)} of {len(near)} methods: {', '.join(every)}"
-    return words, "holds" if near["mean field"] else "not of the mean field"
+    return words, "reached" if near["mean field"] else "missed by the mean field"
 
 
 AIMS = {
