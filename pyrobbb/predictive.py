@@ -259,7 +259,7 @@ class ValuePrediction(Prediction):
 
     def losses(self, y: Any) -> Tensor:
         """Squared error of the mean (the median where there is no mean), averaged over outputs."""
-        return (self._point - self.targets(y)).square().double().reshape(len(y), -1).mean(1)
+        return (self._point.double() - self.targets(y).double()).square().reshape(len(y), -1).mean(1)
 
     @staticmethod
     def error_of(mean: float) -> float:

@@ -104,6 +104,7 @@ def test_laplaces_kronecker_factors_count_too() -> None:
                 model, None, Dataset("rows", REPEATED, Spec(len(REPEATED), (3,), 2, "regression")),
                 inference=MAP(), epochs=3, device="cpu", progress=None,
             )  # fmt: skip
+            point.model.N = len(rows)
             guide: Any = Laplace(structure="kronecker").around(point, rows).chains[0][1]
         ends.append([guide.log_evidence, *guide.loc_and_scale()[1].values()])
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
