@@ -161,17 +161,17 @@ class Posterior:
         point = mean_weights or not self.model.sites
         if point and (self.weights is None or len(chains) == 1):
             draws = 1  # a point estimate has nothing to average over
+        fixed = mean_weights or not self.model.latents  # one function of each chain, as often as it counts
         each = self.shares(draws, chains)
-        groups: list[Iterator[tuple[BayesianNetwork, Weights]]] = []
+        groups: list[Iterable[Weights]] = []
         for chain, count in each.items():
             model, _ = self._fitted(chain)
             room = 4 * max(model.num_weights, len(x) * width)  # bytes of a draw's weights, or its outputs
             alone = is_large(model) or not model.sites
             size = 1 if alone else max(1, int(megabytes * 2**20 / room))
-            drawn = self.each_draw(count, chain=chain, seed=seed)
-            drawn = repeat(self.mean_weights(chain), count) if mean_weights else drawn
-            groups.append(self._batches(drawn, chain, size))
-        batches = (batch for group in groups for batch in group)
+            drawn = self.each_draw(1 if fixed else count, chain=chain, seed=seed)
+            drawn = iter([self.mean_weights(chain)]) if mean_weights else drawn
+            groups.append(_grouped(drawn, size))
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
             for model, _ in self.chains:
@@ -179,8 +179,11 @@ class Posterior:
             block = Block(rows, megabytes)
 
             def distributions() -> Iterator[TorchDistribution]:
-                for model, weights in batches:
-                    yield model.observation(outputs(model, weights, x, block), weights, draws=1)
+                for (chain, count), group in zip(each.items(), groups, strict=True):
+                    model = self.network(chain)
+                    for weights in group:
+                        one = model.observation(outputs(model, weights, x, block), weights, draws=1)
+                        yield from repeat(one, count if fixed else 1)
 
             encode = partial(self.model.encoded, draws=1)
             return self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
@@ -190,6 +193,10 @@ class Posterior:
         model, guide = self.chains[chain]
         linearised: Callable[[BayesianNetwork], BayesianNetwork] | None = getattr(guide, "linearised", None)
         return model if linearised is None else linearised(model)
+
+    def is_linearised(self, chain: int = 0) -> bool:
+        """Whether the predictions of a chain are those of its network linearised around a mode."""
+        return self.network(chain) is not self.chains[chain][0]
 
     def shares(self, draws: int, chains: Sequence[int]) -> dict[int, int]:
         """How many draws each of some chains gives; in proportion to their weights, by largest remainders."""
@@ -268,9 +275,8 @@ class Posterior:
             y = as_targets("y", y, task, dtype)
         return x, y
 
-    def _batches(
-        self, draws: Iterable[Weights], chain: int, size: int
-    ) -> Iterator[tuple[BayesianNetwork, Weights]]:
-        each = iter(draws)
-        while group := list(islice(each, size)):
-            yield self.network(chain), stacked(group)
+
+def _grouped(draws: Iterator[Weights], size: int) -> Iterator[Weights]:
+    """The draws stacked, at most `size` at a time."""
+    while group := list(islice(draws, size)):
+        yield stacked(group)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support import checks
-from pyrobbb._support.device import one_thread
+from pyrobbb._support.device import threads
 from pyrobbb._support.files import read_json, write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -224,7 +224,8 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
     small = batch_size * max(model.hidden) * chosen.get("samples", 1) <= SMALL
-    with one_thread(data.train.x.device) if small else nullcontext():
+    # several threads wait for each other, most of all where other programs run
+    with threads(1) if small and data.train.x.device.type == "cpu" else nullcontext():
         return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 from torch import nn
 
@@ -27,6 +26,7 @@ from experiments._runner.study import Outputs
 from experiments.paper.regret import ARMS, environment, write
 from models.mlp import perceptron
 from pyrobbb._support import checks
+from pyrobbb._support.device import threads
 from pyrobbb._support.files import locked
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bandits import (
@@ -130,14 +130,9 @@ def main(arguments: Sequence[str]) -> None:
             raise ConfigError(f"folder: nothing has been played in {folder} yet")
         claim(config)
     else:
-        before = torch.get_num_threads()
-        torch.set_num_threads(config.threads)
-        try:
-            with claimed(config), locked(folder):
-                for arm in config.arms:
-                    play(arm, config, folder)
-        finally:
-            torch.set_num_threads(before)
+        with threads(config.threads), claimed(config), locked(folder):
+            for arm in config.arms:
+                play(arm, config, folder)
     write(config, Outputs(folder, command=command_line("experiments.paper.bandit", arguments)))
 
 

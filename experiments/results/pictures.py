@@ -16,7 +16,7 @@ from pyrobbb.figures.style import (
     label,
     new_figure,
     styled,
-)  # fmt: skip
+)
 
 MARKERS = ("o", "s", "D", "^")
 KINDS = {"standard": (BLUE, "standard split"), "gap": (ORANGE, "gap split: no training row near")}

@@ -244,8 +244,9 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
             f = found.pop("f", None)
             if method == YARDSTICK:
                 found |= yardstick(MODELS[name], f)
-                train = load(config_of(name, method, chosen, out, words).data).train
-                found["data"] = {"x": train.x.tolist(), "y": train.y.tolist()} if MODELS[name].at else None
+                if MODELS[name].x is not None:
+                    train = load(config_of(name, method, chosen, out, words).data).train
+                    found["data"] = {"x": train.x.tolist(), "y": train.y.tolist()}
             elif f is not None:
                 found |= compared(MODELS[name], pooled(f), pooled(exact["f"]))
             rows.append({"model": name, "method": method, **found})

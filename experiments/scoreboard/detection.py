@@ -26,7 +26,7 @@ from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import Row, cell, difference, notes
 from experiments.scoreboard.compare import chosen as rows_of
-from experiments.scoreboard.points import fitted, kept, said, validated
+from experiments.scoreboard.points import fitted, kept, said, scored
 from experiments.tutorial.mnist_uncertainty import noise_images
 from pyrobbb._support import checks
 from pyrobbb.data import FashionMNIST
@@ -118,11 +118,12 @@ def settled(
     held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
 
     def made() -> Result:
-        tried = []
-        for trial in methods.METHODS[method].images[: chosen.trials]:
-            one = changed(config, out.fits, {**methods.tried(method, trial, last), **held})
-            score = validated(one, around)
-            tried.append({"keys": dict(trial), "log_likelihood": score if score > -math.inf else None})
+        trials = methods.METHODS[method].images[: chosen.trials]
+        found = scored(config, [methods.tried(method, trial, last) for trial in trials], held, around)
+        tried = [
+            {"keys": dict(trial), "log_likelihood": score if score > -math.inf else None}
+            for trial, (score, _) in zip(trials, found, strict=True)
+        ]
         return {"tried": sorted(tried, key=lambda one: -(one["log_likelihood"] or -math.inf))}
 
     result = kept(config, made)

@@ -6,15 +6,16 @@ A point that is finished is read back. What the library refuses is a result too,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import build
-from experiments._runner.fit_points import Result, load
+from experiments._runner.fit_points import Result, changed, load
 from experiments._runner.folder import claimed, read_json
 from experiments.scoreboard.compare import FAILED
 from pyrobbb._support.device import best_device
@@ -83,6 +84,18 @@ def validated(config: DictConfig, around: str = "") -> float:
     values = OmegaConf.to_container(config, resolve=True)
     assert isinstance(values, dict)
     return _validated(json.dumps({**values, "folder": "", "chains": 1}), around)
+
+
+def scored(
+    config: DictConfig, trials: Sequence[Mapping[str, Any]], held: Mapping[str, Any], around: str = ""
+) -> list[tuple[float, DictConfig]]:
+    """`validated` of each trial, changes of `config`, with the rows `held` back; and its configuration.
+
+    `around` as in `fitted`.
+    """
+    folder = Path(config.folder)
+    each = [changed(config, folder, keys) for keys in trials]
+    return [(validated(changed(one, folder, held), around), one) for one in each]
 
 
 @lru_cache(maxsize=64)

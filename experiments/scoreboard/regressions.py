@@ -16,14 +16,14 @@ from typing import Any
 from omegaconf import DictConfig
 
 from experiments._runner.build import ConfigError
-from experiments._runner.fit_points import Result, changed
+from experiments._runner.fit_points import Result
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.beside import HEAD, beside
 from experiments.scoreboard.compare import Row, cell, difference, notes
 from experiments.scoreboard.compare import chosen as rows_of
-from experiments.scoreboard.points import fitted, kept, said, validated
+from experiments.scoreboard.points import fitted, kept, said, scored
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.uci import KNOWN
@@ -157,11 +157,11 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
         began = perf_counter()
         tried: list[tuple[float, DictConfig, Mapping[str, Any]]] = []
         for hidden, config in zip(layers, configs, strict=True):
-            for trial in methods.METHODS[method].trials[: chosen.trials]:
-                keys = methods.tried(method, trial, last_layer(hidden))
-                one = changed(config, out.fits, keys)
-                held = changed(one, out.fits, {"data.validation": 20 if place.table == "sine" else HELD})
-                tried.append((validated(held, around), one, {"hidden": hidden, **trial}))
+            trials = methods.METHODS[method].trials[: chosen.trials]
+            keys = [methods.tried(method, trial, last_layer(hidden)) for trial in trials]
+            held = {"data.validation": 20 if place.table == "sine" else HELD}
+            for trial, (score, one) in zip(trials, scored(config, keys, held, around), strict=True):
+                tried.append((score, one, {"hidden": hidden, **trial}))
         choosing = perf_counter() - began
         _, best, _ = max(tried, key=lambda one: one[0])
         began = perf_counter()

@@ -64,13 +64,10 @@ def cpu_info(*keys: str) -> str | None:
 
 
 @contextmanager
-def one_thread(device: torch.device) -> Iterator[None]:
-    """Let torch compute with one thread in the body, if on the CPU: several wait for each other, most of all
-    where other programs run, which small operations do not make up for.
-    """
+def threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads in the body."""
     before = torch.get_num_threads()
-    if device.type == "cpu":
-        torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -144,7 +144,7 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
     """
     chains = []
     for c, chain in enumerate(posterior.chains):
-        if posterior.network(c) is not chain[0]:
+        if posterior.is_linearised(c):
             raise ValueError(
                 "this posterior predicts with the network linearised around a mode, which pruning would "
                 "leave: use Laplace(linearised=False)"

@@ -89,7 +89,7 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
     if average and own not in (Bernoulli.forward, Categorical.forward):
         raise ValueError(f"average=True does not know what {name} makes of the output: use average=False")
     shares = posterior.shares(draws, range(len(posterior.chains)))
-    if any(posterior.network(chain) is not posterior.chains[chain][0] for chain in shares):
+    if any(map(posterior.is_linearised, shares)):
         raise ValueError(
             "this posterior predicts with the network linearised around a mode, which is no network of the "
             "same layers: use Laplace(linearised=False), or export posterior.function(...) knowing that"

@@ -62,6 +62,7 @@ EVERY: dict[str, tuple[tuple[str, ...], Call]] = {
     "extract": (BOTH, lambda t: az.extract(t)),
     "loo": (BOTH, lambda t: az.loo(t, pointwise=True)),
     "compare": (BOTH, lambda t: az.compare({"one": t, "two": t})),
+    "weight_predictions": (BOTH, lambda t: az.weight_predictions([t, t], weights=[0.5, 0.5])),
     "plot_trace": (BOTH, lambda t: az.plot_trace(t)),
     "plot_forest": (BOTH, lambda t: az.plot_forest(t)),
     "plot_autocorr": (BOTH, lambda t: az.plot_autocorr(t)),
@@ -100,7 +101,6 @@ FIRST: dict[str, tuple[tuple[str, ...], Call]] = {
     "autocov": (BOTH, lambda t: az.autocov(weight_of(t))),
     "psislw": (BOTH, lambda t: az.psislw(-log_likelihood_of(t))),
     "r2_samples": (VALUES, lambda t: az.r2_samples(t["observed_data"]["y"].values, draws_of(t))),
-    "weight_predictions": (BOTH, lambda t: az.weight_predictions([t, t], weights=[0.5, 0.5])),
     "plot_hdi": (
         VALUES,
         lambda t: az.plot_hdi(t["constant_data"]["x"][:, 0], t["posterior_predictive"]["y"]),
@@ -176,7 +176,6 @@ SECOND: dict[str, tuple[tuple[str, ...], Call]] = {
     "rhat_nested": (BOTH, lambda t: az.rhat_nested(t, superchain_ids=[0, 1])),
     "thin": (BOTH, lambda t: az.thin(t)),
     "wasserstein": (BOTH, lambda t: az.wasserstein(t, t, num_samples=50)),
-    "weight_predictions": (BOTH, lambda t: az.weight_predictions([t, t], weights=[0.5, 0.5])),
 }
 SENSELESS = {"bfmi": "energy", "plot_energy": "energy"}
 OTHER = {

@@ -70,7 +70,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     "prune": lambda n: n["left"](n["pruned"]) == n["model"].num_weights - round(0.9 * n["model"].num_weights),
     "fast": lambda n: len(n["posterior"].history.rows) == 3,
     "conformal": lambda n: (
-        n["inside"] > 0.85  # of the conformal intervals; sd 0.02 over calibrations, the posterior's is 0.43
+        n["inside"] > 0.85  # of the conformal intervals; the posterior's is 0.43
         and ((n["own"][0] < n["y"][n["new"]]) & (n["y"][n["new"]] < n["own"][1])).float().mean() < 0.6
         and n["holds"] > 0.85
         and bool(n["sets"].any(1).all())
