@@ -6,6 +6,7 @@ Pyro's (`init_loc_fn`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ def _like(site: Site) -> Tensor:
     return torch.empty_like(sample)
 
 
+def _fan_in(site: Site) -> float | None:
+    """Of a weight, by the module that it belongs to; None of a bias."""
+    value = _like(site)
+    weight = value[(0,) * (value.dim() - site["fn"].event_dim)]
+    return fan_in(weight, site["infer"].get("module")) if weight.dim() >= 2 else None
+
+
 def network(site: Site) -> Tensor:
     """The network's own initial value of a weight; for other sites, the median of draws from their prior."""
     if "init" not in site["infer"]:
@@ -39,11 +47,8 @@ def kaiming(site: Site) -> Tensor:
 
     Fan-in is what `pyrobbb.priors.FanInNormal` takes, by the module that the weight belongs to.
     """
-    value = _like(site)
-    weight = value[(0,) * (value.dim() - site["fn"].event_dim)]
-    if weight.dim() < 2:
-        return value.zero_()
-    return value.normal_(0.0, (2.0 / fan_in(weight, site["infer"].get("module"))) ** 0.5)
+    value, inputs = _like(site), _fan_in(site)
+    return value.zero_() if inputs is None else value.normal_(0.0, (2.0 / inputs) ** 0.5)
 
 
 class Normal:
@@ -76,6 +81,25 @@ class Constant:
 
     def __call__(self, site: Site) -> Tensor:
         return _like(site).fill_(self.value)
+
+
+class FanInRho:
+    r"""For `init_rho`: :math:`\sigma = \text{gain} / \sqrt{\text{fan-in}}` for weights, a number for biases.
+
+    Kaiming's means have sd 1.41 in these units. Fan-in is what `pyrobbb.priors.FanInNormal` takes.
+
+    Args:
+        gain: Standard deviation of each weight, in units of 1 / sqrt(fan-in).
+        bias_sigma: Standard deviation of each bias.
+    """
+
+    def __init__(self, gain: float = 0.1, bias_sigma: float = 0.01) -> None:
+        self.gain, self.bias_sigma = checks.positive("gain", gain), checks.positive("bias_sigma", bias_sigma)
+
+    def __call__(self, site: Site) -> Tensor:
+        inputs = _fan_in(site)
+        scale = self.bias_sigma if inputs is None else self.gain / inputs**0.5
+        return _like(site).fill_(math.log(math.expm1(scale)))
 
 
 class FromRun:

@@ -1,4 +1,4 @@
-"""A guide that starts where a point estimate ended."""
+"""Where a guide starts: from a point estimate, or with a sigma in units of the fan-in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine_fakes import classes, network
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.initializers import FromRun
+from pyrobbb.initializers import FanInRho, FromRun
 from pyrobbb.mean_field import MeanFieldNormal
 
 
@@ -31,3 +31,16 @@ def test_a_guide_starts_where_a_point_estimate_ended(tmp_path: Path) -> None:
         MeanFieldNormal(wider, init_loc=FromRun(str(tmp_path)))()
     with pytest.raises(CheckpointError):
         FromRun(str(tmp_path / "nowhere"))
+
+
+def test_sigma_starts_in_units_of_the_fan_in() -> None:
+    convolution = nn.Sequential(nn.Conv2d(3, 2, 5), nn.Flatten(), nn.Linear(2, 4))
+    model = BayesianNetwork(convolution, priors.Normal(), likelihoods.Categorical(), 30)
+    guide = MeanFieldNormal(model, init_rho=FanInRho(0.5, bias_sigma=0.02))
+    guide()
+    _, scales = guide.loc_and_scale()
+    expected = {"0.weight": 0.5 / 75**0.5, "0.bias": 0.02, "2.weight": 0.5 / 2**0.5, "2.bias": 0.02}
+    for name, sigma in expected.items():
+        torch.testing.assert_close(scales[name], torch.full_like(scales[name], sigma))
+    with pytest.raises(ValueError, match="gain"):
+        FanInRho(0.0)

@@ -140,14 +140,26 @@ def test_a_folder_of_another_table_stays_as_it_was(tmp_path):
 
 def test_rows_count_as_often_as_a_column_says():
     """Prices that count twice are as if they stood there twice, up to the order of the minibatches."""
-    counts = np.arange(300) % 3
+    counts = 1 + np.arange(300) % 3
     data = from_table(HOUSES | {"seen": counts}, target="price", weights="seen")
     assert data.train.weights.tolist() == counts.tolist()
     assert data.columns.inputs(HOUSES).shape == (300, 3)
     given = from_table({"size": SIZE, "town": TOWN}, PRICE, weights=counts)
     assert torch.equal(given.train.weights, data.train.weights)
     with pytest.raises(ValueError, match="column 'seen' holds -1 in row 0; they must not be negative"):
-        from_table(HOUSES | {"seen": counts - 1}, target="price", weights="seen")
+        from_table(HOUSES | {"seen": counts - 2}, target="price", weights="seen")
+
+
+def test_rows_that_count_nothing_are_left_out_of_everything():
+    """Means, categories and noise are those of the rows that count."""
+    odd = {name: [*values, *values[:1]] for name, values in HOUSES.items()}
+    odd["size"][-1], odd["town"][-1], odd["price"][-1] = 1e6, "Atlantis", 1e9
+    counts = [1.0] * len(HOUSES["price"]) + [0.0]
+    data = from_table(odd | {"seen": counts}, target="price", weights="seen")
+    plain = from_table(HOUSES, target="price")
+    assert data.spec == plain.spec
+    assert data.columns == plain.columns
+    assert torch.equal(data.train.x, plain.train.x)
 
 
 def test_the_units_change_nothing_but_themselves():

@@ -60,7 +60,8 @@ class Table:
         task: "regression" or "classification"; inferred where text or fractions leave no doubt.
         categorical: Columns of numbers that name categories.
         drop: Columns to leave out.
-        weights: The column that says how often each training row's log-likelihood counts; no input.
+        weights: The column that says how often each training row's log-likelihood counts; no input. A row
+            that counts 0 times is left out of everything.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
             numbers; or another table with the same columns.
         test: Held back for the end, in the same forms.
@@ -110,7 +111,7 @@ class Table:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
         parts = split_rows(frame, targets, given, self.split_seed)
-        train = parts["train"]
+        train = parts["train"] = self._counting(parts["train"])
         classes = tuple(_in_order(train[targets[0]])) if task == "classification" else ()
         if task == "classification" and len(classes) < 2:
             raise ValueError(f"target {targets[0]!r} has one class in the training rows, {classes[0]!r}")
@@ -153,6 +154,15 @@ class Table:
             raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
+
+    def _counting(self, train: Frame) -> Frame:
+        """The training rows without those that count nothing: no mean, no class has them."""
+        if self.weights is None or (counts := train[self.weights]).dtype.kind != "f":
+            return train
+        there = counts > 0
+        if not there.any() or not (counts >= 0).all():  # for `row_weights` to refuse
+            return train
+        return {name: column[there] for name, column in train.items()}
 
     def _split(self, rows: Frame, columns: Columns, part: str) -> Split:
         dtype = getattr(torch, self.dtype)

