@@ -61,12 +61,13 @@ def innermost(error: BaseException) -> str:
 
 
 def register_resolvers() -> None:
-    """`${exp:-6}` is e^-6, `${half:20}` is 10; `${changes:}` what the command line changed, for a folder.
+    """`${exp:-6}` is e^-6, `${part:0.75,20}` is 15.
 
-    `${components:}` lists the names of every component, for the help.
+    `${changes:}` is what the command line changed, for a folder's name; `${components:}` lists the names of
+    every component, for the help.
     """
     OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
-    OmegaConf.register_new_resolver("half", lambda x: max(1, int(x) // 2), replace=True)
+    OmegaConf.register_new_resolver("part", lambda a, x: max(1, int(float(a) * int(x))), replace=True)
     OmegaConf.register_new_resolver("changes", _changes, replace=True)
     OmegaConf.register_new_resolver("components", _components, replace=True)
 

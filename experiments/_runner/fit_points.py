@@ -6,7 +6,7 @@ A point that is finished is read back; one that was interrupted resumes from its
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +26,7 @@ from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run, evaluate
 from pyrobbb.posterior import Posterior
+from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Progress, Silent
 from pyrobbb.training.trainer import NonFiniteLossError
@@ -71,6 +72,7 @@ def fit_point(
     progress: Progress | None = None,
     keep: bool = False,
     validation: Split | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Fit one point and measure it, or read the earlier measurements.
 
@@ -83,13 +85,14 @@ def fit_point(
         progress: Progress callback.
         keep: Keep the checkpoint next to the result.
         validation: Measured after each epoch in place of the data's own validation rows.
+        callbacks: Called in its training.
     """
     run = build(config)
     if run.chains > 1:
         raise ConfigError(f"chains: each point of this experiment is one training, got {run.chains}")
     with claimed(config) as folder:
         found = read_json(folder / "result.json")
-        return found or _fit(run, config, measure, progress, keep, validation)
+        return found or _fit(run, config, measure, progress, keep, validation, callbacks)
 
 
 def _fit(
@@ -99,11 +102,14 @@ def _fit(
     progress: Progress | None,
     keep: bool,
     validation: Split | None,
+    callbacks: Sequence[Callback],
 ) -> Result:
     folder = Path(config.folder)
     with locked(folder):
         data = load(config.data).to(best_device(run.device))
-        training = run.training(data, folder=folder, progress=progress, validation=validation)
+        training = run.training(
+            data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
+        )
         training.resume()
         result: Result = {}
         try:

@@ -1,0 +1,210 @@
+"""Recipes for a low error at temperature 1: `python -m experiments.studies.recipes [key=value ...]`.
+
+Fits a network on MNIST by each recipe of `recipes.yaml`, which changes one thing or two of Bayes by
+Backprop as in Table 1 (Adam with cosine decay); all have as many epochs and the whole KL. The recipe with
+the lowest mean error on validation data is the one to take; test errors are for the report alone.
+Restarts, the seeds of a recipe averaged in probability, stand apart: they are a posterior of several
+modes. Writes `record.json`, with every seed, and the table. What is finished is not run again.
+
+recipes=[mixture,slow_rho,...]    which recipes
+seeds=[1,2,3]                     which seeds
+quick=true                        two recipes on synthetic data, for a test
+Other arguments are for every run, as in `experiments.run`: epochs=40 model.hidden=[1200,1200].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from experiments._runner.command import command
+from experiments._runner.compose import compose
+from experiments._runner.fit_points import Fitted, Result, fit_point
+from experiments._runner.study import Study
+from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
+from pyrobbb._support import checks
+from pyrobbb._support.files import replacing
+from pyrobbb.evaluation.metrics import classification_metrics
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
+from pyrobbb.predictive import ClassPrediction
+from pyrobbb.training.callbacks import Callback, View
+from pyrobbb.training.history import Epoch
+from pyrobbb.training.progress import Silent
+
+DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+RECIPES: Mapping[str, Mapping[str, Any]] = DECLARED["recipes"]
+CENTRE = "mixture"
+SHOWN = {  # what the table says, with how many digits
+    "validation_error": ("validation error (%)", 2),
+    "test_error": ("test error (%)", 2),
+    "test_error_mean_weights": ("of the mean weights", 2),
+    "test_nll": ("test NLL", 4),
+    "test_ece": ("test ECE", 4),
+    "free_energy": ("F", 3),
+    "trivial_free_energy": ("ignoring the inputs", 2),
+    "seconds": ("seconds", 0),
+}
+
+AVERAGED = ("validation_error", "test_error", "test_nll", "test_ece")  # of several restarts
+
+
+@dataclass
+class Settings:
+    """The study of recipes."""
+
+    recipes: list[str] = field(default_factory=lambda: list(RECIPES))
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        checks.each_of("recipes", self.recipes, RECIPES)
+
+
+STUDY = Study(
+    "experiments.studies.recipes",
+    "recipes",
+    Settings,
+    sets=("seed", "prior", "guide", "kl", "optim", "schedule", "estimator", "rates", "chains"),
+    instead="say recipes=[...] or seeds=[...]",
+    parts=("recipes", "seeds"),
+)
+
+
+class LastThird(Callback):
+    """The mean over the epochs of the last third of everything that is trained."""
+
+    keeps = ("mean", "count")
+
+    def __init__(self, epochs: int) -> None:
+        self.start = 2 * epochs // 3
+        self.mean: dict[str, Tensor] = {}
+        self.count = 0
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if row.epoch <= self.start:
+            return
+        self.count += 1
+        for name, value in view.guide.state_dict().items():
+            old = self.mean.get(name, torch.zeros_like(value))
+            self.mean[name] = old + (value - old) / self.count
+
+
+def fit(name: str, seed: int, overrides: Sequence[str], folder: Path) -> Result:
+    """Fit a recipe once and measure it; its probabilities on validation and test data stay in the folder."""
+    recipe = RECIPES[name]
+    words = [*recipe.get("words", ()), f"seed={seed}", *overrides]
+    config = compose(recipe.get("experiment", "table1_mixture"), words, folder=folder)
+    average = LastThird(config.epochs) if recipe.get("average") else None
+
+    def measure(fitted: Fitted) -> Result:
+        posterior, last = fitted.posterior, fitted.history[-1]
+        if average is not None:
+            posterior.chains[0][1].load_state_dict(average.mean)
+        scores, probs = fitted.scores(), {}
+        for part, rows in (("validation", fitted.data.validation), ("test", fitted.data.test)):
+            assert rows is not None
+            prediction = posterior.predict(rows.x, draws=fitted.run.draws, seed=seed)
+            assert isinstance(prediction, ClassPrediction)
+            probs[part] = {"probs": prediction.probs, "y": rows.y}
+        with replacing(folder / "probabilities.pt") as temporary:
+            torch.save(probs, temporary)
+        return {
+            "validation_error": classification_metrics(**probs["validation"])["error"],
+            **{f"test_{key}": value for key, value in scores.items()},
+            "free_energy": last.free_energy,
+            "trivial_free_energy": trivial_free_energy(posterior.model, fitted.data.train),
+        }
+
+    return fit_point(config, measure, progress=Silent(), callbacks=[average] if average is not None else ())
+
+
+def averaged(folders: Sequence[Path]) -> Result:
+    """Errors of several fits averaged in probability."""
+    each = [torch.load(folder / "probabilities.pt") for folder in folders]
+    found: Result = {}
+    for part in ("validation", "test"):
+        probs = torch.stack([one[part]["probs"] for one in each]).mean(dim=0)
+        scores = classification_metrics(probs, each[0][part]["y"])
+        found |= {f"{part}_{key}": value for key, value in scores.items()}
+    return {key: found[key] for key in AVERAGED}
+
+
+def ranked(found: Mapping[str, Sequence[Result]]) -> list[str]:
+    """The recipes, the lowest mean validation error first; one that never stayed finite is the last."""
+    return sorted(found, key=lambda name: fmean(_each(found[name], "validation_error") or [100.0]))
+
+
+def report(record: Mapping[str, Any], write: Writer = table) -> str:
+    """A row for each recipe, the lowest validation error first; what is ahead of the centre; restarts."""
+    found = record["found"]
+    order = ranked(found)
+    shown = [key for key in SHOWN if any(_each(each, key) for each in found.values())]
+    lines = []
+    for name in order:
+        values = (_each(found[name], key) for key in shown)
+        cells = [mean_sd(own, SHOWN[key][1]) if own else "-" for key, own in zip(shown, values, strict=True)]
+        lines.append([RECIPES[name]["title"], *cells, _ahead(found, name)])
+    head = ["recipe", *(SHOWN[key][0] for key in shown), "test error less the centre's, paired"]
+    words = [write(head, lines), of_seeds(record["seeds"])]
+    of_several = [key for key in SHOWN if key in AVERAGED]
+    restarts = [
+        [
+            RECIPES[name]["title"],
+            *(f"{record['restarts'][name][key]:.{SHOWN[key][1]}f}" for key in of_several),
+        ]
+        for name in order
+        if name in record["restarts"]
+    ]
+    if restarts:
+        head = [f"{len(record['seeds'])} restarts averaged", *(SHOWN[key][0] for key in of_several)]
+        words.append(write(head, restarts))
+    return "\n\n".join(words)
+
+
+def _each(results: Sequence[Result], key: str) -> list[float]:
+    return [result[key] for result in results if result.get(key) is not None]
+
+
+def _ahead(found: Mapping[str, Sequence[Result]], name: str) -> str:
+    pairs = [
+        own["test_error"] - centre["test_error"]
+        for own, centre in zip(found[name], found.get(CENTRE, []), strict=False)
+        if "stopped" not in own and "stopped" not in centre
+    ]
+    return "" if name == CENTRE or not pairs else estimate(pairs, 2, sign=True)
+
+
+def main(arguments: Sequence[str]) -> dict[str, Any]:
+    """Fit what is missing, and report."""
+    chosen, overrides, out = STUDY.begin(arguments)
+    if chosen.quick:
+        chosen.recipes, chosen.seeds = ["mixture", "average"], [1, 2]
+    else:
+        overrides = ["epochs=20", "draws=20", *overrides]
+    found: dict[str, list[Result]] = {name: [] for name in chosen.recipes}
+    folders: dict[str, list[Path]] = {name: [] for name in chosen.recipes}
+    for seed in chosen.seeds:
+        for name in chosen.recipes:
+            folder = out.fits / f"{name}-{seed}"
+            result = fit(name, seed, overrides, folder)
+            found[name].append({"seed": seed, **result})
+            if "stopped" not in result:
+                folders[name].append(folder)
+            said = result.get("stopped") or f"validation error {result['validation_error']:.2f} %"
+            print(f"seed {seed}, {name}: {said}", flush=True)
+    restarts = {name: averaged(each) for name, each in folders.items() if len(each) > 1}
+    record = {"seeds": chosen.seeds, "found": found, "restarts": restarts}
+    out.record(record)
+    out.end(report(record))
+    return record
+
+
+if __name__ == "__main__":
+    command(main, __doc__)

@@ -1,0 +1,77 @@
+"""The study of recipes: its table from few small runs, its average over the last epochs, its restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from experiments._runner.compose import compose
+from experiments.studies.recipes import RECIPES, LastThird, averaged, main, ranked, report
+from paths import ROOT
+
+
+def test_it_compares_recipes_and_keeps_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = main(["quick=true", f"folder={tmp_path}"])
+    assert {name: [one["seed"] for one in each] for name, each in record["found"].items()} == {
+        "mixture": [1, 2],
+        "average": [1, 2],
+    }
+    kept = json.loads((tmp_path / "record.json").read_text())
+    assert kept["found"] == record["found"]
+    first = capsys.readouterr().out
+    assert "2 restarts averaged" in first
+    assert "seeds 1, 2" in first
+    again = main(["quick=true", f"folder={tmp_path}"])
+    assert again["found"] == record["found"]  # what is finished is read back
+    assert again["restarts"] == record["restarts"]
+    assert report(again) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_can_be_composed(name: str, tmp_path: Path) -> None:
+    recipe = RECIPES[name]
+    words = [*recipe.get("words", ()), "epochs=20"]
+    config = compose(recipe.get("experiment", "table1_mixture"), words, folder=tmp_path)
+    assert config.epochs == 20
+    assert "temperature" not in config.kl
+    said = recipe["title"].partition("KL warm-up over ")[2].split(",")[0].split(" of ")[0]
+    assert config.kl.get("epochs", 0) == {"half": 10, "three quarters": 15}.get(said, 0)
+
+
+def test_the_average_is_that_of_the_last_third() -> None:
+    average, guide = LastThird(epochs=9), torch.nn.Linear(1, 1, bias=False)
+    for epoch in range(1, 10):
+        torch.nn.init.constant_(guide.weight, epoch)
+        average.on_epoch(SimpleNamespace(guide=guide), SimpleNamespace(epoch=epoch))  # type: ignore[arg-type]
+    assert average.mean["weight"].item() == pytest.approx((7 + 8 + 9) / 3)
+
+
+def test_restarts_average_probabilities(tmp_path: Path) -> None:
+    y = torch.tensor([0, 1])
+    each = [torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([[0.7, 0.3], [0.1, 0.9]])]
+    for i, probs in enumerate(each):
+        (tmp_path / str(i)).mkdir()
+        part = {"probs": probs, "y": y}
+        torch.save({"validation": part, "test": part}, tmp_path / str(i) / "probabilities.pt")
+    found = averaged([tmp_path / "0", tmp_path / "1"])
+    assert found["test_error"] == 0
+    assert found["test_nll"] == pytest.approx(-float(torch.tensor([0.8, 0.55]).log().mean()))
+
+
+def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="recipes must be one of mixture"):
+        main(["recipes=[magic]", f"folder={tmp_path}"])
+
+
+def test_experiment_best_is_the_recipe_with_the_lowest_validation_error_on_record(tmp_path: Path) -> None:
+    """At its own width."""
+    record = json.loads((ROOT / "docs" / "records" / "recipes_wide.json").read_text())
+    winner = RECIPES[ranked(record["found"])[0]]
+    theirs = compose("table1_mixture", [*winner["words"], "epochs=20"], folder=tmp_path)
+    best = compose("best", [], folder=tmp_path)
+    for part in ("prior", "guide", "kl", "optim", "schedule", "estimator", "rates", "epochs", "samples"):
+        assert best[part] == theirs[part], part
