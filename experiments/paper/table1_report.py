@@ -35,9 +35,12 @@ def errors(record: Record, row: str, width: int, part: str = "test", key: str = 
 
 
 def differences(record: Record, worse: str, better: str, width: int) -> list[float]:
-    """Test errors of one method less those of another, seed by seed."""
-    both = (errors(record, row, width) for row in (worse, better))
-    return [a - b for a, b in zip(*both, strict=True)]
+    """Test errors of one method less those of another, seed by seed, where both have been run."""
+    a, b = (
+        {cell["seed"]: cell["metrics"]["test"]["error"] for cell in _cells(record, row, width)}
+        for row in (worse, better)
+    )
+    return [a[seed] - b[seed] for seed in a if seed in b]
 
 
 def _cells(record: Record, row: str, width: int) -> list[Any]:
@@ -51,11 +54,14 @@ def errors_table(record: Record, write: Writer = table, more: bool = False) -> s
     `more` adds the course's end, the time, and what others published of other methods.
     """
     declared = declaration()
-    sources = list(dict.fromkeys(s for name in record["rows"] for s in declared.rows[name].reported))
+    rows = [name for name in declared.rows if name in record["rows"]]
+    sources = list(dict.fromkeys(s for name in rows for s in declared.rows[name].reported))
     lines = []
-    for name in record["rows"]:
+    for name in rows:
         row = declared.rows[name]
         for width in record["widths"]:
+            if not _cells(record, name, width):
+                continue
             numbers = (row.reported.get(s, {}).get(width) for s in sources)
             given = ["-" if number is None else f"{number:.2f}" for number in numbers]
             of_mean = [] if "point" in row else errors(record, name, width, key="error_mean_weights")
@@ -85,6 +91,8 @@ def gaps(record: Record, write: Writer = table) -> str:
         if {*pair} <= {*record["rows"]}:
             for width in record["widths"]:
                 ours = differences(record, *pair, width)
+                if not ours:
+                    continue
                 paper = [rows[name].reported.paper.get(width) for name in pair]
                 given = "-" if None in paper else f"{paper[0] - paper[1]:+.2f}"
                 titles = " less ".join(rows[name].title for name in pair)

@@ -18,7 +18,7 @@ Other arguments are for every run, as in `experiments.run`: epochs=10 model.hidd
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from pyro import poutine
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> dict[Point, Result]:
     found = fit_points(configs, measure, lambda r: f"validation accuracy {r['accuracy']:.2f} %")
     results = {point: found[str(point)] for point in every}
     out.csv("grid.csv", *table_of(results))
-    out.record({"points": {str(point): result for point, result in results.items()}})
+    out.record({"seeds": [base.seed], "rows": [{**asdict(p), **result} for p, result in results.items()]})
     for name, drawn in figures(results):
         out.figure(name, drawn)
     out.end(report(results, chosen.top))

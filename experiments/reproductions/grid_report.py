@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import product
+from typing import Any
 
 import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from experiments._runner.fit_points import Result
-from experiments._runner.tables import table
+from experiments._runner.tables import Writer, table
 from experiments.reproductions.grid_points import NARROW, WIDE, Point
 from pyrobbb.figures.style import caption, new_figure, styled
 
@@ -44,7 +45,13 @@ def ranked(results: dict[Point, Result]) -> list[tuple[Point, Result]]:
     return sorted(results.items(), key=lambda item: -item[1].get("accuracy", -1.0))
 
 
-def report(results: dict[Point, Result], top: int) -> str:
+def results_of(record: Mapping[str, Any]) -> dict[Point, Result]:
+    """The results of a record by their points."""
+    names = [field.name for field in fields(Point)]
+    return {Point(**{name: row[name] for name in names}): row for row in record["rows"]}
+
+
+def report(results: dict[Point, Result], top: int, write: Writer = table) -> str:
     """The best points, and where the reports' winners came in."""
     order = ranked(results)
     places = {point: i for i, (point, _) in enumerate(order, 1)}
@@ -58,14 +65,14 @@ def report(results: dict[Point, Result], top: int) -> str:
         return [places[point], str(point), accuracy, nll, energy, theirs]
 
     head = ("place", "point", "validation accuracy (%)", "NLL (nats)", "free energy", "Rahmanto (%)")
-    blocks = [table(head, (line(point) for point, _ in order[:top]))]
+    blocks = [write(head, (line(point) for point, _ in order[:top]))]
     same = [p for p in results if (p.pi, p.log_sigma1, p.log_sigma2) == (0.25, 0, 8)]
     winners = same[:1] + [p for p in results if p == Point(*GHIA_BEST)]
     if winners:
         blocks.append(
             "the winners of the reports, where they are among these: Rahmanto's prior; Ghia's point"
         )
-        blocks.append(table(head, (line(point) for point in winners)))
+        blocks.append(write(head, (line(point) for point in winners)))
     found = [r["accuracy"] for r in results.values() if "accuracy" in r]
     of_priors = [
         r["accuracy"] for p, r in results.items() if (p.lr, p.samples) == (1e-3, 1) and "accuracy" in r
@@ -81,7 +88,7 @@ def report(results: dict[Point, Result], top: int) -> str:
             f"{len(results)} points, {len(results) - len(found)} not finite; accuracies {min(found):.2f} to "
             f"{max(found):.2f} %; one standard error of {rows:,} images is {error:.2f} points"
         )
-    return "\n".join(blocks)
+    return "\n\n".join(blocks)
 
 
 def _rahmanto(point: Point) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -28,7 +29,7 @@ from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import Study
-from experiments._runner.tables import table
+from experiments._runner.tables import Writer, table
 from pyrobbb._support import checks
 from pyrobbb.figures.style import CHAINS, caption, label, new_figure, styled
 
@@ -81,11 +82,11 @@ def _nll(result: Result) -> str:
     return f"{result['validation_nll']:.4f}" if "validation_nll" in result else "-"
 
 
-def report(results: dict[str, Result]) -> str:
-    """All lines next to what others saw."""
+def report(results: dict[str, Result], write: Writer = table) -> str:
+    """All lines next to what Ghia saw."""
     rows = [(name, words(result), _nll(result), ELSEWHERE.get(name, "-")) for name, result in results.items()]
-    head = ("what", "validation error (%) after epoch 1, 2, ...", "NLL at the end (nats)", "elsewhere")
-    blocks = [table(head, rows)]
+    head = ("what", "validation error (%) after epoch 1, 2, ...", "NLL at the end (nats)", "Ghia")
+    blocks = [write(head, rows)]
     for name, result in results.items():
         if "stopped" in result:
             blocks.append(f"{name}: {result['stopped']}")
@@ -94,7 +95,7 @@ def report(results: dict[str, Result]) -> str:
         pairs = list(zip(full["validation_errors"], centre["validation_errors"], strict=True))
         ratios = ", ".join(f"{a / b:.2f}" for a, b in pairs)
         blocks.append(f"error with the whole KL on every minibatch / with KL/M, by epoch: {ratios}")
-    return "\n".join(blocks)
+    return "\n\n".join(blocks)
 
 
 def by_epoch(results: dict[str, Result]) -> list[list[object]]:
@@ -157,17 +158,23 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
     results = fit_points(configs, measure, words)
     head = ["what", "epoch", "validation_error", "free_energy", "stopped_epoch", "stopped_step"]
     out.csv("curves.csv", head, by_epoch(results))
-    out.record({"lines": results})
-    panels = {
-        DECLARED["groups"][group]["heading"]: {
-            pretty(name): results[name] for name in GROUPS[group] if name in results
-        }
-        for group in chosen.groups
-    }
-    title = "Validation error by epoch: one thing changed at a time (cross: not finite, stopped)"
-    out.figure("curves.png", error_curves(panels, title))
+    record = {"seeds": [next(iter(configs.values())).seed], "found": results}
+    out.record(record)
+    out.figure("curves.png", figure(record))
     out.end(report(results))
     return results
+
+
+def figure(record: Mapping[str, Any]) -> Figure:
+    """A panel for each group of which something was run."""
+    found = record["found"]
+    panels = {
+        DECLARED["groups"][group]["heading"]: {pretty(name): found[name] for name in lines if name in found}
+        for group, lines in GROUPS.items()
+        if any(name in found for name in lines if name != CENTRE)
+    }
+    title = "Validation error by epoch: one thing changed at a time (cross: not finite, stopped)"
+    return error_curves(panels, title)
 
 
 def pretty(name: str) -> str:

@@ -11,6 +11,7 @@ from experiments.results.records import Record
 from experiments.scoreboard.agreement import YARDSTICK
 from experiments.scoreboard.beside import beside
 from experiments.scoreboard.published import STANDARD
+from experiments.studies import recipes
 from experiments.studies.bound import kinds
 
 Found = tuple[str, str]  # ours, and whether it holds
@@ -79,7 +80,26 @@ def spread(record: Record) -> Found:
     return words, "reached" if near["mean field"] else "missed by the mean field"
 
 
+def one_network(record: Record) -> Found:
+    """The test error of the recipe that has the lowest on validation data."""
+    found = record["found"]
+    name = recipes.ranked(found)[0]
+    errors = [one["test_error"] for one in found[name] if "test_error" in one]
+    words = f"{estimate(errors, 2)} %, {seeds(len(errors))}: {recipes.RECIPES[name]['title']}"
+    return words, "reached" if fmean(errors) <= 1.45 else "missed"
+
+
+def five_restarts(record: Record) -> Found:
+    """The test error of its seeds averaged."""
+    name = recipes.ranked(record["found"])[0]
+    count = len(record["found"][name])
+    error = record["restarts"][name]["test_error"]
+    return f"{error:.2f} % by {count}", "reached" if error <= 1.25 else "missed"
+
+
 AIMS = {
+    "one network": one_network,
+    "five restarts": five_restarts,
     "default error": default_error,
     "below ignoring": below_ignoring,
     "short code": short_code,

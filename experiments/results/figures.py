@@ -7,6 +7,7 @@ from collections.abc import Callable
 from matplotlib.figure import Figure
 
 from experiments.paper import pruning_report, regression_report, table1_report
+from experiments.reproductions import training_choices
 from experiments.results import pictures
 from experiments.results.records import Records, of
 
@@ -22,5 +23,6 @@ FIGURES: dict[str, Draw] = {
     "figure5": of("regression", regression_report.figure, None),
     "posteriors": of("agreement_gap", pictures.bands, None),
     "coverage": of("eight_tables", pictures.coverage, None),
+    "training_choices": of("training_choices", training_choices.figure, None),
     "bound": of("bound_ranks", pictures.bound, None),
 }

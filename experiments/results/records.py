@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from experiments.scoreboard.compare import joined
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -20,13 +22,21 @@ class Records:
         self.folder = folder
 
     def get(self, name: str) -> Record | None:
-        """The record `NAME.json`, or that of a command that runs one seed: `NAME-1.json`, `NAME-2.json`, ...
+        """The record `NAME.json`, or what was run in parts: `NAME-1.json`, `NAME-2.json`, ...
 
-        Of these the first, with all of them as `each`; None if there is none.
+        Of these the first, with all of them as `each`, and with the cells or rows of all if they are parts
+        of one table; None if there is none.
         """
         one = self._read(name)
-        each = [found for seed in range(1, 20) if (found := self._read(f"{name}-{seed}"))]
-        return one or ({**each[0], "each": each} if each else None)
+        each = [found for part in range(1, 20) if (found := self._read(f"{name}-{part}"))]
+        if one or not each:
+            return one
+        found = {**each[0], "each": each}
+        if "cells" in found:
+            found |= _cells_of(each)
+        elif "part" in found:  # of the scoreboard
+            found["rows"] = joined([part["rows"] for part in each])
+        return found
 
     def _read(self, name: str) -> Record | None:
         path = self.folder / f"{name}.json"
@@ -34,6 +44,19 @@ class Records:
             return None
         found: Record = json.loads(path.read_text(encoding="utf-8"))
         return found
+
+
+def _cells_of(each: Sequence[Record]) -> Record:
+    """The cells of several parts of a table; of weights those at the greatest width."""
+    cells = [cell for part in each for cell in part["cells"]]
+    found: Record = {"cells": cells}
+    for key in ("row", "width", "seed"):
+        found[f"{key}s"] = list(dict.fromkeys(cell[key] for cell in cells))
+    found["widths"].sort()
+    found["seeds"].sort()
+    widest = [part["weights"] for part in each if max(part["widths"]) == found["widths"][-1]]
+    found["weights"] = {name: kept for weights in widest for name, kept in weights.items()}
+    return found
 
 
 def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records], T]:
@@ -47,20 +70,26 @@ def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records]
 
 
 def made_by(record: Record) -> str:
-    """The command, the machine and the day, for the line above a table."""
+    """The command, the machine and the day, for the line above a table; a line for each part of a table."""
+    if "each" in record and ("cells" in record or "part" in record):
+        return "\\\n".join(map(made_by, record["each"]))
     machine = record["machine"]
     if not isinstance(machine, str):
         threads = machine["threads"]
         machine = f"{machine['processor']}, {threads} thread{'s' if threads > 1 else ''}"
     others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
-    when = f"{record['date']}{_spent(record)}"
+    time, what = spent(seconds_of(record)), "games" if "agents" in record else "trainings"
+    when = record["date"] + (f"; {what} of {time} in all" if time else "")
     return f"`{record['command']}`{others}; {machine}, torch {torch_of(record)}, {when}."
 
 
-def _spent(record: Record) -> str:
-    """How long the trainings or games took in all, where a record has it."""
-    seconds, what = seconds_of(record), "games" if "agents" in record else "trainings"
-    return "" if seconds is None else f"; {what} of {seconds / 60:.0f} minutes in all"
+def spent(seconds: float | None) -> str:
+    """In minutes, or what suits; nothing where it was not recorded."""
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def seconds_of(record: Record) -> float | None:

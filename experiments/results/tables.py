@@ -10,10 +10,10 @@ from experiments._runner.tables import estimate, markdown
 from experiments.paper import closed_form, pruning_report, table1_report
 from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
-from experiments.reproductions import gluon
+from experiments.reproductions import gluon, grid_report, training_choices
 from experiments.results import own_tables
 from experiments.results.records import NONE, Record, Records, made_by, of
-from experiments.studies import bound
+from experiments.studies import bound, posterior_checks, recipes
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 Text = Callable[[Records], str]
@@ -95,6 +95,22 @@ def showdown(record: Record) -> str:
     steps = next(iter(record["agents"].values()))["steps"]
     first = f"{steps:,} contexts, seeds {record['seeds'][0]} to {record['seeds'][-1]}"
     return markdown([first, "expected regret", "realised regret"], rows)
+
+
+def first_steps(record: Record) -> str:
+    """Expected regret at the steps that were recorded, and what was eaten early."""
+    agents = record["agents"]
+    at = list(next(iter(agents.values()))["expected"])
+    rows = [
+        [
+            name,
+            *(estimate(found["expected"][step], 0) for step in at),
+            estimate(found["eaten in the first 50"], 0),
+        ]
+        for name, found in agents.items()
+    ]
+    seeds = f"seeds {record['seeds'][0]} to {record['seeds'][-1]}"
+    return markdown([seeds, *(f"after {int(step):,}" for step in at), "eaten in the first 50"], rows)
 
 
 def ledger(record: Record) -> str:
@@ -181,6 +197,18 @@ TABLES: dict[str, Text] = {
     "toy_regression": of("toy_regression", headed(as_markdown(toy_regression.report)), NONE),
     "tutorial_mnist": of("tutorial_mnist", headed(images), NONE),
     "gluon": of("gluon", headed(as_markdown(gluon.report)), NONE),
+    "recipes": of("recipes", headed(as_markdown(recipes.report)), NONE),
+    "recipes_wide": of("recipes_wide", headed(as_markdown(recipes.report)), NONE),
+    "grid": of(
+        "grid", headed(lambda record: grid_report.report(grid_report.results_of(record), 5, markdown)), NONE
+    ),
+    "training_choices": of(
+        "training_choices", headed(lambda record: training_choices.report(record["found"], markdown)), NONE
+    ),
+    "posterior_checks": of(
+        "posterior_checks", headed(lambda record: as_printed(posterior_checks.report(record))), NONE
+    ),
+    "bandit_short": of("bandit_short", headed(first_steps), NONE),
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound", headed(priors), NONE),

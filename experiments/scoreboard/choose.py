@@ -10,7 +10,7 @@ from statistics import fmean
 from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import markdown as table
-from experiments.scoreboard.compare import Row, difference, values
+from experiments.scoreboard.compare import Row, difference, joined, values
 from experiments.scoreboard.compare import chosen as rows_of
 from experiments.scoreboard.parts import PARTS
 from pyrobbb._support.files import read_json
@@ -116,4 +116,9 @@ def read(folder: Path) -> dict[str, Result]:
     found = [read_json(path) for path in sorted(folder.glob("scoreboard_*.json"))]
     if not found:
         raise ConfigError(f"record: {folder} holds no scoreboard_*.json")
-    return {record["part"]: record for record in found}
+    parts = {name: [record for record in found if record["part"] == name] for name in PARTS}
+    return {
+        name: {**each[0], "rows": joined([record["rows"] for record in each])}
+        for name, each in parts.items()
+        if each
+    }

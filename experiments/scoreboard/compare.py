@@ -30,6 +30,12 @@ def chosen(rows: Sequence[Row], **keys: Any) -> list[Row]:
     return [row for row in rows if all(row.get(key) == value for key, value in keys.items())]
 
 
+def joined(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    """The rows of records made one after another; a later row takes the place of the same one, run again."""
+    places = ("network", "table", "kind", "split", "model", "seed", "method")
+    return list({tuple(row.get(key) for key in places): row for rows in parts for row in rows}.values())
+
+
 def values(rows: Sequence[Row], measure: str) -> list[float]:
     """A measure of the rows that have it."""
     return [row[measure] for row in rows if row.get(measure) is not None]

@@ -8,7 +8,7 @@ Against NUTS: `python -m experiments.scoreboard part=agreement`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
 from experiments._runner.study import NoSettings, Study
+from experiments._runner.tables import table
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
 from pyrobbb.experiment import Result
@@ -56,28 +57,44 @@ def agreement(result: Result, folder: Path) -> dict[str, float]:
     }
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Both checks, printed and kept in `record.json`."""
-    _, overrides, out = STUDY.begin(arguments)
-    folder = out.fits
-    results = restarts(folder, overrides)
-    run = results["mixture"].run
-    found: dict[str, Any] = {}
-    points = len(results["mixture"].data.train)
-    lines = [f"{points} points of the paper's curve, {run.chains} restarts under each prior"]
+def report(record: Mapping[str, Any]) -> str:
+    """R-hat under each prior, and the comparison of both by PSIS-LOO."""
+    lines = [
+        f"{record['points']} points of the paper's curve, {record['restarts']} restarts under each prior"
+    ]
     lines.append("rank-normalised R-hat between restarts (1 is agreement)")
-    for name, result in results.items():
-        found[name] = agreement(result, folder / name)
-        lines += [f"  {name:9} prior   {what:32} {value:.3f}" for what, value in found[name].items()]
-    table = compare({name: arviz_io.load(folder / name / "posterior.nc") for name in results})
-    found["compare"] = {name: row.to_dict() for name, row in table.iterrows()}
+    for name in PRIORS:
+        lines += [f"  {name:9} prior   {what:32} {value:.3f}" for what, value in record[name].items()]
     lines.append(
         "PSIS-LOO of mean-field draws (az.compare; elpd in nats over all points): no leave-one-out of the "
         "posterior, even where k is good"
     )
-    lines.append("  " + table.round(2).to_string().replace("\n", "\n  "))
-    out.record({"seed": run.seed, **found})
-    out.end("\n".join(lines), "; the fits are in its folders")
+    rows = [[name, *(_short(value) for value in row.values())] for name, row in record["compare"].items()]
+    head = ["prior", *next(iter(record["compare"].values()))]
+    lines.append("  " + table(head, rows).replace("\n", "\n  "))
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Both checks, printed and kept in `record.json`."""
+    _, overrides, out = STUDY.begin(arguments)
+    results = restarts(out.fits, overrides)
+    run = results["mixture"].run
+    compared = compare({name: arviz_io.load(out.fits / name / "posterior.nc") for name in results})
+    record = {
+        "seeds": [run.seed],
+        "points": len(results["mixture"].data.train),
+        "restarts": run.chains,
+        "train_seconds": sum(result.metrics["train_seconds"] for result in results.values()),
+        **{name: agreement(result, out.fits / name) for name, result in results.items()},
+        "compare": {name: row.to_dict() for name, row in compared.iterrows()},
+    }
+    out.record(record)
+    out.end(report(record), "; the fits are in its folders")
 
 
 if __name__ == "__main__":

@@ -128,3 +128,33 @@ def test_a_full_table_1_that_is_still_to_come_fills_its_claims(tmp_path):
     first, *_, below = (line for line in claims(Records(tmp_path)).splitlines() if "table1 form=full" in line)
     assert "at 0 of 3 widths" in first
     assert "| holds, after 600 epochs |" in below
+
+
+def test_parts_of_table_1_are_one_table(tmp_path):
+    """As it grows cell by cell, on whatever machines."""
+    short = Records(ROOT / "docs" / "records").get("table1_400")
+    whole = TEXTS["table1.full"]
+    (tmp_path / "table1_full.json").write_text(json.dumps(short))
+    expected = whole(Records(tmp_path)).partition("\n\n")[2]
+    (tmp_path / "table1_full.json").unlink()
+    titles = {
+        "mixture": "BbB, scale mixture",
+        "sgd": "SGD",
+        "dropout": "SGD, dropout",
+        "gaussian": "BbB, Gaussian",
+    }
+    for i, (name, title) in enumerate(titles.items(), 1):
+        cells = [cell for cell in short["cells"] if cell["row"] == name]
+        part = short | {
+            "rows": [name],
+            "cells": cells,
+            "weights": {title: short["weights"][title]},
+            "command": name,
+        }
+        (tmp_path / f"table1_full-{i}.json").write_text(json.dumps(part))
+    commands, _, table = whole(Records(tmp_path)).partition("\n\n")
+    assert table == expected
+    assert [line.split(";")[0] for line in commands.splitlines()] == [f"`{name}`" for name in titles]
+    joined = Records(tmp_path).get("table1_full")
+    assert (joined["rows"], joined["widths"]) == (list(titles), [400])
+    assert set(joined["weights"]) == set(short["weights"])

@@ -12,8 +12,10 @@ import torch
 from omegaconf import OmegaConf
 
 from experiments._runner.build import ConfigError
+from experiments.results.records import Records
 from experiments.scoreboard.__main__ import main, report
 from experiments.scoreboard.beside import beside
+from experiments.scoreboard.choose import read
 from experiments.scoreboard.compare import cell, difference, paired
 from experiments.scoreboard.detection import turned
 from experiments.scoreboard.methods import METHODS
@@ -163,3 +165,20 @@ def test_our_best_method_beside_the_best_published() -> None:
         ("yacht", "-1.10 ± 0.10", "a", "-1.05", "x", "level"),
         ("power", "-3.01 ± 0.01", "a", "-2.90", "x", "0.11 behind"),
     ]
+
+
+def test_a_part_that_is_run_again_takes_the_place_of_its_rows(tmp_path: Path) -> None:
+    def record(*rows: tuple[str, int, float]) -> dict[str, object]:
+        each = [{"network": "2x400", "method": method, "seed": seed, "error": e} for method, seed, e in rows]
+        return {"part": "detection", "budget": {"epochs": 1}, "rows": each}
+
+    first = record(("plain network", 1, 1.6), ("natural gradient", 1, 5.6), ("natural gradient", 2, 5.4))
+    again = record(("natural gradient", 1, 2.0), ("natural gradient", 2, 2.1))
+    for i, content in enumerate((first, again), 1):
+        (tmp_path / f"scoreboard_detection-{i}.json").write_text(json.dumps(content))
+    rows = read(tmp_path)["detection"]["rows"]
+    assert [row["error"] for row in rows] == [1.6, 2.0, 2.1]
+    joined = Records(tmp_path).get("scoreboard_detection")
+    assert joined is not None
+    assert joined["rows"] == rows
+    assert len(joined["each"]) == 2

@@ -50,6 +50,8 @@ def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None
     pairs = zip([1.0, 2.0, 3.0], [5.0, 7.0, 6.0], strict=True)
     each = [{"free_energy_each": [F], "validation_error_each": [error]} for F, error in pairs]
     assert "0.50 over 3 runs, 3 settings" in correlation(("some", each))
+    without = {"free_energy_each": [0.0], "validation_error_each": []}  # data.validation=0
+    assert "0.50 over 3 runs, 3 settings" in correlation(("some", [*each, without]))
 
 
 @pytest.mark.parametrize("word", ["networks=[3x9]", "priors=[flat]"])
