@@ -24,8 +24,9 @@ class Records:
     def get(self, name: str) -> Record | None:
         """The record `NAME.json`, or what was run in parts: `NAME-1.json`, `NAME-2.json`, ...
 
-        Of these the first, with all of them as `each`, and with the cells or rows of all if they are parts
-        of one table; None if there is none.
+        Of these the first, with all of them as `each`, and with the cells, rows or recipes of all if they are
+        parts of one table, in which a later one takes the place of the same one, run again; None if there is
+        none.
         """
         one = self._read(name)
         each = [found for part in range(1, 20) if (found := self._read(f"{name}-{part}"))]
@@ -36,6 +37,9 @@ class Records:
             found |= _cells_of(each)
         elif "part" in found:  # of the scoreboard
             found["rows"] = joined([part["rows"] for part in each])
+        elif "restarts" in found:  # of recipes
+            for key in ("found", "restarts"):
+                found[key] = {name: kept for part in each for name, kept in part[key].items()}
         return found
 
     def _read(self, name: str) -> Record | None:
@@ -48,9 +52,10 @@ class Records:
 
 def _cells_of(each: Sequence[Record]) -> Record:
     """The cells of several parts of a table; of weights those at the greatest width."""
-    cells = [cell for part in each for cell in part["cells"]]
+    keys = ("row", "width", "seed")
+    cells = list({tuple(cell[key] for key in keys): cell for part in each for cell in part["cells"]}.values())
     found: Record = {"cells": cells}
-    for key in ("row", "width", "seed"):
+    for key in keys:
         found[f"{key}s"] = list(dict.fromkeys(cell[key] for cell in cells))
     found["widths"].sort()
     found["seeds"].sort()
@@ -71,7 +76,7 @@ def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records]
 
 def made_by(record: Record) -> str:
     """The command, the machine and the day, for the line above a table; a line for each part of a table."""
-    if "each" in record and ("cells" in record or "part" in record):
+    if "each" in record and any(key in record for key in ("cells", "part", "restarts")):
         return "\\\n".join(map(made_by, record["each"]))
     machine = record["machine"]
     if not isinstance(machine, str):

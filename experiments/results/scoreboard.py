@@ -9,8 +9,9 @@ from experiments.scoreboard.parts import PARTS
 
 
 def found(records: Records) -> dict[str, Record]:
-    """The records by part; without those that are not there."""
+    """The records by part, and the larger one of regressions; without those that are not there."""
     each = {part: records.get(f"scoreboard_{part}") for part in PARTS}
+    each[choose.LARGER] = records.get(choose.LARGER)
     return {part: record for part, record in each.items() if record is not None}
 
 

@@ -1,4 +1,4 @@
-"""Which method when, and what it costs: one Markdown table from the records of all parts."""
+"""Which method when, what it costs and what it is worth: Markdown from the records of all parts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from statistics import fmean
 from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import markdown as table
-from experiments.scoreboard.compare import Row, difference, joined, values
+from experiments.scoreboard.compare import Row, joined, values
 from experiments.scoreboard.compare import chosen as rows_of
 from experiments.scoreboard.parts import PARTS
 from pyrobbb._support.files import read_json
 
 PLAIN = "plain network"
+LARGER = "eight_tables"  # a record of regressions: fewer methods, more tables
 WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
     "plain network": ("`inference=map`", "a first answer, and what the others must beat"),
     "ensemble of 5": ("`inference=ensemble`", "better predictions at five times the cost"),
@@ -41,30 +42,29 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
 
 
 def markdown(records: Mapping[str, Result]) -> str:
-    """A line for each method that a record has, from the records by part."""
-    regressions, detection, agreement = (records[part]["rows"] if part in records else [] for part in PARTS)
-    found = [regressions, agreement, detection]
+    """What each method is for and costs, and what it is worth: two tables from the records by part.
+
+    A method is compared with the plain network of the same record: of `LARGER` if it is there.
+    """
+    detection, agreement = (records.get(part, {}).get("rows", []) for part in ("detection", "agreement"))
+    regressions = [records[name]["rows"] for name in (LARGER, "regressions") if name in records]
+    found = [*regressions, agreement, detection]
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
-    head = ["method", "how", "take it for"]
-    gaps = rows_of(regressions, kind="gap")
-    if regressions:
-        head += ["log-likelihood above the plain network's", "in 95 % interval", "time of a fit"]
-    head += ["in 95 % interval, within gaps"] if gaps else []
-    head += ["six points, sd at 0, 1.5 and 5"] if agreement else []
-    head += ["Fashion-MNIST, AUROC"] if detection else []
-    lines = []
+    uses, worth = [], []
     for name in names:
-        line = [name, *WHEN[name]]
-        if regressions:
-            line += _of_tables(rows_of(regressions, kind="standard"), name)
-        if gaps:
-            line.append(_mean(rows_of(gaps, method=name), "coverage_95", "{:.0%}").replace("%", " %"))
+        rows: Sequence[Row] = next((rows for rows in regressions if rows_of(rows, method=name)), [])
+        standard, gaps = ([*rows_of(rows, kind=kind)] for kind in ("standard", "gap"))
+        uses.append([name, *WHEN[name], _time(standard, name)])
+        line = [name, _above(standard, name), _covered(standard, name), _covered(gaps, name)]
         if agreement:
             line.append(_spreads(agreement, name))
         if detection:
             line.append(_mean(rows_of(detection, method=name), "auroc Fashion-MNIST", "{:.3f}"))
-        lines.append(line)
-    return table(head, lines)
+        worth.append(line)
+    head = ["method", "better than the plain network", "in 95 % interval", "the same within gaps"]
+    head += ["six points, sd at 0, 1.5 and 5"] if agreement else []
+    head += ["Fashion-MNIST, AUROC"] if detection else []
+    return "\n\n".join([table(["method", "how", "take it for", "time of a fit"], uses), table(head, worth)])
 
 
 def spent(record: Result) -> str:
@@ -84,21 +84,34 @@ def spent(record: Result) -> str:
     return f"{record['part']}: {over}; {words}."
 
 
-def _of_tables(rows: Sequence[Row], name: str) -> list[str]:
-    """Difference to the plain network over the splits of all tables, coverage, and time as its multiple.
+def _pairs(rows: Sequence[Row], name: str, measure: str) -> list[tuple[float, float]]:
+    """A method's measure and the plain network's, for each split of each table that both have."""
+    each = [
+        {(row["table"], row["split"]): row[measure] for row in rows_of(rows, method=one) if measure in row}
+        for one in (name, PLAIN)
+    ]
+    return [(each[0][place], each[1][place]) for place in sorted(each[0].keys() & each[1].keys())]
 
-    Splits with a gap are left out: a single one, thousands of nats off, would decide any mean.
+
+def _above(rows: Sequence[Row], name: str) -> str:
+    """On how many splits the log-likelihood is above the plain network's.
+
+    A count, because one split of one table, thousands of nats off, would decide any mean.
     """
-    numbered = [{**row, "place": (row["table"], row["kind"], row["split"])} for row in rows]
-    own, plain = rows_of(numbered, method=name), rows_of(numbered, method=PLAIN)
-    if not values(own, "log_likelihood"):
-        return ["-", "-", "-"]
-    apart = "" if name == PLAIN else difference(own, plain, "log_likelihood", "place")
-    both = {row["place"] for row in own if "seconds" in row}
-    time = fmean(values(own, "seconds")) / fmean(
-        [row["seconds"] for row in plain if row["place"] in both and "seconds" in row]
-    )
-    return [apart, f"{100 * fmean(values(own, 'coverage_95')):.0f} %", f"{time:.1f} x"]
+    pairs = _pairs(rows, name, "log_likelihood")
+    if name == PLAIN or not pairs:
+        return "" if name == PLAIN else "-"
+    return f"{sum(own > plain for own, plain in pairs)} of {len(pairs)}"
+
+
+def _covered(rows: Sequence[Row], name: str) -> str:
+    return _mean(rows_of(rows, method=name), "coverage_95", "{:.0%}").replace("%", " %")
+
+
+def _time(rows: Sequence[Row], name: str) -> str:
+    """As a multiple of the plain network's."""
+    pairs = _pairs(rows, name, "seconds")
+    return f"{sum(own for own, _ in pairs) / sum(plain for _, plain in pairs):.1f} x" if pairs else "-"
 
 
 def _spreads(rows: Sequence[Row], name: str) -> str:
@@ -117,8 +130,10 @@ def read(folder: Path) -> dict[str, Result]:
     if not found:
         raise ConfigError(f"record: {folder} holds no scoreboard_*.json")
     parts = {name: [record for record in found if record["part"] == name] for name in PARTS}
-    return {
+    records = {
         name: {**each[0], "rows": joined([record["rows"] for record in each])}
         for name, each in parts.items()
         if each
     }
+    larger = folder / f"{LARGER}.json"
+    return records | ({LARGER: read_json(larger)} if larger.exists() else {})

@@ -15,7 +15,7 @@ from experiments._runner.build import ConfigError
 from experiments.results.records import Records
 from experiments.scoreboard.__main__ import main, report
 from experiments.scoreboard.beside import beside
-from experiments.scoreboard.choose import read
+from experiments.scoreboard.choose import markdown, read
 from experiments.scoreboard.compare import cell, difference, paired
 from experiments.scoreboard.detection import turned
 from experiments.scoreboard.methods import METHODS
@@ -182,3 +182,27 @@ def test_a_part_that_is_run_again_takes_the_place_of_its_rows(tmp_path: Path) ->
     assert joined is not None
     assert joined["rows"] == rows
     assert len(joined["each"]) == 2
+
+
+def test_a_method_is_counted_against_the_plain_network_of_its_own_record() -> None:
+    def record(**each: tuple[float, ...]) -> dict[str, object]:
+        return {
+            "part": "regressions",
+            "rows": [
+                {"table": "yacht", "kind": "standard", "split": i, "method": name.replace("_", " "),
+                 "log_likelihood": score, "coverage_95": 0.9, "seconds": len(name)}
+                for name, scores in each.items()
+                for i, score in enumerate(scores)
+            ],
+        }  # fmt: skip
+
+    records = {
+        "regressions": record(plain_network=(-1.0, -1.0), SWAG=(-0.5, -2.0), dropout=(0.0, 0.0)),
+        "eight_tables": record(plain_network=(1.0, 1.0, 1.0), dropout=(2.0, 0.5, 0.5)),
+    }
+    uses, _, worth = markdown(records).partition("\n\n")
+    found = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1] for line in worth.splitlines()}
+    assert found["dropout"] == "1 of 3"
+    assert found["SWAG"] == "1 of 2"
+    assert found["plain network"] == ""
+    assert uses.splitlines()[-1].endswith(f"| {len('SWAG') / len('plain network'):.1f} x |")
