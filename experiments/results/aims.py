@@ -7,6 +7,7 @@ from statistics import fmean
 from scipy.stats import spearmanr
 
 from experiments._runner.tables import estimate, interval, seeds, verdict
+from experiments.results import own_tables
 from experiments.results.records import Record
 from experiments.scoreboard.agreement import YARDSTICK
 from experiments.scoreboard.beside import beside
@@ -98,6 +99,8 @@ def five_restarts(record: Record) -> Found:
 
 
 AIMS = {
+    "own tables": own_tables.reached,
+    "own tables, UCI": own_tables.reached_on_uci,
     "one network": one_network,
     "five restarts": five_restarts,
     "default error": default_error,

@@ -14,6 +14,7 @@ from experiments.reproductions import gluon, grid_report, training_choices
 from experiments.results import own_tables
 from experiments.results.records import NONE, Record, Records, made_by, of
 from experiments.studies import bound, posterior_checks, recipes
+from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 Text = Callable[[Records], str]
@@ -219,6 +220,8 @@ TABLES: dict[str, Text] = {
     "first_run.example": of("first_run", example, ""),
     "uci": own_tables.uci,
     "own_tables": of("own_tables", own_tables.scores, NONE),
+    "own_tables.methods": of("own_tables", headed(as_markdown(own_tables_study.report)), NONE),
+    "own_tables.uci": of("own_tables_uci", headed(as_markdown(own_tables_study.report)), NONE),
     "bench.steps": of("bench_steps", headed(steps), NONE),
     "bench.aims": of("bench_steps", aims, NONE),
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from math import log, pi
@@ -33,7 +33,7 @@ import torch
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.study import Study
-from experiments._runner.tables import mean_sd, of_seeds, table
+from experiments._runner.tables import Writer, mean_sd, of_seeds, table
 from experiments.scoreboard.published import STANDARD
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, write_json
@@ -212,16 +212,20 @@ def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Score]]
     return found
 
 
-def printed(name: str, found: dict[str, list[Score]]) -> str:
-    """One table of text: methods by mean log-likelihood, the best first."""
-    ranked = sorted(found.items(), key=lambda item: -np.mean([s.log_likelihood for s in item[1]]))
+def report(record: Mapping[str, Any], write: Writer = table) -> str:
+    """A table for each table of data: methods by mean log-likelihood, the best first."""
+    parts = [_methods(name, record[name], write) for name in record["tables"]]
+    return "\n\n".join([*parts, of_seeds(record["splits"]).replace("seed", "split")])
+
+
+def _methods(name: str, found: Mapping[str, Sequence[Mapping[str, Any]]], write: Writer) -> str:
+    means = {method: [s["log_likelihood"] for s in scores] for method, scores in found.items()}
     rows = []
-    for method, scores in ranked:
-        covered = [s.coverage for s in scores if s.coverage is not None]
-        cells = [method, mean_sd([s.log_likelihood for s in scores], 4)]
-        rows.append([*cells, mean_sd(covered, 3) if covered else "-"])
+    for method in sorted(means, key=lambda method: -np.mean(means[method])):
+        covered = [s["coverage"] for s in found[method] if s["coverage"] is not None]
+        rows.append([method, mean_sd(means[method], 4), mean_sd(covered, 3) if covered else "-"])
     rows += [[method, f"{score:.2f} (published)", "-"] for method, score in PUBLISHED.get(name, {}).items()]
-    return table([name, "log-likelihood per test row", "in 95 % interval"], rows)
+    return write([name, "log-likelihood per test row", "in 95 % interval"], rows)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -232,9 +236,8 @@ def main(arguments: Sequence[str]) -> None:
     record: dict[str, Any] = asdict(chosen)
     for name in chosen.tables:
         found = measure(name, out.fits, chosen)
-        print(printed(name, found), flush=True)
         record[name] = {method: [asdict(score) for score in scores] for method, scores in found.items()}
-    print(of_seeds(chosen.splits).replace("seed", "split"))
+        print(_methods(name, record[name], table), flush=True)
     out.record(record)
 
 
