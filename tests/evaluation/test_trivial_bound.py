@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 
 import pyro.distributions as dist
 import pytest
@@ -83,12 +84,15 @@ def least_of_a_linear_model(x: torch.Tensor, y: torch.Tensor, s: float, noise: f
 
 @pytest.mark.parametrize(("s", "noise"), [(1.0, 0.5), (10.0, 0.2), (0.3, 1.0)])
 def test_a_linear_model_agrees_with_its_closed_form(s, noise):
-    x, y = normal(100, 3), 3 + 0.7 * normal(100, 1, seed=1)
-    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(sigma=s), likelihoods.Normal(noise), 100)
-    exact = least_of_a_linear_model(x, y, s, noise)
-    found = trivial_free_energy(model, Split(x, y))
-    # not below the least, up to Monte Carlo error; above it, for scales a factor 2 apart, 0.16 nats a weight
-    assert exact - 0.02 < found < exact + 0.05
+    apart = []
+    for seed in range(0, 16, 2):
+        x, y = normal(100, 3, seed=seed), 3 + 0.7 * normal(100, 1, seed=seed + 1)
+        model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(sigma=s), likelihoods.Normal(noise), 100)
+        exact = least_of_a_linear_model(x, y, s, noise)
+        apart.append(trivial_free_energy(model, Split(x, y)) - exact)
+    # Monte Carlo error: a standard deviation of 0.013 for the mean of eight, over 20 shifts. Above
+    # the least, for scales a factor 2 apart, it would be 0.16 nats a weight.
+    assert -0.055 < fmean(apart) < 0.08
 
 
 @pytest.mark.parametrize(("width", "spikes"), [(400, 8.860), (1200, 35.148)])
@@ -122,7 +126,7 @@ def test_the_biases_follow_the_class_frequencies_of_all_the_data_sorted_as_they_
     y = (torch.arange(20_000) < 1_000).long()  # far more than the rows of x that are looked at
     entropy = -0.05 * math.log(0.05) - 0.95 * math.log(0.95)
     model = BayesianNetwork(nn.Linear(2, 2), priors.Normal(), likelihoods.Categorical(), 20_000)
-    assert trivial_free_energy(model, Split(normal(20_000, 2), y)) == pytest.approx(entropy, abs=0.006)
+    assert trivial_free_energy(model, Split(normal(20_000, 2), y)) == pytest.approx(entropy, abs=0.02)
 
 
 @pytest.mark.parametrize("likelihood", [likelihoods.Normal(9.0, learn_scale=True), likelihoods.Normal(9.0)])

@@ -41,11 +41,12 @@ def train(network: nn.Module | None = None, prior: Any = None, likelihood: Any =
 def test_a_prior_is_trained_by_gradients_on_every_path(fast: str, chains: int) -> None:
     """Also where the likelihood's gradient is so much larger that the prior's is lost beside it."""
     posterior = train(
-        prior=priors.Learned(priors.Normal(), by="gradient"), fast=fast, epochs=20, chains=chains,
-        likelihood=likelihoods.Normal(scale=0.01), optim=partial(torch.optim.Adam, lr=0.03),
+        prior=priors.Learned(priors.Normal(), by="gradient"), likelihood=likelihoods.Normal(scale=0.01),
+        optim=partial(torch.optim.Adam, lr=0.03), fast=fast, epochs=1, batch_size=N, chains=chains,
     )  # fmt: skip
     for model, _ in posterior.chains:
-        assert all(float(p.detach().abs().max()) > 0.05 for p in model.prior.parameters())  # from 0
+        for p in model.prior.parameters():  # from 0: Adam's first step is as long as its rate
+            torch.testing.assert_close(p.detach().abs(), torch.full_like(p, 0.03), rtol=1e-3, atol=0)
 
 
 class ByName(likelihoods.Likelihood):
