@@ -144,11 +144,11 @@ class Normal(Likelihood):
 
     Args:
         scale: Standard deviation of the noise, in units of y; or its prior, a Pyro distribution on positive
-            numbers such as `dist.HalfNormal(1.0)`, for a latent noise scale.
-        learn_scale: Train the standard deviation to a point estimate, starting from `scale`.
+            numbers such as `dist.HalfNormal(1.0)`, for a latent noise scale. By default it is learned.
+        learn_scale: Train the standard deviation to a point estimate, starting from `scale` or from 1.
     """
 
-    def __init__(self, scale: float | Distribution = 0.1, learn_scale: bool = False) -> None:
+    def __init__(self, scale: float | Distribution | None = None, learn_scale: bool = False) -> None:
         super().__init__()
         _set_scale(self, scale, learn_scale)
 
@@ -161,11 +161,13 @@ class StudentT(Likelihood):
 
     Args:
         df: Degrees of freedom :math:`\nu`; the mean exists above 1, the variance above 2.
-        scale: s, in units of y; or its prior, as for `Normal`.
-        learn_scale: Train s to a point estimate, starting from `scale`.
+        scale: s, in units of y; or its prior, or nothing, as for `Normal`.
+        learn_scale: Train s to a point estimate, starting from `scale` or from 1.
     """
 
-    def __init__(self, df: float = 4.0, scale: float | Distribution = 0.1, learn_scale: bool = False) -> None:
+    def __init__(
+        self, df: float = 4.0, scale: float | Distribution | None = None, learn_scale: bool = False
+    ) -> None:
         super().__init__()
         self.df = checks.positive("df", df)
         _set_scale(self, scale, learn_scale)
@@ -174,8 +176,10 @@ class StudentT(Likelihood):
         return dist.StudentT(output.new_full((), self.df), output, self.scale.to(output.dtype)).to_event(1)
 
 
-def _set_scale(likelihood: Likelihood, scale: float | Distribution, learn: bool) -> None:
+def _set_scale(likelihood: Likelihood, scale: float | Distribution | None, learn: bool) -> None:
     """Set `scale` as a constant, a parameter or a latent site."""
+    if scale is None:  # whatever number were fixed here would be wrong for most data
+        scale, learn = 1.0, True
     if isinstance(scale, Distribution):
         if learn:
             raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")

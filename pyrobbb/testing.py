@@ -97,7 +97,7 @@ class PriorContract:
 
     def test_a_network_trains_and_predicts_under_it(self) -> None:
         """One epoch under a guide for any support, and draws of every weight."""
-        model = BayesianNetwork(_network(OUTPUTS), self.make(), likelihoods.Normal(), N)
+        model = BayesianNetwork(_network(OUTPUTS), self.make(), likelihoods.Normal(0.1), N)
         run = _trained(model, AutoNormal(model), _draw(N, OUTPUTS, seed=1), "regression")
         posterior = Posterior([(model, run.guide)])
         assert set(posterior.draw(1)) == set(model.sites)
@@ -121,7 +121,7 @@ class GuideContract:
 
     def model(self) -> BayesianNetwork:
         """A small model of two regression targets."""
-        return BayesianNetwork(_network(OUTPUTS), self.prior(), likelihoods.Normal(), N)
+        return BayesianNetwork(_network(OUTPUTS), self.prior(), likelihoods.Normal(0.1), N)
 
     def test_it_samples_every_weight_with_and_without_data(self) -> None:
         """A prediction calls the guide without targets, and without inputs."""

@@ -194,7 +194,7 @@ def test_restarts_that_are_points_are_not_compared(prior: priors.Prior) -> None:
     data = orthogonal()
 
     def restart() -> tuple[BayesianNetwork, nn.Module]:
-        model = BayesianNetwork(nn.Linear(D, 1), prior, likelihoods.Normal(), N)
+        model = BayesianNetwork(nn.Linear(D, 1), prior, likelihoods.Normal(0.1), N)
         return model, MAP().guide(model, None) if model.sites else NoWeights()
 
     assert found(Posterior([restart(), restart()]), data)["restarts"].passed is None

@@ -53,7 +53,7 @@ GUIDES: dict[str, Callable[[Any], nn.Module]] = {
 LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
     "categorical": likelihoods.Categorical(),
     "bernoulli": likelihoods.Bernoulli(multilabel=True),
-    "normal": likelihoods.Normal(),
+    "normal": likelihoods.Normal(0.1),
     "learnt_normal": likelihoods.Normal(learn_scale=True),
     "heteroscedastic": likelihoods.HeteroscedasticNormal(),
 }

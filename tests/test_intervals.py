@@ -87,7 +87,7 @@ def test_what_has_no_mean_says_so() -> None:
 @pytest.mark.parametrize("level", [-0.1, 1.1, math.nan])
 def test_levels_are_checked(level: float) -> None:
     with pytest.raises(ValueError, match="level must"):
-        prediction(likelihoods.Normal()).interval(level)
+        prediction(likelihoods.Normal(0.1)).interval(level)
 
 
 def test_standardised_targets_are_predicted_in_their_own_units() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_heteroscedastic_normal() -> None:
     [
         likelihoods.Categorical(),
         likelihoods.Bernoulli(),
-        likelihoods.Normal(),
+        likelihoods.Normal(0.1),
         likelihoods.HeteroscedasticNormal(),
     ],
     ids=lambda likelihood: type(likelihood).__name__,
@@ -114,6 +115,16 @@ def test_the_learnt_scale_stays_positive() -> None:
     with torch.no_grad():
         parameter.fill_(-20.0)
     assert 0 < likelihood.scale.item() < 1e-6
+
+
+@pytest.mark.parametrize("make", [likelihoods.Normal, likelihoods.StudentT])
+def test_a_scale_that_nobody_gives_is_learned(make: Callable[..., likelihoods.Likelihood]) -> None:
+    """A number fixed by default would be wrong for most data, without a word."""
+    learned = make()
+    (raw,) = learned.parameters()
+    assert raw.requires_grad
+    assert float(learned.scale.detach()) == pytest.approx(1.0)
+    assert not list(make(scale=0.1).parameters())
 
 
 def test_the_scale_follows_the_outputs_precision() -> None:
@@ -141,9 +152,9 @@ def test_the_scale_follows_the_outputs_precision() -> None:
         ),
         (likelihoods.Categorical(), torch.zeros(4, dtype=torch.long), "gave 5 rows, y has 4"),
         (likelihoods.Bernoulli(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5, 1\)"),
-        (likelihoods.Normal(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),
-        (likelihoods.Normal(), torch.zeros(5, 2), r"fits y of shape \(5, 4\), got \(5, 2\)"),
-        (likelihoods.Normal(), torch.zeros(3, 4), "gave 5 rows, y has 3"),
+        (likelihoods.Normal(0.1), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),
+        (likelihoods.Normal(0.1), torch.zeros(5, 2), r"fits y of shape \(5, 4\), got \(5, 2\)"),
+        (likelihoods.Normal(0.1), torch.zeros(3, 4), "gave 5 rows, y has 3"),
         (likelihoods.HeteroscedasticNormal(), torch.zeros(5, 4), r"fits y of shape \(5, 2\), got \(5, 4\)"),
     ],
 )
@@ -157,7 +168,7 @@ def test_outputs_that_do_not_fit() -> None:
         judged(likelihoods.HeteroscedasticNormal(), normal(5, 3))
     with pytest.raises(ValueError, match="at least 2 classes"):
         judged(likelihoods.Categorical(), normal(5, 1))
-    model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(), 5)
+    model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.1), 5)
     with pytest.raises(ValueError, match=r"Normal needs a network output of shape \(B, width\), got \(5,\)"):
         model.observation(normal(5))
 
@@ -172,7 +183,7 @@ def test_domains() -> None:
 def test_a_fixed_scale_is_no_site_and_no_parameter_of_pyro() -> None:
     with isolated():
         with pyro.poutine.trace() as tracer:
-            likelihoods.Normal()(normal(5, 2))
+            likelihoods.Normal(0.1)(normal(5, 2))
         assert list(pyro.get_param_store()) == []
     assert not tracer.trace.stochastic_nodes
 

@@ -102,7 +102,7 @@ def test_draws_are_normal_at_the_weights_own_sites() -> None:
 
 def test_calling_the_guide_first_without_y_makes_y_no_latent() -> None:
     data = values()
-    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(), N=12)
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(0.1), N=12)
     for guide in (MeanFieldNormal(model), AutoNormal(model), AutoDelta(model)):
         with isolated(0):
             guide(data.train.x)
@@ -197,7 +197,7 @@ def test_kaiming_of_biases_and_kernels() -> None:
 def test_kaiming_asks_the_layer_for_its_fan_in() -> None:
     """1 for an embedding, (channels / groups) kernel / stride for a transposed convolution."""
     net = nn.Sequential(nn.Embedding(400, 3), nn.ConvTranspose1d(3, 200, 4, stride=2))
-    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal())
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1))
     guide = MeanFieldNormal(model, init_loc=initial.kaiming)
     with isolated(0):
         guide()

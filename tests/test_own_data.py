@@ -33,7 +33,7 @@ def fitted(data: Any, net: nn.Module, likelihood: likelihoods.Likelihood) -> Pos
     "y", [Y, Y.tolist(), pd.Series(Y), torch.tensor(Y), torch.tensor(Y).float()[:, None]]
 )
 def test_predict_takes_what_from_arrays_takes(x: Any, y: Any) -> None:
-    posterior = fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal())
+    posterior = fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal(0.1))
     expected = posterior.predict(torch.tensor(X).float(), torch.tensor(Y).float()[:, None], draws=3)
     found = posterior.predict(x, y, draws=3)
     torch.testing.assert_close(found.mean, expected.mean)
@@ -151,7 +151,7 @@ def test_targets_on_a_grid() -> None:
     x = normal(12, 5, 3)
     data = from_arrays(x, x[..., :2], task="regression")
     assert data.spec.outputs == 2
-    posterior = fitted(data, Sequences(2), likelihoods.Normal())
+    posterior = fitted(data, Sequences(2), likelihoods.Normal(0.1))
     found = posterior.predict(x, x[..., :2], draws=4, sample=True)
     assert found.mean.shape == found.interval()[0].shape == (12, 5, 2)
     assert found.samples.shape == (4, 12, 5, 2)
@@ -177,14 +177,14 @@ def test_targets_on_a_grid() -> None:
 )
 def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: Any) -> None:
     with caplog.at_level(logging.WARNING, logger="pyrobbb"):
-        fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal())
+        fitted(from_arrays(x, y, task="regression"), nn.Linear(3, 1), likelihoods.Normal(0.1))
     told = [record for record in caplog.records if not record.name.endswith("end_checks")]
     assert (word is None) == (not told)
     assert word is None or word in caplog.text
 
 
 def test_n_is_read_from_the_data_or_asked_for() -> None:
-    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal())
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(0.1))
     x, y = torch.tensor(X).float(), torch.tensor(Y).float()[:, None]
     assert model() is None
     assert model(x).shape == (12, 1)

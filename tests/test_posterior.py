@@ -115,7 +115,7 @@ GUIDES: dict[str, Callable[[Any], nn.Module]] = {
 
 @pytest.mark.parametrize("name", GUIDES)
 def test_moments_are_those_of_the_draws(name: str) -> None:
-    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(), 12)
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(0.1), 12)
     chain = set_up(model, GUIDES[name](model))
     with torch.no_grad():  # away from the regular start
         for i, parameter in enumerate(chain[1].parameters()):

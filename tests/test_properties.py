@@ -104,7 +104,7 @@ FIELDS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda v: priors.StudentT(scale=v), "scale"),
     (lambda v: priors.FanInNormal(gain=v), "gain"),
     (lambda v: priors.FanInNormal(bias_sigma=v), "bias_sigma"),
-    (lambda v: likelihoods.Normal(scale=v), "scale"),
+    (lambda v: likelihoods.Normal(scale=0.0 if v is None else v), "scale"),  # None: it is learned
     (lambda v: likelihoods.HeteroscedasticNormal(least_scale=v), "least_scale"),
 ]
 
@@ -142,7 +142,7 @@ def test_a_guides_draw_its_density_and_its_moments(
     drawn: tuple[nn.Sequential, Tensor], rho: float, seed: int
 ) -> None:
     net, x = drawn
-    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), N=len(x))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1), N=len(x))
     guide = MeanFieldNormal(model, init_rho=rho)
     with isolated(seed):
         trace = poutine.trace(guide).get_trace(x)

@@ -57,7 +57,7 @@ def test_only_values_have_units_and_a_scale_is_positive():
     with pytest.raises(ValueError, match="Categorical is for classification"):
         made(likelihoods.Categorical())
     with pytest.raises(ValueError, match="scale > 0"):
-        Rescaled(likelihoods.Normal(), (0.0,), (0.0,))
+        Rescaled(likelihoods.Normal(0.1), (0.0,), (0.0,))
 
 
 def free_energy(y: torch.Tensor, likelihood: likelihoods.Likelihood, fast: str) -> list[float]:

@@ -92,14 +92,14 @@ from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
 from pyrobbb.mean_field import MeanFieldNormal
 
 net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal())
+model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1))
 posterior = Posterior.load(sys.argv[1], model, MeanFieldNormal(model))
 print(posterior.predict(torch.ones(1, 3), draws=5).mean.tolist())
 """
 
 
 def test_a_second_process_predicts_without_the_data(tmp_path: Path) -> None:
-    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(), 12)
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.1), 12)
     posterior = fit(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
     posterior.save(tmp_path)
     command = [sys.executable, "-W", "ignore", "-c", SECOND, str(tmp_path)]

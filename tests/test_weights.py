@@ -152,7 +152,7 @@ def test_a_fit_finds_the_weighted_posterior() -> None:
 
 def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
     for i, weights in enumerate((np.full(60, 2.0), np.full(60, 3.0))):
-        model = BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal())
+        model = BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal(0.1))
         options: dict[str, Any] = {"epochs": 1 + i, "folder": tmp_path, "device": "cpu"}
         if i == 0:
             fit(model, MeanFieldNormal, linear(weights), **options)
@@ -166,7 +166,7 @@ def test_chains_are_trained_as_one_batch_with_their_rows_weights() -> None:
     lines, ends = Lines(), []
     for chains in (2, 1):
         posterior = fit(
-            lambda: BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal()),
+            lambda: BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal(0.1)),
             MeanFieldNormal, linear(np.arange(60) % 4), chains=chains, epochs=3, batch_size=25, seed=1,
             device="cpu", progress=lines,
         )  # fmt: skip

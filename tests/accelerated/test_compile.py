@@ -109,7 +109,7 @@ def test_a_bandit_falls_back_in_one_line(broken: None) -> None:
     with isolated(0):
         net = nn.Linear(3, 1)
     x, y = torch.rand(1, 5, 3), torch.rand(1, 5, 1)
-    learners = [PointLearner([net], likelihoods.Normal(), compiled=compiled) for compiled in (True, False)]
+    learners = [PointLearner([net], likelihoods.Normal(0.1), compiled=compiled) for compiled in (True, False)]
     with pytest.warns(UserWarning, match=WRONG):
         learners[0].train(x, y)
     learners[1].train(x, y)

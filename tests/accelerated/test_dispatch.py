@@ -208,7 +208,7 @@ def test_the_plates_scale_is_that_of_the_data_for_any_sizes(N: int, B: int, S: i
     """Pyro computes it as (N/B) S/S, which rounding keeps from being N/B."""
     B = min(N, B)
     with isolated(0):
-        model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal(), N)
+        model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal(0.1), N)
         guide = AutoNormal(model)
         x, y = torch.randn(B, 2), torch.randn(B, 1)
         guide(x, y)

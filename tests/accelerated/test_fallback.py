@@ -150,7 +150,7 @@ class OwnPrior(priors.Prior):
 
 
 def test_a_distribution_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
-    model = BayesianNetwork(nn.Linear(2, 1), OwnPrior(), likelihoods.Normal(), 8)
+    model = BayesianNetwork(nn.Linear(2, 1), OwnPrior(), likelihoods.Normal(0.1), 8)
     sites = {k: OwnPrior().distribution(k, v) for k, v in model.initial().items()}
     with pytest.raises(NotElementwiseError, match="Own cannot be rebuilt from its parameters"):
         prior_segments(sites)

@@ -288,7 +288,7 @@ def test_the_share_of_the_kl_follows_the_buffer_or_its_capacity():
             self.seen.append(share)
 
     def shares(kl_over):
-        spy = Spy([perceptron(4, [3], 1)], likelihoods.Normal(), compiled=False)
+        spy = Spy([perceptron(4, [3], 1)], likelihoods.Normal(0.1), compiled=False)
         spy.seen = []
         agent = EpsilonGreedy(spy, 2, 2, [1], capacity=8, batch_size=4, updates=2, kl_over=kl_over)
         Play(Sides(), agent, 10, [1]).run()
@@ -449,4 +449,4 @@ def test_plain_learners_refuse_what_they_would_not_train():
     net = perceptron(3, [4], 1)
     next(net.parameters()).requires_grad_(False)
     with pytest.raises(ValueError, match="is frozen, but all are trained here"):
-        PointLearner([net], likelihoods.Normal())
+        PointLearner([net], likelihoods.Normal(0.1))

@@ -141,7 +141,7 @@ def test_a_whole_run_with_a_test_set(tmp_path: Path) -> None:
         return BayesianNetwork(torch.nn.Linear(3, 2), prior, likelihood, spec.N)
 
     result = Run(
-        data=source, model=model, prior=priors.Normal(), likelihood=likelihoods.Normal(),
+        data=source, model=model, prior=priors.Normal(), likelihood=likelihoods.Normal(0.1),
         guide=MeanFieldNormal, optim=torch.optim.Adam, epochs=2, batch_size=8, draws=4,
     ).execute(tmp_path / "run")  # fmt: skip
     assert set(result.metrics) >= {"test", "validation"}

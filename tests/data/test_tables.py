@@ -308,7 +308,7 @@ def test_rows_that_pandas_knows_to_differ_are_refused() -> None:
 
 def test_columns_in_another_order_are_refused() -> None:
     frame = pandas.DataFrame({"a": SIZE, "b": SIZE[::-1]})
-    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal())
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal(0.1))
     data = from_arrays(frame, SIZE, task="regression")
     posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None)
     with pytest.raises(ValueError, match="x has the columns b, a; those of the training x were a, b"):

@@ -90,7 +90,7 @@ def test_class_numbers_are_kept_whatever_their_size(largest, kind):
 def test_one_target_has_no_axis_and_several_have_one() -> None:
     for outputs, dims in ((1, ()), (3, ("target",))):
         x, y = normal(12, 2), normal(12, outputs, seed=1)
-        model = BayesianNetwork(nn.Linear(2, outputs), priors.Normal(), likelihoods.Normal(), 12)
+        model = BayesianNetwork(nn.Linear(2, outputs), priors.Normal(), likelihoods.Normal(0.1), 12)
         guide = MeanFieldNormal(model)
         data = from_arrays(x, y, task="regression", test=(x, y))
         tree = export.to_arviz(fit(model, guide, data, epochs=1, batch_size=6, device="cpu"), data, draws=5)

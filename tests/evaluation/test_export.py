@@ -118,7 +118,7 @@ def test_layers_that_are_not_bayesian_are_there_once():
 
 def test_what_has_no_probabilities_or_no_draws_is_refused():
     with pytest.raises(ValueError, match="average=True is for class labels, and Normal has none"):
-        exported(fitted(likelihood=likelihoods.Normal()), average=True)
+        exported(fitted(likelihood=likelihoods.Normal(0.1)), average=True)
 
     class Twice(likelihoods.Categorical):
         def forward(self, output):

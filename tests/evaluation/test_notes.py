@@ -155,6 +155,6 @@ def test_targets_of_different_units_have_a_spread_each() -> None:
     """Of outputs around 0 and around 1000, the spread between the two is none of the targets'."""
     x = normal(200, D)
     data = from_arrays(x, x[:, :2] + torch.tensor([0.0, 1000.0]), task="regression")
-    model = BayesianNetwork(nn.Linear(D, 2), priors.Normal(), likelihoods.Normal(), 200)
+    model = BayesianNetwork(nn.Linear(D, 2), priors.Normal(), likelihoods.Normal(0.1), 200)
     (words,) = notes(Posterior([(model, MAP().guide(model, None))]), data, draws=30)
     assert float(words.rpartition(" ")[2]) == pytest.approx(1.0, abs=0.2)

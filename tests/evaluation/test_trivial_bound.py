@@ -175,10 +175,10 @@ class OfMany(Prior):
 @pytest.mark.parametrize(
     ("prior", "likelihood"),
     [
-        (Hierarchical(), likelihoods.Normal()),
-        (OfMany(), likelihoods.Normal()),
-        (priors.Deterministic(), likelihoods.Normal()),
-        (priors.IID(dist.HalfNormal(1.0)), likelihoods.Normal()),
+        (Hierarchical(), likelihoods.Normal(0.1)),
+        (OfMany(), likelihoods.Normal(0.1)),
+        (priors.Deterministic(), likelihoods.Normal(0.1)),
+        (priors.IID(dist.HalfNormal(1.0)), likelihoods.Normal(0.1)),
         (priors.Normal(), likelihoods.Normal(scale=dist.HalfNormal(1.0))),
     ],
     ids=["hierarchical", "not a product", "no weights", "half line", "latent noise"],

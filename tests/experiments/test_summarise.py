@@ -131,7 +131,7 @@ def test_posteriors_are_compared_where_the_observations_are_the_same(tmp_path):
             data=NoisySine(N=N),
             model=partial(mlp, hidden=[4]),
             prior=priors.Normal(sigma=sigma),
-            likelihood=likelihoods.Normal(),
+            likelihood=likelihoods.Normal(0.1),
             guide=MeanFieldNormal,
             optim=partial(Adam, lr=0.01),
             epochs=1,

@@ -69,7 +69,7 @@ def test_weights_that_are_no_mixture_are_refused(ensemble, weights):
 
 def test_counts_follow_the_weights_by_largest_remainders():
     data = values()
-    make = lambda: BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal())  # noqa: E731
+    make = lambda: BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.1))  # noqa: E731
     posterior = fit(make, None, data, inference=MAP(), chains=2, epochs=1, progress=None)
     posterior.weights = (0.9, 0.1)
     prediction = posterior.predict(data.train.x, draws=5)

@@ -50,7 +50,7 @@ def _conv() -> nn.Module:
 
 NORMAL = priors.Normal(sigma=0.5)
 MODELS: dict[str, tuple[Dataset, Any]] = {
-    "regression": (values(), lambda: BayesianNetwork(network(width=2), NORMAL, likelihoods.Normal())),
+    "regression": (values(), lambda: BayesianNetwork(network(width=2), NORMAL, likelihoods.Normal(0.1))),
     "classification": (classes(), lambda: BayesianNetwork(network(), NORMAL, likelihoods.Categorical())),
     "convolution": (_images(), lambda: BayesianNetwork(_conv(), NORMAL, likelihoods.Categorical())),
     "mixture": (
@@ -59,7 +59,7 @@ MODELS: dict[str, tuple[Dataset, Any]] = {
     ),
     "hierarchical": (
         values(),
-        lambda: BayesianNetwork(network(width=2), Hierarchical(), likelihoods.Normal()),
+        lambda: BayesianNetwork(network(width=2), Hierarchical(), likelihoods.Normal(0.1)),
     ),
     "partly": (
         classes(),

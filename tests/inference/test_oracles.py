@@ -325,7 +325,7 @@ def test_laplace_goes_around_any_fitted_posterior():
     for rows, reason in ((data.head(N - 1), f"all N={N} training rows, got {N - 1}"), (whole, "a Split")):
         with pytest.raises(ValueError, match=reason):
             Laplace().around(point, rows)
-    points = BayesianNetwork(nn.Linear(D, 1), priors.Deterministic(), likelihoods.Normal(), N)
+    points = BayesianNetwork(nn.Linear(D, 1), priors.Deterministic(), likelihoods.Normal(0.1), N)
     with pytest.raises(ValueError, match="no Bayesian weights"):
         Laplace().around(Posterior([(points, NoWeights())]), data)
 

@@ -34,7 +34,7 @@ def test_the_papers_networks(hidden: int, count: int) -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_perceptron_computes_what_its_name_says(activation: str) -> None:
-    model = mlp(SINE, PRIOR, likelihoods.Normal(), hidden=(5, 4), activation=activation)
+    model = mlp(SINE, PRIOR, likelihoods.Normal(0.1), hidden=(5, 4), activation=activation)
     x = normal(7, 1)
     h = x
     w = list(model.initial().values())
@@ -57,7 +57,7 @@ def test_no_hidden_layer_is_a_linear_map() -> None:
 
 @pytest.mark.parametrize(("bias", "sites"), [(True, ("weight", "bias")), (False, ("weight",))])
 def test_linear(bias: bool, sites: tuple[str, ...]) -> None:
-    model = linear(SINE, PRIOR, likelihoods.Normal(), bias=bias)
+    model = linear(SINE, PRIOR, likelihoods.Normal(0.1), bias=bias)
     assert model.sites == sites
     assert model.apply_network(model.initial(), normal(4, 1)).shape == (4, 1)
 
@@ -77,7 +77,7 @@ def test_convnet() -> None:
 @pytest.mark.parametrize("make", [mlp, linear], ids=["mlp", "linear"])
 def test_the_likelihood_decides_the_last_layers_width(make: Callable[..., BayesianNetwork]) -> None:
     spec = Spec(10, (3,), 2, "regression")
-    for likelihood, width in ((likelihoods.Normal(), 2), (likelihoods.HeteroscedasticNormal(), 4)):
+    for likelihood, width in ((likelihoods.Normal(0.1), 2), (likelihoods.HeteroscedasticNormal(), 4)):
         model = make(spec, PRIOR, likelihood)
         assert model.apply_network(model.initial(), normal(5, 3)).shape == (5, width)
         with isolated(0):

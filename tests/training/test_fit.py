@@ -225,7 +225,7 @@ def test_a_point_estimate_that_diverges_says_so_wherever_it_is_noticed(
         network = perceptron(1, [8], 1)
     data, optim = NoisySine(N=8).load(), partial(torch.optim.SGD, lr=lr)
     with pytest.raises(NonFiniteLossError, match="not finite"):
-        point(network, data, likelihoods.Normal(), epochs=epochs, optim=optim)
+        point(network, data, likelihoods.Normal(0.1), epochs=epochs, optim=optim)
 
 
 def test_what_cannot_be_a_point_estimate() -> None:
@@ -236,13 +236,13 @@ def test_what_cannot_be_a_point_estimate() -> None:
         fit(bayesian(), None, DATA, epochs=1, **QUIET)
     flat = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0))
     with pytest.raises(ValueError, match="needs a network output of shape"):
-        point(flat, NoisySine(N=6, validation=0, test=0).load(), likelihoods.Normal(), epochs=1)
+        point(flat, NoisySine(N=6, validation=0, test=0).load(), likelihoods.Normal(0.1), epochs=1)
     sine = NoisySine().load()
     with pytest.raises(NonFiniteLossError, match="not finite"):
         point(
             perceptron(1, [8], 1),
             sine,
-            likelihoods.Normal(),
+            likelihoods.Normal(0.1),
             epochs=50,
             optim=partial(torch.optim.SGD, lr=1e6),
         )

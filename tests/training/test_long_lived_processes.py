@@ -52,7 +52,7 @@ ERRORS: list[Callable[[], Exception]] = [
 
 def posterior(net: nn.Module, likelihood: likelihoods.Likelihood | None = None) -> Posterior:
     with isolated(0):
-        model = BayesianNetwork(net, priors.Normal(), likelihood or likelihoods.Normal(), 20)
+        model = BayesianNetwork(net, priors.Normal(), likelihood or likelihoods.Normal(0.1), 20)
         guide = MeanFieldNormal(model, init_rho=-1.0)
         guide(torch.zeros(1, 3))
     return Posterior([(model, guide)])
@@ -107,7 +107,7 @@ from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(3, 2000), nn.ReLU(), nn.Linear(2000, 1))
-model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 10)
+model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1), 10)
 guide = MeanFieldNormal(model)
 guide(torch.zeros(1, 3))
 posterior, x = Posterior([(model, guide)]), torch.randn(20_000, 3)

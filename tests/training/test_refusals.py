@@ -91,7 +91,7 @@ def train(
 
 
 def regress(y: Any, likelihood: Any = None, **options: Any) -> None:
-    train(REAL.train.x, y, likelihood=likelihood or likelihoods.Normal(), **options)
+    train(REAL.train.x, y, likelihood=likelihood or likelihoods.Normal(0.1), **options)
 
 
 def predict(x: Any = X, y: Any = None, **options: Any) -> Any:
@@ -107,7 +107,7 @@ def posterior() -> Posterior:
 
 
 def real_prediction() -> Any:
-    bayesian = model(likelihood=likelihoods.Normal())
+    bayesian = model(likelihood=likelihoods.Normal(0.1))
     guide = MeanFieldNormal(bayesian)
     guide(X, REAL.train.y)
     return Posterior([(bayesian, guide)]).predict(X, draws=2)

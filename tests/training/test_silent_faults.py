@@ -213,7 +213,7 @@ def test_the_default_prior_keeps_the_functions_size_at_every_width() -> None:
     sizes = []
     for width in (20, 400):
         network = nn.Sequential(nn.Linear(1, width), nn.ReLU(), nn.Linear(width, 1))
-        model = BayesianNetwork(network, likelihood=likelihoods.Normal())
+        model = BayesianNetwork(network, likelihood=likelihoods.Normal(0.1))
         prior = Posterior([(model, model)])
         sizes.append(float(prior.predict(torch.ones(1, 1), draws=300).means.std()))
     assert 0.5 < sizes[1] / sizes[0] < 2

@@ -691,7 +691,7 @@ def test_regression_reports_the_root_mean_squared_error() -> None:
 
 def test_without_a_validation_set_its_columns_are_nan() -> None:
     data = values()
-    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(), 12)
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(0.1), 12)
     row = Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=5, device="cpu").run().rows[0]
     assert np.isnan(row.validation_error)
     assert np.isnan(row.validation_nll)
@@ -704,7 +704,7 @@ def test_without_a_validation_set_its_columns_are_nan() -> None:
         (likelihoods.Categorical(), torch.tensor([-1, 0]), "got -1..0"),
         (likelihoods.Bernoulli(), torch.tensor([[0.0, 1, 2], [0, 0, 1]]), "needs targets that are 0 or 1"),
         (
-            likelihoods.Normal(),
+            likelihoods.Normal(0.1),
             torch.tensor([[0.0, 1, float("nan")], [0, 0, 1]]),
             "1 values that are not finite",
         ),
@@ -740,7 +740,7 @@ def test_fit_goes_on_from_the_folder_and_refuses_other_data(tmp_path: Path) -> N
 
 def test_a_last_step_to_infinity_is_no_success(tmp_path: Path) -> None:
     data = values()
-    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(), 12)
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.1), 12)
     far = partial(torch.optim.SGD, lr=1e38)
     training = Training(
         model, MeanFieldNormal(model), data, epochs=1, batch_size=12, optim=far, device="cpu", folder=tmp_path
@@ -765,7 +765,7 @@ class Sequences(nn.Module):
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_a_network_that_mixes_rows_is_refused(batch_first: bool) -> None:
     with isolated(0):
-        model = BayesianNetwork(Sequences(batch_first), priors.Normal(), likelihoods.Normal(), 12)
+        model = BayesianNetwork(Sequences(batch_first), priors.Normal(), likelihoods.Normal(0.1), 12)
 
     def make() -> Training:
         return Training(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
@@ -779,7 +779,7 @@ def test_a_network_that_mixes_rows_is_refused(batch_first: bool) -> None:
 
 def test_batch_normalisation_that_was_put_back_into_training_mode() -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
-    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 12)
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1), 12)
     model.train()
     with pytest.raises(ValueError, match=r"layer '1' \(BatchNorm1d\) mixes the rows"):
         Training(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
@@ -801,7 +801,7 @@ def test_the_validation_error_of_token_inputs_is_no_whole_number() -> None:
     part = Split(tokens, normal(12, 1))
     data = Dataset("tokens", part, Spec(12, (3,), 1, "regression"), validation=part)
     net = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 1))
-    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), 12)
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1), 12)
     guide = MeanFieldNormal(model)
     training = Training(model, guide, data, epochs=1, batch_size=12, validation_draws=0, device="cpu")
     found = training.run().rows[0].validation_error

@@ -24,7 +24,7 @@ def data():
 
 
 def test_r_hat_of_functions_tells_agreement_from_disagreement(data):
-    model = mlp(data.spec, priors.Normal(), likelihoods.Normal(), hidden=[4])
+    model = mlp(data.spec, priors.Normal(), likelihoods.Normal(0.1), hidden=[4])
     same, other = MeanFieldNormal(model), MeanFieldNormal(model)
     for guide in (same, other):
         with isolated(0):  # each its own parameter store: outside, Pyro would share one `loc` between both
@@ -72,7 +72,7 @@ def with_dropout(outputs=1):
 
 def test_dropout_is_off_where_functions_are_asked_for():
     x, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(5, 1)
-    model = BayesianNetwork(with_dropout(), priors.Normal(), likelihoods.Normal(), 5)
+    model = BayesianNetwork(with_dropout(), priors.Normal(), likelihoods.Normal(0.1), 5)
     guide = MeanFieldNormal(model)
     with isolated(0):
         guide(x, y)
