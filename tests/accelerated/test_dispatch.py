@@ -34,6 +34,9 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep
 from step_cases import AUTOGUIDES, LIKELIHOODS, PRIORS, SHARES, B, Case, N, flat_guide
 
+# of compiled programs in single precision: where the mixture's components meet its slope loses three digits, and the
+# compiler orders sums as it likes (up to 5e-5 over 16 shifts of the seeds)
+SINGLE = 1e-3
 KINDS = {"passes": (MeanFieldStep, 0), "program": (ProgramStep, 10**9)}  # and the size up to which "small"
 
 
@@ -91,7 +94,7 @@ def test_compiled_passes_agree_too(prior: str, monkeypatch: pytest.MonkeyPatch) 
     assert type(step) is MeanFieldStep, case.said
     assert len(case.said) == 1
     assert "compiled" in case.said[0]
-    case.assert_close(step)
+    case.assert_close(step, rtol=SINGLE)
 
 
 @pytest.mark.parametrize(("guide", "samples"), [(flat_guide, 1), (flat_guide, 3), (AutoNormal, 2)])
@@ -99,7 +102,7 @@ def test_compiled_programs_agree_too(guide: Any, samples: int) -> None:
     case = Case(PRIORS["mixture"], "normal_learnt", guide)
     step = case.step(fast="compiled", samples=samples)
     assert type(step) is ProgramStep, case.said
-    case.assert_close(step, samples=samples)
+    case.assert_close(step, samples=samples, rtol=SINGLE)
 
 
 def test_a_network_with_dropout_uses_the_same_masks(kind: type) -> None:

@@ -237,16 +237,16 @@ def sides(make, seeds, steps, updates, path=None):
     if make is bayesian:
         agent = ThompsonSampling(learner, 2, 2, seeds, **options)
     else:
-        agent = EpsilonGreedy(learner, 2, 2, seeds, epsilon=[0.05, 0.1], **options)
+        agent = EpsilonGreedy(learner, 2, 2, seeds, epsilon=[0.05] * len(seeds), **options)
     return Play(Sides(), agent, steps, seeds, path=path).run()
 
 
 @pytest.mark.parametrize("make", [bayesian, plain], ids=["thompson", "greedy"])
 def test_agents_learn_a_simple_bandit(make):
-    games = sides(make, [1, 2], 80, 10)
-    assert games.actions[:, :6].tolist() == [[0, 1] * 3] * 2  # each action three times before it chooses
-    # by chance 0.5; of 20 seeds the mean 0.03, sd 0.073 (Thompson) and mean 0.06, sd 0.057 (greedy)
-    assert games.expected[:, 40:].mean() < 0.45
+    games = sides(make, list(range(9)), 80, 10)
+    assert games.actions[:, :6].tolist() == [[0, 1] * 3] * 9  # each action three times before it chooses
+    # by chance 0.5; a run can fail, so the median of nine: over 16 shifts 0 (Thompson), 0.031, sd 0.014 (greedy)
+    assert games.expected[:, 40:].mean(dim=1).median() < 0.2
     assert torch.equal(games.cumulative()[:, -1], games.expected.double().sum(1))
     assert torch.equal(games.expected, games.realised)  # nothing is left to luck here
 
