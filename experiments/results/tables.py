@@ -213,6 +213,7 @@ TABLES: dict[str, Text] = {
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound", headed(priors), NONE),
+    "bound_long": of("bound_long", headed(priors), NONE),
     "bound_conv": of("bound_conv", headed(priors), NONE),
     "bound_conv_input": of("bound_conv_input", headed(priors), NONE),
     "bound_ranks": of("bound_ranks", headed(priors), NONE),

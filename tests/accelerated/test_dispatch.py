@@ -34,8 +34,8 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep
 from step_cases import AUTOGUIDES, LIKELIHOODS, PRIORS, SHARES, B, Case, N, flat_guide
 
-# of compiled programs in single precision: where the mixture's components meet its slope loses three digits, and the
-# compiler orders sums as it likes (up to 5e-5 over 16 shifts of the seeds)
+# of compiled programs in single precision: where the mixture's components meet its slope loses digits, and
+# the compiler orders sums as it likes (up to 5e-5 over 16 shifts of the seeds)
 SINGLE = 1e-3
 KINDS = {"passes": (MeanFieldStep, 0), "program": (ProgramStep, 10**9)}  # and the size up to which "small"
 
