@@ -44,16 +44,19 @@ def error_by_epoch(curves: Mapping[str, Sequence[Curve]], *, title: str) -> Figu
 
 
 @styled
-def weights_by_method(weights: Mapping[str, Mapping[str, Any]], *, title: str) -> Figure:
+def weights_by_method(weights: Mapping[str, Mapping[str, Any] | None], *, title: str) -> Figure:
     """Density of the weights in [-reach, reach] by method, linear and logarithmic (paper Fig. 3).
 
     Args:
-        weights: By method, their `sd`, and their `density` in bins of one width from -`reach` to `reach`.
+        weights: By method, their `sd`, and their `density` in bins of one width from -`reach` to `reach`; of
+            a method that was not run None.
         title: The caption.
     """
     figure = new_figure(9.0, 3.9)
     panels = figure.subplots(1, 2)
     for colour, (name, found) in zip(CHAINS, weights.items(), strict=False):
+        if found is None:
+            continue
         edges = np.linspace(-found["reach"], found["reach"], len(found["density"]) + 1)
         middle, density = (edges[1:] + edges[:-1]) / 2, np.asarray(found["density"], dtype=float)
         for axes in panels:

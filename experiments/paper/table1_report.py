@@ -146,12 +146,12 @@ def report(record: Record) -> str:
 
 def figure2(record: Record) -> Figure:
     """Validation error by epoch at the greatest width."""
-    width, curves = max(record["widths"]), dict[str, list[Curve]]()
+    width, rows = max(record["widths"]), declaration().rows
+    curves: dict[str, list[Curve]] = {row.title: [] for row in rows.values()}  # a method keeps its colour
     for cell in record["cells"]:
         if cell["width"] == width:
             errors = cell["validation_errors"]
-            title = declaration().rows[cell["row"]].title
-            curves.setdefault(title, []).append((list(range(1, len(errors) + 1)), errors))
+            curves[rows[cell["row"]].title].append((list(range(1, len(errors) + 1)), errors))
     epochs = record["epochs"]
     first = f"the first {epochs} epochs of the paper's 600" if epochs < 600 else "by epoch"
     seeds = seeds_by_name(record["seeds"])
@@ -162,4 +162,5 @@ def figure3(record: Record) -> Figure:
     """Densities of the weights."""
     network = f"2x{max(record['widths'])}, seed {record['seeds'][0]}"
     title = f"Fig. 3: weights after {record['epochs']} epochs, {network}"
-    return weights_by_method(record["weights"], title=f"{title}; one draw of Bayes by Backprop")
+    weights = {row.title: record["weights"].get(row.title) for row in declaration().rows.values()}
+    return weights_by_method(weights, title=f"{title}; one draw of Bayes by Backprop")
