@@ -475,7 +475,7 @@ def test_a_non_finite_loss_names_its_place_and_causes(tmp_path: Path) -> None:
     with nothing_changes(), pytest.raises(NonFiniteLossError) as caught:
         run.run()
     message = str(caught.value)
-    assert re.search(r"not finite in epoch 1, step \d+ of 16: KL (inf|nan), NLL \S+", message)
+    assert re.search(r"not finite in epoch \d+, step \d+ of 16: KL (inf|nan), NLL \S+", message)
     for hint in ("learning rate", "sigma2", "2^(M-i)", "Adam", "rho"):
         assert hint in message
     assert "checkpoint" not in message  # there is none yet
