@@ -28,7 +28,12 @@ def line(N: int = 100, noise: float = 0.5, outputs: int = 1, **options: Any) -> 
 
 
 def warned(
-    caplog: Any, likelihood: likelihoods.Likelihood, data: Dataset, epochs: int = 60, optim: Any = ADAM
+    caplog: Any,
+    likelihood: likelihoods.Likelihood,
+    data: Dataset,
+    epochs: int = 60,
+    optim: Any = ADAM,
+    init_rho: float = -3.0,
 ) -> list[str]:
     """The messages of a fit of a line from zero."""
     net = nn.Linear(1, likelihood.width(data.spec.outputs))
@@ -38,7 +43,7 @@ def warned(
     model = BayesianNetwork(net, priors.Normal(), likelihood)
     with caplog.at_level(logging.WARNING, logger="pyrobbb"):
         fit(
-            model, MeanFieldNormal(model, init_rho=-3.0), data, epochs=epochs, batch_size=25, optim=optim,
+            model, MeanFieldNormal(model, init_rho=init_rho), data, epochs=epochs, batch_size=25, optim=optim,
             device="cpu", progress=None, seed=0,
         )  # fmt: skip
     return [record.getMessage() for record in caplog.records]
@@ -116,5 +121,6 @@ def test_a_fit_that_was_still_falling(history: History, falling: bool, caplog: A
 
 def test_a_fit_that_is_too_short_says_so(caplog: Any) -> None:
     slow = partial(torch.optim.Adam, lr=0.01)  # 32 steps of 0.01 of the way of 1
-    messages = warned(caplog, likelihoods.Normal(scale=0.05), line(noise=0.05), epochs=8, optim=slow)
+    likelihood = likelihoods.Normal(scale=0.05)
+    messages = warned(caplog, likelihood, line(noise=0.05), epochs=8, optim=slow, init_rho=-8.0)
     assert any("still falling when it ended" in message for message in messages)
