@@ -214,6 +214,7 @@ TABLES: dict[str, Text] = {
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound", headed(priors), NONE),
     "bound_long": of("bound_long", headed(priors), NONE),
+    "bound_long_input": of("bound_long_input", headed(priors), NONE),
     "bound_conv": of("bound_conv", headed(priors), NONE),
     "bound_conv_input": of("bound_conv_input", headed(priors), NONE),
     "bound_ranks": of("bound_ranks", headed(priors), NONE),

@@ -121,10 +121,10 @@ def test_bandits_without_a_compiler_warn_and_play(monkeypatch: pytest.MonkeyPatc
 
 
 class Looking(nn.Module):
-    """A layer whose way depends on the data."""
+    """A layer that looks at the data before it chooses its way."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x if float(x.detach().sum()) > 0 else 2 * x
+        return x if float(x.detach().abs().sum()) >= 0 else 2 * x
 
 
 def test_a_network_that_looks_at_its_data_trains_uncompiled() -> None:
