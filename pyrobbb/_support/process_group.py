@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from time import sleep
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from pyrobbb._support.random_state import isolated, random_state
 
+DONE = "the first process is done"  # a key of the store
+LET_GO = 0.2  # seconds
 TIMEOUT = timedelta(minutes=30)  # how long one process may validate, save or load while the others wait
 T = TypeVar("T")
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -148,9 +151,26 @@ def joined(device: torch.device) -> Iterator[ProcessGroup]:
     except BaseException as error:
         if not isinstance(error, LostProcessError):
             ranks.speaks()  # before the others notice that this one is gone: it knows the reason
+        if ranks.is_main:
+            store.set(DONE, "")
         if backend == "gloo":  # NCCL would wait for the others, who may be gone
             dist.destroy_process_group()
         raise
+    _leave(ranks)
+
+
+def _leave(ranks: ProcessGroup) -> None:
+    """Leave the group when the first process has done what it alone does.
+
+    gloo's threads need the interpreter to let go of the last tensors. One that still waits for another
+    process or for the interpreter when this one ends would abort it, and torchrun then ends the others.
+    """
+    if ranks.is_main:
+        ranks.store.set(DONE, "")
+    else:
+        with suppress(RuntimeError):  # it is gone, and has said why; or it still works, and needs nobody
+            ranks.store.wait([DONE], TIMEOUT)
+    sleep(LET_GO)
     dist.destroy_process_group()
 
 
