@@ -45,14 +45,13 @@ from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Progress, Silent
-from pyrobbb.training.resumption import Resumable
 from pyrobbb.training.site_checks import check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128
 
 
-class Chain(Resumable):
+class Chain:
     """The state of one chain between two steps; the loop (`pyrobbb.training.loop`) advances it.
 
     Args:
@@ -198,6 +197,20 @@ class Chain(Resumable):
         return Posterior([(self.model, self.guide)])
 
     @property
+    def writes(self) -> bool:
+        """Whether this process, of several, is the one that writes files."""
+        return self.ranks.is_main
+
+    @property
+    def checkpoint_path(self) -> Path | None:
+        """The chain's checkpoint in the run folder."""
+        return None if self.folder is None else self.folder / f"chain-{self.chain}.pt"
+
+    def finite(self) -> bool:
+        """Whether every parameter is finite."""
+        return all(bool(p.isfinite().all()) for p in self.named.values())
+
+    @property
     def history_path(self) -> Path | None:
         """The history of all chains in the run folder, which the first process writes."""
         return self.folder / "history.csv" if self.folder is not None and self.writes else None
@@ -309,6 +322,10 @@ class Chain(Resumable):
                 raise divergence.at_end("the log-likelihood", self.epoch, self.checkpoint_path) from reason
             warn_of_falling(self.history)
         self.tell("on_end")
+
+    def log(self, message: str) -> None:
+        """Log a line."""
+        self.progress.log(message)
 
     def tell(self, event: str, *what: Any) -> None:
         """Call this method of the callbacks."""

@@ -115,14 +115,6 @@ def _first_difference(before: str, now: str) -> str:
     return f"{theirs} there, {mine} here"
 
 
-def check_epochs(done: int, asked: int, path: Any) -> None:
-    """Raise CheckpointError if a checkpoint is past the training's last epoch."""
-    if done > asked:
-        raise CheckpointError(
-            f"{path} is at epoch {done}, but this training ends after {asked}; give another folder"
-        )
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.tolist()

@@ -16,28 +16,28 @@ from pyrobbb.accelerated import GraphStep
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
-from pyrobbb.training.chain import Chain
 from pyrobbb.training.progress import Printed
+from pyrobbb.training.resumption import Resumable
 
 
 class Loop:
     """Takes one step of all active chains per iteration."""
 
-    def __init__(self, chains: Sequence[Chain], fast: str) -> None:
+    def __init__(self, chains: Sequence[Resumable], fast: str) -> None:
         self.chains, self.fast = list(chains), fast
         self.first = chains[0]
         self.ranks, self.device, self.progress = self.first.ranks, self.first.device, self.first.progress
         own = any(chain.callbacks for chain in chains)
         self.callbacks = self.ranks.any(own)[0]  # in whichever process: all then ask one another at each step
-        self.active: list[Chain] = []
+        self.active: list[Resumable] = []
         self.batched: BatchedChains | None = None
         if len(self._unfinished()) > 1:
             self._activate(self._unfinished())
 
-    def _unfinished(self) -> list[Chain]:
+    def _unfinished(self) -> list[Resumable]:
         return [chain for chain in self.chains if not chain.done]
 
-    def _activate(self, chains: list[Chain]) -> None:
+    def _activate(self, chains: list[Resumable]) -> None:
         """Step these chains from here on: one with its own step, several with one joint step."""
         self.active = chains
         self.batched = BatchedChains(chains, self.fast) if len(chains) > 1 else None

@@ -2,87 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-
 from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb._support.optim import load_state
-from pyrobbb._support.process_group import ProcessGroup, noise_of
+from pyrobbb._support.process_group import noise_of
 from pyrobbb.accelerated import GraphStep
-from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Split
-from pyrobbb.data.torch_data import TorchRows
-from pyrobbb.svi import Step
 from pyrobbb.training import compatibility
-from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.history import Epoch, History
-from pyrobbb.training.options import Options
-from pyrobbb.training.progress import Progress
+from pyrobbb.training.chain import Chain
+from pyrobbb.training.history import Epoch
 
 
-class Resumable:
-    """The state of a chain, as `Chain` makes it; all but the data and the options is in a checkpoint."""
-
-    model: BayesianNetwork
-    guide: nn.Module
-    named: dict[str, nn.Parameter]  # everything that training changes
-    optimizer: Optimizer
-    schedule: LRScheduler | None
-    step: Step
-    order: torch.Generator  # shuffles; apart from the weight noise
-    noise: dict[str, Tensor]  # the state of torch's generators
-    epoch: int  # epochs done
-    batch: int  # minibatches done in the current epoch
-    sums: Tensor  # KL, NLL of that epoch
-    spent: float  # seconds since the last row of the history
-    history: History
-    callbacks: Sequence[Callback]
-    made_with: dict[str, Any]  # what must be the same to resume
-
-    train: Split | TorchRows
-    options: Options
-    epochs: int
-    M: int  # minibatches of an epoch
-    seed: int
-    device: torch.device
-    folder: Path | None
-    chain: int
-    ranks: ProcessGroup
-    progress: Progress
-    saved_at: float
-
-    @property
-    def writes(self) -> bool:
-        """Whether this process, of several, is the one that writes files."""
-        return self.ranks.is_main
-
-    @property
-    def checkpoint_path(self) -> Path | None:
-        """The chain's checkpoint in the run folder."""
-        return None if self.folder is None else self.folder / f"chain-{self.chain}.pt"
+class Resumable(Chain):
+    """A chain with its checkpoints, which hold all of its state but the data and the options."""
 
     @cached_property
     def digest(self) -> str:
         """A digest of the training data, for checkpoints; they are read once for it."""
         return self.train.digest()
-
-    def log(self, message: str) -> None:
-        """Log a line."""
-        self.progress.log(message)
-
-    def finite(self) -> bool:
-        """Whether every parameter is finite."""
-        return all(bool(p.isfinite().all()) for p in self.named.values())
 
     @property
     def due(self) -> bool:
@@ -139,7 +81,11 @@ class Resumable:
             theirs, mine = state["made_with"], self._made_with()
             check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
             compatibility.check_same(mine, theirs, path)
-            compatibility.check_epochs(state["epoch"], self.epochs, path)
+            if state["epoch"] > self.epochs:
+                raise CheckpointError(
+                    f"{path} is at epoch {state['epoch']}, but this training ends after {self.epochs}; give "
+                    f"another folder"
+                )
             self._load(state, path)
         except CheckpointError:
             raise
@@ -154,16 +100,12 @@ class Resumable:
         path = self.checkpoint_path
         found = None
         if path is not None and self.writes:
-            found = checkpoints.load_newest(path, self._read_to, repair=True)
+            device = self.device if self.ranks.size == 1 else "cpu"  # where it can be sent to the others
+            found = checkpoints.load_newest(path, device, repair=True)
         found = self.ranks.from_main(found)
         if found is not None:
             self.load_state_dict(*found)
         return found is not None
-
-    @property
-    def _read_to(self) -> torch.device:
-        """The device a checkpoint is read to: the CPU, if other processes need it."""
-        return self.device if self.ranks.size == 1 else torch.device("cpu")
 
     def _made_with(self) -> dict[str, Any]:
         """What must match for a checkpoint to be resumed, besides names and shapes."""

@@ -21,11 +21,11 @@ from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.inference import SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.chain import Chain
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
 from pyrobbb.training.progress import Printed, Progress
+from pyrobbb.training.resumption import Resumable
 
 __all__ = ["NonFiniteLossError", "Training", "fit", "train", "train_all"]
 
@@ -33,7 +33,7 @@ MakeModel = Callable[[], BayesianNetwork]
 MakeGuide = Callable[[BayesianNetwork], nn.Module]
 
 
-class Training(Chain):
+class Training(Resumable):
     """A chain that is trained by itself; the arguments are those of `Chain`."""
 
     def run(self) -> History:
@@ -51,7 +51,7 @@ class Training(Chain):
         return self.history
 
 
-def train(chains: Sequence[Chain], *, fast: str = "auto") -> None:
+def train(chains: Sequence[Resumable], *, fast: str = "auto") -> None:
     """Train every chain to its end, one step of each at a time.
 
     Several chains take one batched step: on the CPU, of the same network, data, likelihood, epochs, batch
