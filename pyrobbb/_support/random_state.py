@@ -22,10 +22,8 @@ def _cuda_index(device: torch.device | str) -> int | None:
 
 
 @contextmanager
-def isolated(
-    seed: int | None = None, *, device: torch.device | str = "cpu", validate: bool = False
-) -> Iterator[None]:
-    """Run the body with an empty parameter store, its own random state and the given validation flag.
+def isolated(seed: int | None = None, *, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Run the body with an empty parameter store, its own random state, and without Pyro's validation.
 
     Everything is restored at the end, even after an error: the user's global seeds and param store are
     as they were. Modules keep their trained parameters, which are their own.
@@ -36,14 +34,13 @@ def isolated(
     Args:
         seed: Seeds torch's generators inside; None continues from the present state.
         device: Whose random state is kept besides the CPU's.
-        validate: Whether Pyro and torch check their arguments inside.
     """
     index = _cuda_index(device)
     with (
         _TURN,
         torch.random.fork_rng([] if index is None else [index]),
         pyro.get_param_store().scope(),
-        pyro.validation_enabled(validate),
+        pyro.validation_enabled(False),
     ):
         if seed is not None:
             torch.default_generator.manual_seed(seed)

@@ -14,6 +14,8 @@ from torch import Tensor
 from pyrobbb.data.arrays import ArrayLike
 from pyrobbb.posterior import Posterior
 
+STEPS, TOLERANCE = 10_000, 1e-10
+
 
 def stacking_weights(
     posterior: Posterior, x: ArrayLike, y: ArrayLike, *, draws: int = 100, seed: int = 0
@@ -26,7 +28,7 @@ def stacking_weights(
     return tuple(stacked(torch.stack(scores).double().cpu()).tolist())
 
 
-def stacked(log_scores: Tensor, *, tolerance: float = 1e-10, steps: int = 10_000) -> Tensor:
+def stacked(log_scores: Tensor) -> Tensor:
     r"""The weights that maximise the mixture's score, of log scores `(chains, rows)`.
 
     By :math:`w_c \leftarrow \mathrm{mean}_i\, w_c p_{ci} / \sum_b w_b p_{bi}`, each step of which raises the
@@ -34,8 +36,8 @@ def stacked(log_scores: Tensor, *, tolerance: float = 1e-10, steps: int = 10_000
     """
     p = (log_scores - log_scores.max(0).values).exp()
     w = torch.full((len(p),), 1 / len(p), dtype=p.dtype)
-    for _ in range(steps):
+    for _ in range(STEPS):
         before, w = w, w * (p / (w @ p)).mean(1)
-        if float((w - before).abs().max()) < tolerance:
+        if float((w - before).abs().max()) < TOLERANCE:
             break
     return w / w.sum()

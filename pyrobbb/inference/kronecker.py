@@ -56,7 +56,7 @@ class Kronecker(Curvature):
         leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
         with torch.enable_grad(), _Uses({id(leaves[name]): name for name in names}) as uses:
             output = model.apply_network(leaves, data.x)
-        seen = [name for weight, bias, _, _ in uses.found for name in (weight, bias) if name]
+        seen = [name for weight, bias, *_ in uses.found for name in (weight, bias) if name]
         if sorted(seen) != sorted(names):
             odd = next(name for name in names if seen.count(name) != 1)
             raise ValueError(
@@ -65,12 +65,10 @@ class Kronecker(Curvature):
             )
         factors = output_factors(model, output, data)
         counts = data.counts.to(output)
-        products = [product for _, _, _, product in uses.found]
+        products = [product for *_, product in uses.found]
         for c in range(factors.shape[-1]):
             slopes = torch.autograd.grad(output, products, factors[..., c], retain_graph=True)
-            for (weight, bias, a, _), slope, turned in zip(
-                uses.found, slopes, uses.convolutions, strict=True
-            ):
+            for (weight, bias, a, turned, _), slope in zip(uses.found, slopes, strict=True):
                 g = slope.flatten(2).transpose(1, 2) if turned else slope.reshape(*a.shape[:2], -1)
                 if weight is not None:
                     if c == 0:
@@ -102,9 +100,9 @@ class _Uses(TorchFunctionMode):
 
     def __init__(self, names: dict[int, str]) -> None:
         super().__init__()
-        self.names, self.convolutions = names, list[bool]()
-        # names of weight and bias, (B, positions, in), product
-        self.found: list[tuple[str | None, str | None, Tensor, Tensor]] = []
+        self.names = names
+        # names of weight and bias, (B, positions, in), whether it is a convolution, product
+        self.found: list[tuple[str | None, str | None, Tensor, bool, Tensor]] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -116,8 +114,7 @@ class _Uses(TorchFunctionMode):
             given = {**dict(zip(order, args, strict=False)), **kwargs}
             weight, bias = (self.names.get(id(given.get(key))) for key in ("weight", "bias"))
             if weight or bias:
-                self.found.append((weight, bias, _inputs(func, given), output))
-                self.convolutions.append(func is F.conv2d)
+                self.found.append((weight, bias, _inputs(func, given), func is F.conv2d, output))
         return output
 
 

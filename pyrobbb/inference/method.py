@@ -77,30 +77,27 @@ class OwnStep(Inference):
     why: ClassVar[str]
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        name = type(self).__name__
         if not isinstance(guide, self.holds):
             raise ValueError(
-                f"{type(self).__name__} keeps its posterior in {self.holds.__name__}, not in "
-                f"{type(guide).__name__}: pass guide=None, or inference.guide(model, None)"
+                f"{name} keeps its posterior in {self.holds.__name__}, not in {type(guide).__name__}: pass "
+                f"guide=None, or inference.guide(model, None)"
             )
-        _refuse_options(type(self).__name__, self.why, model, options, ranks)
-
-
-def _refuse_options(name: str, why: str, model: BayesianNetwork, options: Any, ranks: ProcessGroup) -> None:
-    if model.learned:
-        raise ValueError(f"{name} keeps the prior fixed: {why}; learn it with svi")
-    for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1), ("estimator", "weights")):
-        if getattr(options, key) != plain:
-            raise ValueError(f"{key} has no meaning for {name}: {why}")
-    if ranks.size > 1:
-        raise ValueError(f"{name} trains in one process, got {ranks.size}: {why}")
-    kl = options.kl
-    while kl is not None:
-        if isinstance(kl, Geometric):
-            raise ValueError(
-                f"kl=geometric weighs prior and data differently in each minibatch, so {name} would follow "
-                f"another target in each; use kl=uniform"
-            )
-        kl = getattr(kl, "then", None)
+        if model.learned:
+            raise ValueError(f"{name} keeps the prior fixed: {self.why}; learn it with svi")
+        for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1), ("estimator", "weights")):
+            if getattr(options, key) != plain:
+                raise ValueError(f"{key} has no meaning for {name}: {self.why}")
+        if ranks.size > 1:
+            raise ValueError(f"{name} trains in one process, got {ranks.size}: {self.why}")
+        kl = options.kl
+        while kl is not None:
+            if isinstance(kl, Geometric):
+                raise ValueError(
+                    f"kl=geometric weighs prior and data differently in each minibatch, so {name} would "
+                    f"follow another target in each; use kl=uniform"
+                )
+            kl = getattr(kl, "then", None)
 
 
 def refuse_points(method: Inference, model: BayesianNetwork) -> None:

@@ -83,20 +83,20 @@ class NaturalGradientStep:
         self.initial_lr = float(optimizer.param_groups[0]["lr"])
         self.by_pyro = segments is None
         whole = segments or [PriorSegment(None, {}, {}, loc.numel())]
-        parts = [_Part(segment, float(model.N)) for segment in whole]
-        for part, (own,) in zip(parts, _split(whole, scale), strict=True):
-            own.copy_((part.N * (method.h0 + part.normal(part.vectors)[0])) ** -0.5)
+        parts = [_Part(method, segment, float(model.N)) for segment in whole]
         flats = (loc, scale, self.normals.values, self.w, self.score)
         self.draws: list[Pass] = []
         for part, drawn in zip(parts, _split(whole, *flats), strict=True):
+            _, sigma, *_ = drawn
+            sigma.copy_((part.N * (method.h0 + part.normal(part.vectors)[0])) ** -0.5)
             self.draws.append(bind(part.draw, *drawn, *part.vectors, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)
 
     def _update(self, compiled: bool) -> tuple[list[Tensor], Program]:
         """What runs after the network, as one program of each piece's gradient and of fixed tensors."""
-        method, segments = self.method, [segment for segment, _ in self.pieces]
-        parts = [_Part(segment, float(self.model.N)) for segment in segments]
+        segments = [segment for segment, _ in self.pieces]
+        parts = [_Part(self.method, segment, float(self.model.N)) for segment in segments]
         flats = (self.score, self.normals.values, self.guide.loc.detach(), self.guide.scale.detach(), self.g)
         owned = [[*own, *part.vectors] for part, own in zip(parts, _split(segments, *flats), strict=True)]
         fixed = [*self.scalars, *(tensor for own in owned for tensor in own)]
@@ -105,8 +105,7 @@ class NaturalGradientStep:
             given = iter(inputs)
             gradients, scalars = ([next(given) for _ in one] for one in (parts, self.scalars))
             for part, G, own in zip(parts, gradients, owned, strict=True):
-                settings = method.beta1, method.beta2, method.radius
-                part.update(*settings, *scalars, G, *(next(given) for _ in own))
+                part.update(*scalars, G, *(next(given) for _ in own))
 
         if not compiled:
             return fixed, program
@@ -157,6 +156,7 @@ class NaturalGradientStep:
 class _Part:
     """The passes over a segment of weights with a common family of priors; a family of None is Pyro's."""
 
+    method: NaturalGradient
     segment: PriorSegment
     N: float
 
@@ -196,9 +196,6 @@ class _Part:
 
     def update(
         self,
-        beta1: float,
-        beta2: float,
-        radius: float,
         per_datum: Tensor,
         rate: Tensor,
         debias: Tensor,
@@ -215,6 +212,7 @@ class _Part:
         gradient = G * per_datum
         if self.segment.family not in (None, dist.Normal):
             gradient = gradient - score * (1 / self.N)
+        beta1, beta2, radius = self.method.beta1, self.method.beta2, self.method.radius
         momentum = beta1 * g + (1 - beta1) * gradient
         u = (1 - beta2) * (self.N * scale * (gradient * eps + delta * scale) - 1)
         sigma = scale * torch.rsqrt(1 + u + 0.5 * u * u)

@@ -84,10 +84,10 @@ class NUTS(OwnStep):
         if guide.full:
             return False
         data = rows()
-        energy = Energy(_double(model), deepcopy(guide).cpu().double())
+        model = deepcopy(model).cpu().double().eval()  # without dropout: one energy for one w
+        energy = Energy(model, deepcopy(guide).cpu().double())
         x, y = _in_double(data.x), _in_double(data.y)
         initial = {"z": self.start * torch.randn(guide.loc.shape, dtype=torch.float64)}
-
         gradients = (self.warmup + self.draws) * 2 ** (self.max_tree_depth - 1)
         gradient, one = energy.prepared(initial["z"], x, y, gradients), torch.ones((), dtype=torch.float64)
 
@@ -95,9 +95,12 @@ class NUTS(OwnStep):
             energies: Tensor = _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, data.weights))
             return energies
 
-        drawn, divergences = _sampled(potential, initial, self.warmup, self.draws, self.max_tree_depth)
-        for flat in drawn["z"]:
+        kernel = infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth)
+        run = MCMC(kernel, self.draws, self.warmup, initial_params=initial, disable_progbar=True)
+        run.run()
+        for flat in run.get_samples()["z"]:
             guide.keep(flat.to(guide.loc))
+        divergences = sum(len(where) for where in run.diagnostics()["divergences"].values())
         log(f"NUTS drew {self.draws} times, {divergences} of them divergent")
         return True
 
@@ -115,21 +118,6 @@ class _Energies(torch.autograd.Function):
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
         (found,) = ctx.saved_tensors
         return outer[0] * found, None
-
-
-def _sampled(
-    potential: Callable[[Weights], Tensor], initial: Weights, warmup: int, draws: int, max_tree_depth: int
-) -> tuple[Weights, int]:
-    """Draws `(draws, *shape)` of one chain from `initial`, and the number of divergences."""
-    kernel = infer.NUTS(potential_fn=potential, max_tree_depth=max_tree_depth, target_accept_prob=0.8)
-    run = MCMC(kernel, num_samples=draws, warmup_steps=warmup, initial_params=initial, disable_progbar=True)
-    run.run()
-    return run.get_samples(), sum(len(where) for where in run.diagnostics()["divergences"].values())
-
-
-def _double(model: BayesianNetwork) -> BayesianNetwork:
-    """A copy on the CPU in double precision with dropout off: one energy for one w."""
-    return deepcopy(model).cpu().double().eval()
 
 
 def _in_double(values: Tensor) -> Tensor:

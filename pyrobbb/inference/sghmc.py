@@ -108,22 +108,15 @@ class SGHMCStep:
             )
         # counted from the end of a cycle, where the steps are smallest and the draws best
         last = steps - (method.cycles - 1) * self.length  # steps of the last cycle, which may be shorter
-        self.keeps = {
-            cycle: self._kept(last if cycle == method.cycles - 1 else self.length)
-            for cycle in range(method.cycles)
-        }
-        optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "step": torch.zeros(())}
-
-    def _kept(self, length: int) -> set[int]:
-        """The steps of a cycle of this length, counted from 0, after which a draw is kept."""
-        every = (self.length - math.ceil(self.method.exploring * self.length)) // self.method.draws
-        kept = {length - 1 - every * s for s in range(self.method.draws)}
-        if min(kept) < 0:
+        lengths = [self.length] * (method.cycles - 1) + [last]
+        every = noisy // method.draws
+        self.keeps = [{length - 1 - every * s for s in range(method.draws)} for length in lengths]
+        if min(self.keeps[-1]) < 0:
             raise ValueError(
-                f"the last cycle has only {length} steps, too few for its {self.method.draws} draws; train "
-                f"for more epochs, or in fewer cycles"
+                f"the last cycle has only {last} steps, too few for its {method.draws} draws; train for "
+                f"more epochs, or in fewer cycles"
             )
-        return kept
+        optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "step": torch.zeros(())}
 
     def __call__(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None

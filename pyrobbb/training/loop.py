@@ -118,11 +118,8 @@ class Loop:
     def _trivial(self) -> float | None:
         """What ignoring the inputs costs; None where training changes that, or there is no free energy."""
         first = self.first
-        points = any(True for _ in first.model.network.parameters())
-        changes = points or bool(first.model.learned)
-        if changes or first.done or not first.inference.bounds:
-            return None
-        return first.trivial
+        changes = bool(first.model.learned) or any(True for _ in first.model.network.parameters())
+        return None if changes or first.done or not first.inference.bounds else first.trivial
 
     def _run_many(self, rows: Sequence[Tensor]) -> bool:
         """On CUDA, as much of the epoch as goes with many steps per launch; whether a callback stopped it.

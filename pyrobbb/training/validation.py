@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
@@ -33,15 +33,10 @@ def validate(
     x, y = ranks.shard(part.x), ranks.shard(part.y)
     totals = torch.zeros(2, dtype=torch.float64)
     if len(y):
-        totals += len(y) / len(part) * _means(model, guide, x, y, draws, seed)
+        posterior = Posterior([(model, guide)])
+        prediction = posterior.predict(x, y, draws=max(draws, 1), mean_weights=draws == 0, seed=seed)
+        means = (prediction.losses(y).mean(), -prediction.log_predictive.mean())
+        totals += len(y) / len(part) * torch.tensor([float(mean) for mean in means], dtype=torch.float64)
     ranks.sum_(totals)
     error, nll = totals.tolist()
     return model.likelihood.prediction.error_of(error), nll
-
-
-def _means(model: BayesianNetwork, guide: nn.Module, x: Tensor, y: Tensor, draws: int, seed: int) -> Tensor:
-    """What the error is made of (`Prediction.losses`) and NLL, averaged over some rows."""
-    posterior = Posterior([(model, guide)])
-    prediction = posterior.predict(x, y, draws=max(draws, 1), mean_weights=draws == 0, seed=seed)
-    means = (prediction.losses(y).mean(), -prediction.log_predictive.mean())
-    return torch.tensor([float(mean) for mean in means], dtype=torch.float64)

@@ -14,7 +14,7 @@ from pyrobbb._support.random_state import isolated, random_state, set_random_sta
 
 def test_everything_is_put_back_after_an_error_too() -> None:
     def mess() -> None:
-        with isolated(3, validate=True):
+        with isolated(3):
             torch.randn(10)
             pyro.param("a", torch.zeros(2))
             pyro.enable_validation(False)
@@ -40,12 +40,11 @@ def test_the_param_store_is_empty_inside_and_as_it_was_outside() -> None:
 
 
 @pytest.mark.parametrize("outside", [True, False])
-@pytest.mark.parametrize("inside", [True, False])
-def test_validation_is_as_told_inside_and_as_before_outside(outside: bool, inside: bool) -> None:
+def test_validation_is_off_inside_and_as_before_outside(outside: bool) -> None:
     with pyro.validation_enabled(outside):
-        with isolated(validate=inside):
-            assert pyro.distributions.is_validation_enabled() is inside
-            assert pyro.distributions.Normal(0.0, 1.0)._validate_args is inside
+        with isolated():
+            assert not pyro.distributions.is_validation_enabled()
+            assert not pyro.distributions.Normal(0.0, 1.0)._validate_args
         assert pyro.distributions.is_validation_enabled() is outside
 
 
