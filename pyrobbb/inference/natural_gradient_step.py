@@ -80,7 +80,8 @@ class NaturalGradientStep:
         optimizer.state[guide.loc] = {"g": self.g, "step": torch.zeros(())}
         # what changes from step to step: 1 / (pi_i N), alpha_t, and 1 / (1 - beta1^t)
         self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(3)]
-        self.initial_lr = float(optimizer.param_groups[0]["lr"])
+        group = optimizer.param_groups[0]
+        self.initial_lr = float(group.get("initial_lr", group["lr"]))  # a schedule may begin at a part of it
         self.by_pyro = segments is None
         whole = segments or [PriorSegment(None, {}, {}, loc.numel())]
         parts = [_Part(method, segment, float(model.N)) for segment in whole]

@@ -45,11 +45,12 @@ def _linear() -> tuple[BayesianNetwork, Split, Tensor, Tensor]:
 
 
 def _step(
-    method: Any, model: BayesianNetwork, data: Split, steps: int, fast: str = "eager"
+    method: Any, model: BayesianNetwork, data: Split, steps: int, fast: str = "eager", factor: float = 1.0
 ) -> tuple[Any, Any]:
     guide = method.guide(model, None)
     guide()
     optimizer = torch.optim.SGD([*guide.parameters(), *model.parameters()], lr=1e-3)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: factor)
     return guide, method.step(model, guide, optimizer, data, steps=steps, fast=fast, log=print)
 
 
@@ -126,6 +127,20 @@ def test_a_compiled_natural_gradient_step_is_the_same(monkeypatch):
                 step(data.x, data.y, 1.0, 1.0)
         found.append(torch.cat([guide.loc.detach(), guide.scale.detach()]))
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_schedule_scales_the_rate_of_natural_gradients_from_its_first_epoch_on():
+    model, data, _, _ = _linear()
+
+    def moved(lr: float, factor: float) -> Tensor:
+        with isolated(0):
+            guide, step = _step(NaturalGradient(lr=lr), model, data, 0, factor=factor)
+            before = guide.loc.detach().clone()
+            step(data.x, data.y, 1.0, 1.0)
+            return guide.loc.detach() - before
+
+    torch.testing.assert_close(moved(0.1, 0.5), moved(0.05, 1.0))
+    assert not moved(0.1, 0.0).any()
 
 
 def test_natural_gradients_reach_the_exact_mean_field_of_a_linear_model():
