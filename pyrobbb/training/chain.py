@@ -338,7 +338,8 @@ class Chain:
         """End the training after the current step or epoch; `reason` is logged and kept in the history."""
         if self.history.stopped is None:
             self.history.stopped = reason
-            self.log(f"chain {self.chain} stops in epoch {max(self.epoch, 1)}: {reason}")
+            epoch = max(1, self.epoch + (self.batch > 0))  # the current one, or the one that has just ended
+            self.log(f"chain {self.chain} stops in epoch {epoch}: {reason}")
 
     def non_finite(self, kl: float, nll: float, i: int) -> NonFiniteLossError:
         """The error to raise for step i, counted from 0, of the current epoch."""

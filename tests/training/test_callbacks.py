@@ -18,6 +18,7 @@ from pyrobbb._support import checkpoint
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import BestCheckpoint, Callback, EarlyStopping, View
 from pyrobbb.training.history import Epoch
+from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training, fit, train
 
 N = 20
@@ -89,14 +90,19 @@ class StopsAt(Callback):
 
 
 @pytest.mark.parametrize(
-    ("at", "place"), [({"epoch": 2}, (2, 0)), ({"step": 6}, (1, 2)), ({"step": 4}, (1, 0))]
+    ("at", "place", "epoch"),
+    [({"epoch": 2}, (2, 0), 2), ({"step": 6}, (1, 2), 2), ({"step": 4}, (1, 0), 1)],
 )
 def test_a_stopped_training_is_where_it_was_stopped_and_stays_there(
-    tmp_path: Path, at: dict[str, int], place: tuple[int, int]
+    tmp_path: Path, at: dict[str, int], place: tuple[int, int], epoch: int
 ) -> None:
-    run = training(folder=tmp_path, callbacks=[StopsAt(**at)])
+    said: list[str] = []
+    progress = Silent()
+    progress.log = said.append  # type: ignore[method-assign]
+    run = training(folder=tmp_path, callbacks=[StopsAt(**at)], progress=progress)
     history = run.run()
     assert (run.epoch, run.batch) == place
+    assert f"chain 0 stops in epoch {epoch}: that is enough" in said
     assert history.stopped == "that is enough"
     again = training(folder=tmp_path, callbacks=[StopsAt(**at)])
     assert again.resume()
