@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pyro.optim import PyroOptim
@@ -20,6 +20,7 @@ from pyrobbb._support import checks
 
 MakeOptimizer = Callable[[Iterable[dict[str, Any]]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
+T = TypeVar("T")
 
 
 class JointOptimizer(PyroOptim):
@@ -125,7 +126,7 @@ def parameter_groups(
     return ([{"params": list(rest.values())}] if rest else []) + groups
 
 
-def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> Any:
+def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) -> T:
     """`make(*arguments)`, or a ValueError that names the option `make` came from."""
     if not callable(make):
         raise ValueError(
@@ -142,7 +143,7 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type) -> An
 
 def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> Optimizer:
     """The optimiser that `make` makes, if it steps along given gradients."""
-    optimizer: Optimizer = made("optim", make, groups, kind=Optimizer)
+    optimizer = made("optim", make, groups, kind=Optimizer)
     closure = signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is Parameter.empty:
         raise ValueError(
@@ -159,7 +160,7 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
         ValueError: If it does not follow the epoch alone, fails on the way, or leads to a rate below 0.
     """
     before = [{k: deepcopy(v) for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
-    trial: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
+    trial = made("schedule", make, optimizer, kind=LRScheduler)
     if isinstance(trial, ReduceLROnPlateau):
         raise ValueError(
             "schedule ReduceLROnPlateau follows a measured value, but rates here follow the epoch alone; "
@@ -186,5 +187,4 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
         for key in group.keys() - kept.keys() - {"params"}:
             del group[key]
         group.update(kept)
-    schedule: LRScheduler = made("schedule", make, optimizer, kind=LRScheduler)
-    return schedule
+    return made("schedule", make, optimizer, kind=LRScheduler)

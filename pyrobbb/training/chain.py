@@ -220,14 +220,14 @@ class Chain:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock this chain's files while the body runs; the history holds what was done so far."""
-        if self.folder is None or not self.writes:
+        path = self.history_path
+        if path is None:
             yield
             return
-        make_folder(self.folder)
-        with locked(self.folder, f".chain-{self.chain}.lock"):
-            assert self.history_path is not None
-            others = [r for r in history.read_if_there(self.history_path) if r.chain != self.chain]
-            history.write(self.history_path, others + self.history.rows)
+        make_folder(path.parent)
+        with locked(path.parent, f".chain-{self.chain}.lock"):
+            others = [row for row in history.read_if_there(path) if row.chain != self.chain]
+            history.write(path, others + self.history.rows)
             yield
 
     def begin_epoch(self) -> tuple[Tensor, ...]:

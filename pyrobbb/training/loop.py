@@ -88,17 +88,16 @@ class Loop:
         first, R = self.active[0], len(self.active)
         began = perf_counter() - R * first.spent
         each = [chain.begin_epoch() for chain in self.active]
-        rows, sums = each[0], first.sums
+        rows = each[0]
         if R == 1:
             first.spent = perf_counter() - began
             if self._run_many(rows):
                 return
             began = perf_counter() - first.spent
         batches = [chain.batches(own) for chain, own in zip(self.active, each, strict=True)]
-        if R > 1:
-            sums = torch.stack([chain.sums for chain in self.active])
-            for chain, own in zip(self.active, sums, strict=True):
-                chain.sums = own
+        sums = torch.stack([chain.sums for chain in self.active])
+        for chain, own in zip(self.active, sums, strict=True):
+            chain.sums = own
         for i in range(first.batch, first.M):
             self._run_step(i, len(rows[i]), batches, sums)
             for chain in self.active:
