@@ -13,21 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
-from pyrobbb._support import checks
-from pyrobbb._support.checks import check_kinds
-from pyrobbb._support.device import best_device, tf32_products, uses_tf32
+from pyrobbb._support import checks, optim
+from pyrobbb._support.device import best_device, tf32_products
 from pyrobbb._support.files import locked, make_folder
 from pyrobbb._support.model_inputs import NonFiniteOutputError
-from pyrobbb._support.optim import (
-    clip_gradients,
-    fused,
-    made_optimizer,
-    made_schedule,
-    named_parameters,
-    on_device,
-    parameter_groups,
-)  # fmt: skip
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb.bnn import BayesianNetwork
@@ -83,7 +74,7 @@ class Chain:
         ranks: ProcessGroup = SINGLE,
         **options: Any,
     ) -> None:
-        check_kinds(
+        checks.check_kinds(
             model=(model, BayesianNetwork),
             guide=(guide, (nn.Module, NoneType) if not getattr(model, "sites", True) else nn.Module),
             folder=(folder, (str, Path, NoneType)),
@@ -157,20 +148,16 @@ class Chain:
             raise ValueError(f"guide {name} does not fit this model: {error}") from error
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
-        self.named = named_parameters(self.model, self.guide)
-        groups = parameter_groups(self.named, options.optim, options.rates)
-        self.optimizer = made_optimizer(fused(options.optim, self.device), groups)
-        on_device(self.optimizer, self.device)
+        self.named = optim.named_parameters(self.model, self.guide)
+        groups = optim.parameter_groups(self.named, options.optim, options.rates)
+        self.optimizer = optim.made_optimizer(optim.fused(options.optim, self.device), groups)
+        optim.on_device(self.optimizer, self.device)
         if options.clip_norm is not None:
-            clip_gradients(self.optimizer, options.clip_norm)
-        self.schedule = (
-            made_schedule(options.schedule, self.optimizer, self.epochs) if options.schedule else None
-        )
-        self.made_with = compatibility.training(
-            len(self.train), self.batch_size, options, self.model, self.optimizer, self.schedule
-        ) | {"tf32": uses_tf32(self.device)}
-        if self.inference.planned:
-            self.made_with["epochs"] = self.epochs
+            optim.clip_gradients(self.optimizer, options.clip_norm)
+        self.schedule: LRScheduler | None = None
+        if options.schedule:
+            self.schedule = optim.made_schedule(options.schedule, self.optimizer, self.epochs)
+        self.made_with = compatibility.training(self)
         self.step: Step = self.inference.step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.device import uses_tf32
 from pyrobbb._support.settings import changes, constants, is_plain
-from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.training.options import Options
+
+if TYPE_CHECKING:
+    from pyrobbb.training.chain import Chain
 
 FORMS = ("fused", "foreach", "capturable", "differentiable", "maximize")  # how it is computed, by device
 MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are the optimiser's
@@ -66,18 +68,12 @@ def elbo(given: Any) -> str:
     return f"{kind}({', '.join(numbers)})" if numbers else str(kind)
 
 
-def training(
-    N: int,
-    batch_size: int,
-    options: Options,
-    model: BayesianNetwork,
-    made: Optimizer,
-    rates: LRScheduler | None,
-) -> dict[str, Any]:
+def training(chain: Chain) -> dict[str, Any]:
     """Everything that determines a training's result, except the data and the initial values."""
-    return {
-        "N": N,
-        "batch_size": batch_size,
+    model, options = chain.model, chain.options
+    found = {
+        "N": len(chain.train),
+        "batch_size": chain.batch_size,
         "seed": options.seed,
         "network": component(model.network),
         "samples": options.samples,
@@ -87,11 +83,13 @@ def training(
         "prior": component(model.prior),
         "kl": component(options.kl),
         "likelihood": likelihood(model.likelihood),
-        "optimizer": type(made).__name__,
-        "optim": optimizer(made),
-        "schedule": schedule(rates),
+        "optimizer": type(chain.optimizer).__name__,
+        "optim": optimizer(chain.optimizer),
+        "schedule": schedule(chain.schedule),
         "inference": component(options.inference),
+        "tf32": uses_tf32(chain.device),
     }
+    return found | {"epochs": chain.epochs} if chain.inference.planned else found
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) -> None:

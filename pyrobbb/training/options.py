@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from pyrobbb._support import checks
-from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.accelerated import ESTIMATORS, FAST
@@ -93,7 +92,7 @@ class Options:
             raise ValueError(
                 "estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo"
             )
-        check_kinds(
+        checks.check_kinds(
             inference=(self.inference, Inference),
             kl=(self.kl, (KLWeight, NoneType)),
             rates=(self.rates, (Mapping, NoneType)),
