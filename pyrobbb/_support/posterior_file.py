@@ -35,9 +35,12 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
         }
         for model, guide in chains
     ]
+    history = getattr(content["history"], "rows", content["history"])
+    if history is not None:
+        history = [row if isinstance(row, dict) else asdict(row) for row in history]
     path = Path(folder) / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.save(path, {**content, "chains": stored, "history": _plain_history(content["history"])})
+    checkpoint.save(path, {**content, "chains": stored, "history": history})
     return path
 
 
@@ -87,9 +90,3 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
         "guide": type(guide).__name__,
         "latent sites": ", ".join(model.latents),
     }
-
-
-def _plain_history(history: Any) -> Any:
-    """A history's rows as plain values, one dictionary each."""
-    rows = getattr(history, "rows", history)
-    return None if rows is None else [row if isinstance(row, dict) else asdict(row) for row in rows]

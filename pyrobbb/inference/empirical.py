@@ -26,11 +26,6 @@ class EmpiricalGuide(FlatGuide):
         self.register_buffer("stored", self.loc.new_zeros(draws, self.loc.numel()))
         self.register_buffer("kept", torch.zeros((), dtype=torch.long))
 
-    @property
-    def full(self) -> bool:
-        """Whether every draw has been stored."""
-        return int(self.kept) == len(self.stored)
-
     def keep(self, flat: Tensor) -> None:
         """Store one more draw, of coordinates `(D,)`."""
         self.stored[int(self.kept)] = flat

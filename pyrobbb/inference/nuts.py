@@ -81,7 +81,7 @@ class NUTS(OwnStep):
         rows: Callable[[], Split],
         log: Callable[[str], None],
     ) -> bool:
-        if guide.full:
+        if int(guide.kept) == self.draws:
             return False
         data = rows()
         model = deepcopy(model).cpu().double().eval()  # without dropout: one energy for one w
