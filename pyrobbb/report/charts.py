@@ -6,6 +6,7 @@ Marks are hidden from assistive technology, which reads the table beside a chart
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -18,7 +19,10 @@ HEIGHT = 240
 FEW = 10  # ticks
 WIDE = 20.0  # a factor between the largest and the smallest value from which an axis is logarithmic
 INK = "currentColor"  # that of the page, light or dark
+DASHED: dict[str, Any] = {"strokeDash": [5, 4], "strokeWidth": 1.5}
 TIGHT = alt.Scale(zero=False, nice=False)  # from the first value to the last
+
+X, Y = partial(alt.X, type="quantitative"), partial(alt.Y, type="quantitative")
 
 Row: TypeAlias = Mapping[str, Any]
 Spec: TypeAlias = dict[str, Any]
@@ -31,28 +35,30 @@ def curves(rows: Sequence[Row], x: str, y: str, by: str, *, line: tuple[float, s
     scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
     names = list(dict.fromkeys(str(row[by]) for row in rows))
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X(field=x, type="quantitative", axis=_whole(rows, x), scale=TIGHT),
-        y=alt.Y(field=y, type="quantitative", scale=scale),
+        x=X(field=x, axis=_whole(rows, x), scale=TIGHT),
+        y=Y(field=y, scale=scale),
         color=_colour(by, names),
-        tooltip=[alt.Tooltip(field=x, type="quantitative"), *_numbers((y,), ".4~g"), _named(by)],
+        tooltip=[*_tips(rows, None, x), *_tips(rows, ".4~g", y, by)],
     )
-    layers = [
-        base.mark_line(strokeWidth=2, aria=False),
-        base.mark_point(size=90, opacity=0, filled=True, aria=False),
-    ]
+    layers = [base.mark_line(strokeWidth=2), base.mark_point(size=90, opacity=0, filled=True)]
     if len(rows) <= 30 * len(names):
-        layers.append(base.mark_point(size=22, filled=True, aria=False, tooltip=None))
+        layers.append(base.mark_point(size=22, filled=True, tooltip=None))
     if line:
-        layers += _level(*line, x, y, max(row[x] for row in rows), scale)
+        level, words = line
+        end = alt.Chart(_data([{y: level, x: max(row[x] for row in rows), "words": words}]))
+        end = end.encode(y=Y(field=y, scale=scale))
+        above = {"align": "right", "baseline": "bottom", "dy": -3, "fontSize": 12}
+        layers.append(end.mark_rule(color=INK, **DASHED))
+        layers.append(end.mark_text(color=INK, **above).encode(x=X(field=x), text="words:N"))
     return _spec(alt.layer(*layers))
 
 
 def bars(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]) -> Spec:
     """Horizontal bars in the order of the rows, named by `y`."""
-    chart = alt.Chart(_data(rows)).mark_bar(color=BLUE, aria=False).encode(
-        x=alt.X(field=x, type="quantitative", axis=alt.Axis(format="~s")),
+    chart = alt.Chart(_data(rows)).mark_bar(color=BLUE).encode(
+        x=X(field=x, axis=alt.Axis(format="~s")),
         y=alt.Y(field=y, type="nominal", sort=None, axis=alt.Axis(title=None, labelLimit=160)),
-        tooltip=[_tip(rows, name, ",.4~g") for name in (y, *tooltip)],
+        tooltip=_tips(rows, ",.4~g", y, *tooltip),
     )  # fmt: skip
     return _spec(chart, height=max(70, 34 * len(rows)))
 
@@ -62,18 +68,18 @@ def against_diagonal(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]
     low = max(0.0, min(0.9, *(min(row[x], row[y]) for row in rows)) - 0.05) if rows else 0.0
     scale = alt.Scale(domain=[low, 1], nice=False)
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X(field=x, type="quantitative", scale=scale, axis=alt.Axis(format="%")),
-        tooltip=[_tip(rows, x, ".1%"), _tip(rows, y, ".1%"), *(_tip(rows, name, ",") for name in tooltip)],
+        x=X(field=x, scale=scale, axis=alt.Axis(format="%")),
+        tooltip=[*_tips(rows, ".1%", x, y), *_tips(rows, ",", *tooltip)],
     )
-    upright = alt.Y(field=y, type="quantitative", title=y, scale=scale, axis=alt.Axis(format="%"))
+    upright = Y(field=y, title=y, scale=scale, axis=alt.Axis(format="%"))
     ends = _data([{x: low, y: low}, {x: 1.0, y: 1.0}])
-    diagonal = alt.Chart(ends).mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, aria=False)
+    diagonal = alt.Chart(ends).mark_line(color=GREY, **DASHED)
     layers = [
-        diagonal.encode(x=alt.X(field=x, type="quantitative"), y=alt.Y(field=y, type="quantitative")),
-        base.mark_rule(color=RED, strokeWidth=3, opacity=0.55, aria=False).encode(
+        diagonal.encode(x=X(field=x), y=Y(field=y)),
+        base.mark_rule(color=RED, strokeWidth=3, opacity=0.55).encode(
             y=upright, y2=alt.Y2(field=x, title=None), tooltip=alt.value(None)
         ),
-        base.mark_point(size=90, filled=True, color=BLUE, opacity=1, aria=False).encode(y=upright),
+        base.mark_point(size=90, filled=True, color=BLUE, opacity=1).encode(y=upright),
     ]
     return _spec(alt.layer(*layers), height=300)
 
@@ -82,41 +88,41 @@ def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None 
     """Histograms `by` name, as steps over the left edges of their bins; `mark` is an upright line."""
     names = list(dict.fromkeys(str(row[by]) for row in rows))
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X(field=x, type="quantitative", scale=TIGHT),
-        y=alt.Y(field=y, type="quantitative"),
+        x=X(field=x, scale=TIGHT),
+        y=Y(field=y),
         color=_colour(by, names),
-        tooltip=[_named(by), *_numbers((x, y), ".3~g")],
+        tooltip=_tips(rows, ".3~g", by, x, y),
     )
     layers = [
-        base.mark_area(interpolate="step-after", opacity=0.25, line=False, aria=False, tooltip=None).encode(
-            y=alt.Y(field=y, type="quantitative", stack=None)
+        base.mark_area(interpolate="step-after", opacity=0.25, line=False, tooltip=None).encode(
+            y=Y(field=y, stack=None)
         ),
-        base.mark_line(interpolate="step-after", strokeWidth=1.8, aria=False),
-        base.mark_point(size=60, opacity=0, filled=True, aria=False),
+        base.mark_line(interpolate="step-after", strokeWidth=1.8),
+        base.mark_point(size=60, opacity=0, filled=True),
     ]
     if mark is not None:
-        line = alt.Chart(_data([{x: mark}])).mark_rule(
-            color=RED, strokeDash=[5, 4], strokeWidth=1.5, aria=False
-        )
-        layers.append(line.encode(x=alt.X(field=x, type="quantitative")))
+        line = alt.Chart(_data([{x: mark}])).mark_rule(color=RED, **DASHED)
+        layers.append(line.encode(x=X(field=x)))
     return _spec(alt.layer(*layers))
 
 
 def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
     """A curve within its 50 % and 90 % intervals (columns `low90`, `low50`, `high50`, `high90`), and data."""
-    shape = alt.Chart(_data(rows)).encode(x=alt.X(field=x, type="quantitative", scale=TIGHT))
-    layers: list[alt.Chart] = [
-        shape.mark_area(color=BLUE, opacity=opacity, aria=False).encode(
-            y=alt.Y(f"low{level}:Q", title=y), y2=f"high{level}:Q"
-        )
-        for level, opacity in ((90, 0.2), (50, 0.3))
+    shape = alt.Chart(_data(rows)).encode(x=X(field=x, scale=TIGHT))
+    dots = alt.Chart(_data(points)).mark_point(color=ORANGE, filled=True, size=26, opacity=0.85)
+    layers = [
+        *(
+            shape.mark_area(color=BLUE, opacity=opacity).encode(
+                y=alt.Y(f"low{level}:Q", title=y), y2=f"high{level}:Q"
+            )
+            for level, opacity in ((90, 0.2), (50, 0.3))
+        ),
+        shape.mark_line(color=BLUE, strokeWidth=2).encode(y=alt.Y("mean:Q", title=y)),
+        shape.mark_point(size=90, opacity=0, filled=True).encode(
+            y="mean:Q", tooltip=_tips(rows, ".4~g", x, "mean", "low90", "high90")
+        ),
+        dots.encode(x=X(field=x), y=alt.Y("y:Q", title=y), tooltip=_tips(points, ".4~g", x, "y")),
     ]
-    layers.append(shape.mark_line(color=BLUE, strokeWidth=2, aria=False).encode(y=alt.Y("mean:Q", title=y)))
-    seen = shape.mark_point(size=90, opacity=0, filled=True, aria=False)
-    layers.append(seen.encode(y="mean:Q", tooltip=_numbers((x, "mean", "low90", "high90"), ".4~g")))
-    dots = alt.Chart(_data(points)).mark_point(color=ORANGE, filled=True, size=26, opacity=0.85, aria=False)
-    at = alt.X(field=x, type="quantitative")
-    layers.append(dots.encode(x=at, y=alt.Y("y:Q", title=y), tooltip=_numbers((x, "y"), ".4~g")))
     return _spec(alt.layer(*layers), height=320)
 
 
@@ -143,15 +149,15 @@ def parallel(axes: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any
         tooltip=[alt.Tooltip("summary:N", title="run")],
     )  # fmt: skip
     layers = [
-        rule.mark_rule(color=GREY, strokeWidth=1, aria=False).encode(
+        rule.mark_rule(color=GREY, strokeWidth=1).encode(
             x=x, y=alt.Y("low:Q", axis=None, scale=shares), y2="high:Q"
         ),
-        runs.mark_line(strokeWidth=2.5, aria=False).encode(
+        runs.mark_line(strokeWidth=2.5).encode(
             opacity=alt.condition(hover, alt.value(0.9), alt.value(0.12))
         ).add_params(hover),
-        runs.mark_point(size=70, filled=True, opacity=1, aria=False),
+        runs.mark_point(size=70, filled=True, opacity=1),
         alt.Chart(_data(axes))
-        .mark_text(align="left", dx=6, dy=-9, fontSize=11, color=INK, aria=False)
+        .mark_text(align="left", dx=6, dy=-9, fontSize=11, color=INK)
         .encode(x=x, y=y, text="words:N"),
     ]  # fmt: skip
     return _spec(alt.layer(*layers), height=340)
@@ -166,6 +172,7 @@ def _spec(chart: Any, height: int = HEIGHT) -> Spec:
         "background": "transparent",
         "font": "system-ui, sans-serif",
         "view": {"stroke": None},
+        "mark": {"aria": False},
         "axis": {
             **dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), INK),
             **{"gridColor": GREY, "gridOpacity": 0.25, "labelFontSize": 12, "titleFontSize": 12},
@@ -187,19 +194,6 @@ def _colour(by: str, names: Sequence[str]) -> Any:
     return alt.Color(field=by, type="nominal", sort=list(names), scale=scale, legend=legend)
 
 
-def _level(value: float, words: str, x: str, y: str, last: float, scale: Any) -> list[alt.Chart]:
-    """A dashed level with its words above its right end."""
-    at = alt.Chart(_data([{y: value, x: last, "words": words}]))
-    height = alt.Y(field=y, type="quantitative", scale=scale)
-    end = alt.X(field=x, type="quantitative")
-    return [
-        at.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5, aria=False).encode(y=height),
-        at.mark_text(color=INK, align="right", baseline="bottom", dy=-3, fontSize=12, aria=False).encode(
-            x=end, y=height, text="words:N"
-        ),
-    ]
-
-
 def _data(rows: Sequence[Row]) -> alt.Data:
     """Rows as inline data; a number that is not finite has no place in JSON."""
 
@@ -215,15 +209,12 @@ def _whole(rows: Sequence[Row], x: str) -> Any:
     return alt.Axis(values=values, format="~g") if len(values) <= FEW else alt.Axis(format="~s")
 
 
-def _tip(rows: Sequence[Row], name: str, form: str) -> Any:
-    if all(isinstance(row[name], int | float) for row in rows):
-        return _numbers((name,), form)[0]
-    return _named(name)
-
-
-def _numbers(names: Sequence[str], form: str) -> list[Any]:
-    return [alt.Tooltip(field=name, type="quantitative", format=form) for name in names]
-
-
-def _named(name: str) -> Any:
-    return alt.Tooltip(field=name, type="nominal")
+def _tips(rows: Sequence[Row], form: str | None, *names: str) -> list[Any]:
+    """What hovering shows of these columns: numbers in that format, everything else as it is."""
+    number = {"type": "quantitative", "format": form or alt.Undefined}
+    return [
+        alt.Tooltip(field=name, **number)
+        if all(isinstance(row[name], int | float) for row in rows)
+        else alt.Tooltip(field=name, type="nominal")
+        for name in names
+    ]

@@ -64,13 +64,9 @@ def test_the_numbers_are_those_given(name, given):
     assert given <= values(DRAWN[name])
 
 
-def marks(spec):
-    return [layer["mark"] for layer in spec.get("layer", [spec])]
-
-
 @pytest.mark.parametrize("name", DRAWN)
 def test_marks_are_left_to_the_table_beside_them(name):
-    assert all(mark["aria"] is False for mark in marks(DRAWN[name]))
+    assert DRAWN[name]["config"]["mark"] == {"aria": False}
 
 
 def scale_of_y(rows, **options):
