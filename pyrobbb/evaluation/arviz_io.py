@@ -74,16 +74,7 @@ def to_arviz(
     Raises:
         ValueError: An unknown group, or an array that does not fit its dimensions and coordinates.
     """
-    if not groups:
-        raise ValueError("groups is empty; to_arviz needs at least one group with a variable")
-    coords = {} if coords is None else coords
-    unused = set(coords) - {"chain", "draw"} - {name for names in dims.values() for name in names}
-    if unused:
-        raise ValueError(f"coords names {sorted(unused)}, which no entry of dims uses")
-    for key, value in (attrs or {}).items():
-        if not isinstance(value, str | int | float | np.integer | np.floating) or isinstance(value, bool):
-            raise ValueError(f"attrs[{key!r}] must be a string or a number, got {value!r}")
-    datasets = {group: _dataset(group, variables, dims, coords) for group, variables in groups.items()}
+    datasets = {group: _dataset(group, variables, dims, coords or {}) for group, variables in groups.items()}
     return _container(datasets, {**(attrs or {}), "inference_library": LIBRARY, "version": __version__})
 
 
@@ -187,32 +178,21 @@ def _dataset(
 ) -> xr.Dataset:
     if group not in SAMPLE_GROUPS + DATA_GROUPS:
         raise ValueError(f"groups has {group!r}; known are {', '.join(SAMPLE_GROUPS + DATA_GROUPS)}")
-    if not variables:
-        raise ValueError(f"groups[{group!r}] has no variable; leave the group out")
-    sizes: dict[str, int] = {}
     arrays = {}
-    for name, value in variables.items():
-        where = f"groups[{group!r}][{name!r}]"
-        array = np.asarray(value)
-        if array.dtype.kind not in "biufU":
-            raise ValueError(f"{where} must hold numbers or strings, got dtype {array.dtype}")
-        if array.dtype == np.float16:
-            array = array.astype(np.float32)  # netCDF has no half precision
+    for name, array in variables.items():
         axes = tuple(dims.get(f"{group}/{name}", dims.get(name, ())))
         if group in SAMPLE_GROUPS:
             axes = ("chain", "draw", *axes)
-        if array.ndim != len(axes):
-            raise ValueError(f"{where} has shape {array.shape}, expected {len(axes)} axes {axes}")
         if set(axes) & set(variables) or "/" in name:
-            raise ValueError(f"{where} has axes {axes}: no axis may be named like a variable or contain '/'")
-        for axis, size in zip(axes, array.shape, strict=True):
-            expected = len(coords[axis]) if axis in coords else sizes.setdefault(axis, size)
-            if size != expected:
-                raise ValueError(f"{where} has length {size} along {axis!r}, expected {expected}")
-            sizes[axis] = size
-        arrays[name] = (axes, array)
-    labels = {axis: np.asarray(coords.get(axis, np.arange(size))) for axis, size in sizes.items()}
-    return xr.Dataset(arrays, coords=labels)
+            raise ValueError(
+                f"groups[{group!r}][{name!r}] has axes {axes}: no axis may be named like a variable or "
+                f"contain '/'"
+            )
+        half = array.dtype == np.float16  # which netCDF has not
+        arrays[name] = (axes, array.astype(np.float32) if half else array)
+    made = xr.Dataset(arrays)
+    labels = {a: np.asarray(coords.get(str(a), np.arange(size))) for a, size in made.sizes.items()}
+    return made.assign_coords(labels)
 
 
 def _container(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:

