@@ -87,7 +87,8 @@ def to_groups(
         )  # fmt: skip
     chosen = WeightSelection(posterior.model, weights, seed)
     chains = range(len(posterior.chains))
-    places = _some(len(data.train), checks.count("observations", observations), seed)
+    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
+    places = order[: checks.count("observations", observations)].sort().values
     rows = data.train.take(places.to(data.train.x.device))
     prior = Posterior([(posterior.model, posterior.model)])  # the model without data draws from the prior
     values, log_prior = _latents(posterior, draws, seed, chosen)
@@ -96,7 +97,7 @@ def to_groups(
         "log_prior": log_prior,
         "prior": _latents(prior, draws, seed, chosen)[0],
         "variational": variational(posterior, seed),
-        "observed_data": {"y": _column(rows.y)},
+        "observed_data": {"y": _columns(rows.y, 1)},
         "constant_data": {"training_row": places.numpy().astype(np.int32)},
     }
     if rows.x[0].numel() <= FEATURES:
@@ -138,10 +139,6 @@ def _dims(groups: Groups) -> dict[str, Sequence[str]]:
     return dims
 
 
-def _some(N: int, count: int, seed: int) -> Tensor:
-    return torch.randperm(N, generator=torch.Generator().manual_seed(seed))[:count].sort().values
-
-
 def _latents(
     posterior: Posterior, draws: int, seed: int, chosen: WeightSelection
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -174,17 +171,14 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     chains = range(len(posterior.chains))
     each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
     groups["predictions"] = {"y": np.stack([_columns(p.samples) for p in each])}
-    constant = {"y": _column(test.y)}
+    constant = {"y": _columns(test.y, 1)}
     if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
-        classes = each
-        probs = _mixed([p.probs for p in classes], posterior.weights)
+        probs = _mixed([p.probs for p in each], posterior.weights)
         uncertainty = entropy(probs)
         shown = uncertainty.argsort(descending=True)[:SHOWN]
         constant["probs"] = as_numpy(probs)
         constant["predictive_entropy"] = as_numpy(uncertainty)
-        constant["expected_entropy"] = as_numpy(
-            _mixed([p.expected_entropy for p in classes], posterior.weights)
-        )
+        constant["expected_entropy"] = as_numpy(_mixed([p.expected_entropy for p in each], posterior.weights))
         constant["x"] = as_numpy(test.x[shown].flatten(1))
         constant["shown_row"] = as_numpy(shown)
     else:
@@ -219,23 +213,18 @@ def _untied(log_likelihood: np.ndarray) -> np.ndarray:
     return np.asarray(log_likelihood.astype(np.float64) - 1e-9 * noise)
 
 
-def _column(y: Tensor) -> np.ndarray:
-    """Targets as `(rows,)`, or `(rows, targets)`."""
-    return _one_target(_small(as_numpy(y)), 1)
+def _columns(y: Tensor | None, axes: int = 2) -> np.ndarray:
+    """Targets as `(rows,)`, or `(rows, targets)`; of draws `(draws, rows)`, or `(draws, rows, targets)`.
 
-
-def _columns(samples: Tensor | None) -> np.ndarray:
-    return _one_target(_small(as_numpy(samples)), 2)
+    Class numbers take two bytes, if they fit.
+    """
+    array = as_numpy(y)
+    if array.dtype.kind in "iub":
+        fits = array.max() <= np.iinfo(np.int16).max
+        array = array.astype(np.int16 if fits else np.int32)
+    return _one_target(array, axes)
 
 
 def _one_target(array: np.ndarray, axes: int) -> np.ndarray:
     """`array` with what follows the first `axes` axes as one axis, or as none if it is one value."""
     return array.reshape(*array.shape[:axes], *([] if array[(0,) * axes].size == 1 else [-1]))
-
-
-def _small(array: np.ndarray) -> np.ndarray:
-    """Class numbers in two bytes, if they fit."""
-    if array.dtype.kind not in "iub":
-        return array
-    fits = array.size == 0 or array.max() <= np.iinfo(np.int16).max
-    return array.astype(np.int16 if fits else np.int32)

@@ -82,7 +82,7 @@ def test_a_name_that_fits_no_weight_is_refused(name):
 
 @pytest.mark.parametrize(("largest", "kind"), [(300, np.int16), (40_000, np.int32)])
 def test_class_numbers_are_kept_whatever_their_size(largest, kind):
-    column = export._column(torch.tensor([0, largest]))
+    column = export._columns(torch.tensor([0, largest]), 1)
     assert column.dtype == kind
     assert column.tolist() == [0, largest]
 
