@@ -91,49 +91,37 @@ def fit_point(
     if run.chains > 1:
         raise ConfigError(f"chains: each point of this experiment is one training, got {run.chains}")
     with claimed(config) as folder:
-        found = read_json(folder / "result.json")
-        return found or _fit(run, config, measure, progress, keep, validation, callbacks)
-
-
-def _fit(
-    run: Run,
-    config: DictConfig,
-    measure: Callable[[Fitted], Result],
-    progress: Progress | None,
-    keep: bool,
-    validation: Split | None,
-    callbacks: Sequence[Callback],
-) -> Result:
-    folder = Path(config.folder)
-    with locked(folder):
-        data = load(config.data).to(best_device(run.device))
-        training = run.training(
-            data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
-        )
-        training.resume()
-        result: Result = {}
-        try:
-            training.run()
-        except NonFiniteLossError as error:
-            result = {
-                "stopped": str(error),
-                "stopped_epoch": training.epoch + 1,
-                "stopped_step": training.batch + 1,
-                "stopped_share": (training.batch + 1) / training.M,
+        if found := read_json(folder / "result.json"):
+            return found
+        with locked(folder):
+            data = load(config.data).to(best_device(run.device))
+            training = run.training(
+                data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
+            )
+            training.resume()
+            result: Result = {}
+            try:
+                training.run()
+            except NonFiniteLossError as error:
+                result = {
+                    "stopped": str(error),
+                    "stopped_epoch": training.epoch + 1,
+                    "stopped_step": training.batch + 1,
+                    "stopped_share": (training.batch + 1) / training.M,
+                }
+            else:
+                result = measure(Fitted(run, data, training.posterior, training.history.rows))
+            rows = training.history.rows
+            result |= {
+                "seconds": training.history.train_seconds,
+                "epochs": [row.epoch for row in rows],
+                "validation_errors": [row.validation_error for row in rows],
+                "free_energies": [row.free_energy for row in rows],
             }
-        else:
-            result = measure(Fitted(run, data, training.posterior, training.history.rows))
-        rows = training.history.rows
-        result |= {
-            "seconds": training.history.train_seconds,
-            "epochs": [row.epoch for row in rows],
-            "validation_errors": [row.validation_error for row in rows],
-            "free_energies": [row.free_energy for row in rows],
-        }
-        write_json(folder / "result.json", result)
-        if not keep:
-            checkpoint.remove(folder / "chain-0.pt")
-    return result
+            write_json(folder / "result.json", result)
+            if not keep:
+                checkpoint.remove(folder / "chain-0.pt")
+        return result
 
 
 def fit_points(
