@@ -73,9 +73,7 @@ class _Calibrated:
             ValueError: There is no such score among n: only all of the line, or all classes, cover so often.
         """
         n = len(self.scores)
-        if checks.between("level", level, 0, 1) in (0, 1):
-            raise ValueError(f"level must lie between 0 and 1, got {level}")
-        rank = ceil(_exact((n + 1) * level))
+        rank = ceil(_exact((n + 1) * checks.share("level", level)))
         if rank > n:
             least = ceil(_exact(level / (1 - level)))
             raise ValueError(

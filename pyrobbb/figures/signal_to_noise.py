@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from pyrobbb._support import checks
 from pyrobbb.figures.style import BLUE, RED, caption, column, label, new_figure, styled
 
 
@@ -36,8 +37,7 @@ def signal_to_noise(
         raise ValueError(f"mu and sigma must have the same shape, not empty: {mu.shape}, {sigma.shape}")
     if not (sigma > 0).all():
         raise ValueError(f"sigma must be greater than 0, got a minimum of {sigma.min():g}")
-    if not 0 < share < 1:
-        raise ValueError(f"share must lie between 0 and 1, got {share}")
+    checks.share("share", share)
     ratio = column("mu", np.ravel(np.abs(mu) / sigma))
     decibel = np.sort(10 * np.log10(ratio, out=np.full(ratio.shape, -np.inf), where=ratio > 0))
     finite = decibel[np.isfinite(decibel)]

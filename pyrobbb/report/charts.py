@@ -47,7 +47,7 @@ def curves(rows: Sequence[Row], x: str, y: str, by: str, *, line: tuple[float, s
         level, words = line
         end = alt.Chart(_data([{y: level, x: max(row[x] for row in rows), "words": words}]))
         end = end.encode(y=Y(field=y, scale=scale))
-        above = {"align": "right", "baseline": "bottom", "dy": -3, "fontSize": 12}
+        above: Any = {"align": "right", "baseline": "bottom", "dy": -3, "fontSize": 12}
         layers.append(end.mark_rule(color=INK, **DASHED))
         layers.append(end.mark_text(color=INK, **above).encode(x=X(field=x), text="words:N"))
     return _spec(alt.layer(*layers))
@@ -211,7 +211,7 @@ def _whole(rows: Sequence[Row], x: str) -> Any:
 
 def _tips(rows: Sequence[Row], form: str | None, *names: str) -> list[Any]:
     """What hovering shows of these columns: numbers in that format, everything else as it is."""
-    number = {"type": "quantitative", "format": form or alt.Undefined}
+    number: Any = {"type": "quantitative", "format": form or alt.Undefined}
     return [
         alt.Tooltip(field=name, **number)
         if all(isinstance(row[name], int | float) for row in rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -164,16 +163,13 @@ def render(page: Page) -> str:
 
 @cache
 def _environment() -> Environment:
-    def slug(words: str) -> str:
-        return "-".join("".join(c if c.isalnum() else " " for c in words.lower()).split())
-
     made = Environment(
         loader=PackageLoader("pyrobbb.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters["tied"] = lambda words: re.sub(r"(?<=\d) (?=%)", "\u00a0", words)  # no line ends between
     made.filters["breakable"] = lambda words: Markup("<wbr>").join(re.split(r"(?<=[(,/])(?=\S)", words))
-    made.filters["slug"] = slug
+    made.filters["slug"] = lambda words: "-".join(re.findall(r"[^\W_]+", words.lower()))
     return made
 
 
@@ -185,6 +181,6 @@ def vega() -> str:
         return path.read_text(encoding="utf-8")
     bundle = str(vl_convert.javascript_bundle(BUNDLE)).replace("</script", "<\\/script")
     with suppress(OSError):  # a home that cannot be written to: bundle it again next time
-        os.makedirs(path.parent, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, bundle)
     return bundle

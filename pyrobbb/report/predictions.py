@@ -12,7 +12,7 @@ from matplotlib.image import imsave
 from pyrobbb.evaluation.calibration import by_confidence, coverage, quantiles
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Example, Gallery, Picture, Section, Table
-from pyrobbb.report.words import cell, number, percent
+from pyrobbb.report.words import cell, number, percent, spread
 
 IMAGES = 12
 ROWS = 15  # of a table of uncertain inputs
@@ -91,12 +91,12 @@ def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> S
 
 
 def _band(x: np.ndarray, y: np.ndarray, mean: np.ndarray, intervals: np.ndarray) -> Section:
-    order = np.argsort(x)[_spread(len(x), CURVE)]
+    order = spread(list(np.argsort(x)), CURVE)
     columns = {"x": x, "mean": mean, **dict(zip(BAND, intervals, strict=True))}
     rows = [{name: float(values[i]) for name, values in columns.items()} for i in order]
     points = [{"x": float(x[i]), "y": float(y[i])} for i in order]
     lines = []
-    for row in (rows[i] for i in _spread(len(rows), 25)):
+    for row in spread(rows, 25):
         intervals_of = (_interval(row[f"low{level}"], row[f"high{level}"]) for level in (50, 90))
         lines.append([cell(row["x"]), cell(row["mean"]), *intervals_of])
     head = ["x", "Mean", "50 % interval", "90 % interval"]
@@ -141,11 +141,6 @@ def _widest(y: np.ndarray, mean: np.ndarray, intervals: np.ndarray, sd: np.ndarr
         rows.append([Cell(str(row), float(row)), *values, interval])
     head = ["Test row", "True value", "Prediction", "Standard deviation", "90 % interval"]
     return Section("Most uncertain inputs", words, [Table("The most uncertain test rows", head, rows)])
-
-
-def _spread(count: int, most: int) -> np.ndarray:
-    """At most so many of the numbers below `count`, evenly spread, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def _interval(low: float, high: float) -> Cell:

@@ -77,7 +77,7 @@ def _all(lines: Sequence[Line]) -> Section:
         [Cell(row[0].words, row[0].value), Cell(line.name)] for row, line in zip(rows, lines, strict=True)
     ]
     words = "Best first. A column's name sorts by it, and once more the other way round."
-    table = Table("Runs by their score", [str(name) for name in head], rows, sortable=True)
+    table = Table("Runs by their score", head, rows, sortable=True)
     return Section(
         "All runs", words, [table, Table("The folder of each run", ["Run", "Folder"], folders, folded=True)]
     )

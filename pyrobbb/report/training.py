@@ -9,7 +9,7 @@ from typing import Any
 
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Section, Table, Text
-from pyrobbb.report.words import cell, number, percent
+from pyrobbb.report.words import cell, number, percent, spread
 from pyrobbb.training.history import Epoch
 
 POINTS = 250  # of one curve
@@ -133,7 +133,7 @@ def _points(rows: Sequence[Epoch], column: str, label: str) -> list[dict[str, An
     found = []
     for chain in _chains(rows):
         own = [row for row in rows if row.chain == chain and isfinite(getattr(row, column))]
-        some, name = _spread(own, POINTS), f"chain {chain}"
+        some, name = spread(own, POINTS), f"chain {chain}"
         found += [{"epoch": row.epoch, label: getattr(row, column), "chain": name} for row in some]
     return found
 
@@ -142,17 +142,10 @@ def _chains(rows: Sequence[Epoch]) -> list[int]:
     return sorted({row.chain for row in rows})
 
 
-def _spread(rows: Sequence[Epoch], count: int) -> list[Epoch]:
-    """At most `count` of them, evenly spread, the first and the last among them."""
-    if len(rows) <= count:
-        return list(rows)
-    return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]
-
-
 def _table(rows: Sequence[Epoch], error: str) -> Table:
     head = ["Epoch", "Chain", "Free energy", "KL", "Misfit", error.capitalize(), "Learning rate", "Seconds"]
     names = ("epoch", "chain", "free_energy", "kl", "nll", "validation_error", "lr", "seconds")
-    shown = _spread(rows, LINES)
+    shown = spread(rows, LINES)
     left = "" if len(shown) == len(rows) else f"; {len(shown)} of {len(rows)} rows"
     lines = [[cell(getattr(row, name)) for name in names] for row in shown]
     return Table(f"The training by epoch, in {NATS}{left}", head, lines)

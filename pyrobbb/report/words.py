@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from pyrobbb.report.page import Cell
+
+T = TypeVar("T")
 
 # name, unit, what it says
 SCORES: dict[str, tuple[str, str, str]] = {
@@ -36,6 +38,13 @@ SCORES: dict[str, tuple[str, str, str]] = {
     ),
 }
 PARTS = {"test": "Test data", "validation": "Validation data"}
+
+
+def spread(rows: Sequence[T], most: int) -> list[T]:
+    """At most so many of the rows, evenly spread, the first and the last among them."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
 def number(value: Any, digits: int = 4) -> str:

@@ -119,7 +119,7 @@ def test_what_cannot_be_covered_is_refused():
     with pytest.raises(ValueError, match=r"0.95 needs at least 19 calibration rows, got 9: .* at most 0.9$"):
         nine.quantile(0.95)
     for level in (0, 1, 1.5):
-        with pytest.raises(ValueError, match="level must lie"):
+        with pytest.raises(ValueError, match="level must be greater than 0"):
             nine.quantile(level)
     with pytest.raises(ValueError, match="row 1 has no finite score"):
         calibrate(values(torch.zeros(2, 1), torch.ones(2, 1)), torch.tensor([0.0, float("nan")]))

@@ -273,7 +273,10 @@ def test_regression_band_holds_the_quantiles_in_order_of_x():
         (lambda: figures.signal_to_noise(np.ones(3), np.ones(2)), r"same shape, not empty: \(3,\), \(2,\)"),
         (lambda: figures.signal_to_noise(np.ones(3), np.zeros(3)), "sigma must be greater than 0"),
         (lambda: figures.signal_to_noise(np.zeros(3), np.ones(3)), "mu is 0 for every weight"),
-        (lambda: figures.signal_to_noise(np.ones(3), np.ones(3), share=75), "share must lie between 0 and 1"),
+        (
+            lambda: figures.signal_to_noise(np.ones(3), np.ones(3), share=75),
+            "share must be greater than 0 and less than 1",
+        ),
         (lambda: figures.reliability(PROBS, LABELS[:5]), r"y must have shape \(300,\), got \(5,\)"),
         (lambda: figures.uncertain_examples(IMAGES[:2], PROBS, LABELS, ENTROPY), r"\(2, 300, 300, 300\)"),
         (
