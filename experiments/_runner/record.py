@@ -28,7 +28,8 @@ def command_line(module: str, arguments: Sequence[str]) -> str:
 
 def provenance(command: str) -> dict[str, Any]:
     """The head of a record under `docs/records/`, and `provenance.json` of a run."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+    processor = cpu_info("model name") or platform.processor() or platform.machine()
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor
     return {
         "command": command,
         "date": date.today().isoformat(),
@@ -39,11 +40,6 @@ def provenance(command: str) -> dict[str, Any]:
             **{name: version(name) for name in ("pyrobbb", "pyro-ppl", "arviz", "numpy")},
         },
     }
-
-
-def processor() -> str:
-    """The processor's name where the system tells it."""
-    return cpu_info("model name") or platform.processor() or platform.machine()
 
 
 def write_record(path: Path, command: str, content: Mapping[str, Any]) -> None:

@@ -24,7 +24,6 @@ from pyrobbb.training.inputs import NoWeights
 class Reopened:
     """What a run folder holds."""
 
-    folder: Path
     run: Run
     data: Dataset
     posterior: Posterior
@@ -65,4 +64,4 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
     weights = read_json(folder / "metrics.json").get("chain_weights")
-    return Reopened(folder, run, data, Posterior(chains, weights=weights), epoch)
+    return Reopened(run, data, Posterior(chains, weights=weights), epoch)

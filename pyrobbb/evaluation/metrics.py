@@ -103,10 +103,10 @@ def _probabilities(probs: Array) -> Tensor:
     total = probs.sum(-1)
     bad = ~((probs >= 0).all(-1) & ((total - 1).abs() <= SUM_TOLERANCE))  # so written, NaN is bad too
     if bad.any():
-        first = tuple(int(i) for i in bad.nonzero()[0])
+        first = int(bad.nonzero()[0])
         raise ValueError(
             f"probs must be at least 0 and sum to 1 within {SUM_TOLERANCE:g}: {int(bad.sum())} of "
-            f"{bad.numel()} rows do not; row {first[0]} has sum "
+            f"{bad.numel()} rows do not; row {first} has sum "
             f"{float(total[first]):.6g}, minimum {float(probs[first].min()):.3g}"
         )
-    return probs / total[..., None]
+    return probs / total[:, None]

@@ -32,15 +32,14 @@ def reliability(
     if y.shape != probs.shape[:1]:
         raise ValueError(f"y must have shape ({len(probs)},), got {y.shape}")
     found = by_confidence(probs, y, bins)
-    counts, mean_confidence, accuracy = found.count, found.confidence, found.accuracy
-
+    counts, accuracy = found.count, found.accuracy
     figure = new_figure(5.4, 5.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     above.plot([0, 1], [0, 1], color=GREY, lw=1, ls="--", label="perfectly calibrated")
     error = np.sqrt(accuracy * (1 - accuracy) / counts)
-    above.vlines(mean_confidence, mean_confidence, accuracy, color=RED, lw=2.5, alpha=0.5, label="gap")
+    above.vlines(found.confidence, found.confidence, accuracy, color=RED, lw=2.5, alpha=0.5, label="gap")
     above.errorbar(
-        mean_confidence, accuracy, error, fmt="o", ms=5, color=BLUE, lw=1, label="accuracy ± standard error"
+        found.confidence, accuracy, error, fmt="o", ms=5, color=BLUE, lw=1, label="accuracy ± standard error"
     )
     above.set_ylim(-0.02, 1.02)
     above.set_ylabel("accuracy in the bin")
