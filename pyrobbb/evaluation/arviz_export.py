@@ -38,28 +38,28 @@ DRAWN = ("posterior", "log_prior", "posterior_predictive", "log_likelihood", "pr
 FEATURES = 100  # of an input, at most, for the inputs to be kept
 SHOWN = 24  # the most uncertain test inputs, kept for their picture
 
-DIMS: dict[str, Sequence[str]] = {
-    "weight": ("parameter",),
-    "posterior_predictive/y": ("row",),
-    "prior_predictive/y": ("row",),
-    "log_likelihood/y": ("row",),
-    "observed_data/y": ("row",),
-    "constant_data/x": ("row", "feature"),
-    "constant_data/training_row": ("row",),
-    "predictions/y": ("test_row",),
-    "predictions/mean": ("test_row",),
-    "predictions_constant_data/y": ("test_row",),
-    "probs": ("test_row", "class"),
-    "predictive_entropy": ("test_row",),
-    "expected_entropy": ("test_row",),
-    "x": ("shown", "feature"),
-    "shown_row": ("shown",),
-    "loc": ("parameter_sample",),
-    "scale": ("parameter_sample",),
-    "sample_site": ("parameter_sample",),
-    **dict.fromkeys(("size", "kl", "kl_mcse", "informative", "slab"), ("layer",)),
-    **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},
-    **{f"{name}_quantile": ("layer", "level") for name in ("loc", "scale", "snr")},
+DIMS: dict[str, dict[str, Sequence[str]]] = {
+    **{group: {"weight": ("parameter",)} for group in ("posterior", "prior", "log_prior")},
+    **{
+        group: {"y": ("row",)}
+        for group in ("posterior_predictive", "prior_predictive", "log_likelihood", "observed_data")
+    },
+    "constant_data": {"x": ("row", "feature"), "training_row": ("row",)},
+    "predictions": {"y": ("test_row",), "mean": ("test_row",)},
+    "predictions_constant_data": {
+        "y": ("test_row",),
+        "probs": ("test_row", "class"),
+        "predictive_entropy": ("test_row",),
+        "expected_entropy": ("test_row",),
+        "x": ("shown", "feature"),
+        "shown_row": ("shown",),
+    },
+    "variational": {
+        **dict.fromkeys(("loc", "scale", "sample_site"), ("parameter_sample",)),
+        **dict.fromkeys(("size", "kl", "kl_mcse", "informative", "slab"), ("layer",)),
+        **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},
+        **{f"{name}_quantile": ("layer", "level") for name in ("loc", "scale", "snr")},
+    },
 }
 
 
@@ -127,15 +127,13 @@ def to_arviz(posterior: Posterior, data: Dataset, **options: Any) -> Any:
 
 def _dims(groups: Groups) -> dict[str, Sequence[str]]:
     """`DIMS`, and names for the further axes of several targets and of latent sites."""
-    dims = dict(DIMS)
+    dims: dict[str, Sequence[str]] = {}
     for group, variables in groups.items():
         for name, array in variables.items():
-            key = f"{group}/{name}"
-            axes = array.ndim - 2 * (group in arviz_io.SAMPLE_GROUPS)
-            named = tuple(DIMS.get(key, DIMS.get(name, ())))
-            more = ("target",) if key in DIMS else (f"{name}_dim_{i}" for i in range(axes - len(named)))
-            if axes > len(named):
-                dims[key] = (*named, *more)
+            named = DIMS[group].get(name, ())
+            more = array.ndim - 2 * (group in arviz_io.SAMPLE_GROUPS) - len(named)
+            further = ["target"] * more if named else [f"{name}_dim_{i}" for i in range(more)]
+            dims[f"{group}/{name}"] = (*named, *further)
     return dims
 
 

@@ -8,6 +8,7 @@ import math
 import warnings
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -85,6 +86,20 @@ def test_class_numbers_are_kept_whatever_their_size(largest, kind):
     column = export._columns(torch.tensor([0, largest]), 1)
     assert column.dtype == kind
     assert column.tolist() == [0, largest]
+
+
+def test_a_latent_site_may_be_named_like_a_stored_column() -> None:
+    class OneScale(priors.Prior):
+        def distribution(self, name, parameter):
+            scale = pyro.sample("scale", dist.Normal(0.0, 1.0)).exp()
+            return priors.elementwise(dist.Normal(0.0, priors.beside(scale, parameter)), parameter)
+
+    data = from_arrays(normal(12, 2), normal(12, 1, seed=1), task="regression")
+    model = BayesianNetwork(nn.Linear(2, 1, bias=False), OneScale(), likelihoods.Normal(0.5), 12)
+    posterior = fit(model, AutoNormal(model), data, epochs=1, device="cpu", fast="off")
+    tree = export.to_arviz(posterior, data, draws=3)
+    assert tree["posterior"]["scale"].dims == ("chain", "draw")
+    assert tree["variational"]["scale"].dims == ("parameter_sample",)
 
 
 def test_one_target_has_no_axis_and_several_have_one() -> None:
