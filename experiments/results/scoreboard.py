@@ -8,23 +8,16 @@ from experiments.scoreboard import choose
 from experiments.scoreboard.parts import PARTS
 
 
-def found(records: Records) -> dict[str, Record]:
-    """The records by part, and the larger one of regressions; without those that are not there."""
-    each = {part: records.get(f"scoreboard_{part}") for part in PARTS}
-    each[choose.LARGER] = records.get(choose.LARGER)
-    return {part: record for part, record in each.items() if record is not None}
-
-
 def which(records: Records) -> str:
     """Which method when: a line for each."""
-    parts = found(records)
+    parts = choose.read(records.folder)
     return choose.markdown(parts) if parts else NONE
 
 
 def budget(records: Records) -> str:
     """What each method could spend, by part."""
-    parts = found(records)
-    return "\n".join(f"- {choose.spent(record)} {made_by(record)}" for record in parts.values()) or NOT_RUN
+    parts = choose.read(records.folder).values()
+    return "\n".join(f"- {choose.spent(record)} {made_by(record)}" for record in parts) or NOT_RUN
 
 
 def part(name: str, record: str = "") -> Text:

@@ -27,9 +27,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.fit_points import Result
-from experiments._runner.study import Outputs
 from experiments.scoreboard import choose
 from experiments.scoreboard.parts import PARTS
 from pyrobbb._support import checks
@@ -37,8 +37,7 @@ from pyrobbb._support import checks
 
 def report(record: Result) -> str:
     """The tables of a record, of whatever part."""
-    words: str = PARTS[record["part"]].report(record)
-    return words
+    return PARTS[record["part"]].report(record)
 
 
 def main(arguments: Sequence[str]) -> Result:
@@ -49,6 +48,8 @@ def main(arguments: Sequence[str]) -> Result:
         path = Path(own["record"])
         if own["record"] and path.is_dir():
             records = choose.read(path)
+            if not records:
+                raise ConfigError(f"record: {path} holds no scoreboard_*.json")
             print(choose.markdown(records))
             return records
         record: Result = json.loads(path.read_text(encoding="utf-8"))
@@ -56,8 +57,6 @@ def main(arguments: Sequence[str]) -> Result:
         return record
     part = own.get("part", "regressions")
     checks.one_of("part", part, PARTS)
-    out: Outputs
-    found: Result
     out, found = PARTS[part].run(rest)
     out.end(report(found))
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -22,8 +23,7 @@ from experiments._runner.fit_points import Result, load
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods
-from experiments.scoreboard.compare import FAILED, Row, notes
-from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard.compare import Row, notes, reason, rows_of, spent
 from experiments.scoreboard.points import fitted, kept, said
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
@@ -41,7 +41,6 @@ class Model:
 
     Args:
         words: Overrides of `experiments.run`.
-        last: How the names of the last layer's parameters begin.
         batches: Steps of an epoch.
         x: Where functions are compared; None: at the test rows.
         at: The inputs among them that are printed.
@@ -50,7 +49,6 @@ class Model:
     """
 
     words: Sequence[str]
-    last: str
     batches: int = 1
     x: Tensor | None = None
     at: Sequence[float] = ()
@@ -64,7 +62,6 @@ MODELS = {
             "data=toy_points", "batch_size=6", "model.hidden=[32]", "model.activation=sigmoid",
             "prior=normal", "prior.sigma=10.0", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.1",
         ],
-        last="2",
         x=torch.linspace(-5, 5, 41)[:, None],
         at=(0.0, 1.5, 5.0),
         even=True,
@@ -86,7 +83,6 @@ MODELS = {
             "model.activation=tanh", "prior=fan_in_normal", "prior.gain=2.0", "likelihood=normal",
             "likelihood.scale=0.1", "optim.lr=0.01",
         ],
-        last="2",
         x=torch.linspace(-1.5, 1.5, 61)[:, None],
         at=(-0.75, -0.1, 1.5),
     ),
@@ -95,7 +91,6 @@ MODELS = {
             "data=paper_curve", "batch_size=100", "model.hidden=[50]", "prior=normal", "prior.sigma=1",
             "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.01",
         ],
-        last="2",
         batches=10,
         x=torch.linspace(-0.5, 1.2, 35)[:, None],
         at=(-0.3, 0.25, 0.8),
@@ -106,7 +101,6 @@ MODELS = {
             "prior=fan_in_normal", "prior.gain=1.0", "likelihood=normal", "likelihood.scale=0.1",
             "optim.lr=0.02",
         ],
-        last="2",
     ),
 }  # fmt: skip
 
@@ -153,43 +147,35 @@ def config_of(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
         method,
         [*shared, *own, f"draws={chosen.draws}", *words],
         folder=out.fits / name / method,
-        last=model.last,
+        last="2",  # of one hidden layer and its activation
     )
 
 
-def functions(name: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]) -> Result:
+def functions(model: Model, method: str, config: DictConfig) -> Result:
     """Fit a method once and keep its functions, `(chains, draws, G)`, in `functions.npz`."""
-    config = config_of(name, method, chosen, out, words)
-    path = out.fits / name / method / "functions.npz"
+    path = Path(config.folder) / "functions.npz"
 
     def made() -> Result:
         began, resumed = perf_counter(), any(path.parent.glob("chain-*.pt"))
         run, data, posterior = fitted(config, keep=True, around=methods.METHODS[method].around)
         seconds = None if resumed else perf_counter() - began  # the time before the interruption is not known
-        x = inputs(name, config).to(data.train.x.device)
-        draws = max(1, chosen.draws // len(posterior.chains))
+        x = model.x
+        if x is None:
+            assert data.test is not None
+            x = data.test.x
+        draws = max(1, run.draws // len(posterior.chains))
         if isinstance(run.inference, NUTS):  # all that it kept
             draws = run.inference.draws
-        f = function_draws(posterior, x, draws=draws, seed=run.seed)[..., 0]
+        f = function_draws(posterior, x.to(data.train.x.device), draws=draws, seed=run.seed)[..., 0]
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, f=f.astype(np.float32))
         return {"seconds": seconds, "chains": len(f)}
 
     result = kept(config, made)
-    if any(key in result for key in FAILED):
+    if reason(result):
         return result
     with np.load(path) as found:
         return {**result, "f": found["f"].astype(np.float64)}
-
-
-def inputs(name: str, config: DictConfig) -> Tensor:
-    """Where functions are compared."""
-    x = MODELS[name].x
-    if x is not None:
-        return x
-    test = load(config.data).test
-    assert test is not None
-    return test.x
 
 
 def compared(model: Model, own: np.ndarray, exact: np.ndarray) -> Result:
@@ -235,20 +221,22 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
     budget = {"steps of a fit": chosen.steps, "draws": chosen.draws}
     record: Result = {"part": "agreement", "budget": budget, "rows": rows}
     for name in chosen.models:
-        exact = functions(name, YARDSTICK, chosen, out, words)
+        model = MODELS[name]
         for method in sorted(chosen.methods, key=lambda method: method != YARDSTICK):
-            found = functions(name, method, chosen, out, words)
-            steps = config_of(name, method, chosen, out, words).epochs * MODELS[name].batches
+            config = config_of(name, method, chosen, out, words)
+            found = functions(model, method, config)
+            steps = config.epochs * model.batches
             if steps > chosen.steps:
                 budget[f"steps of {method} on {name.replace('_', ' ')}"] = steps
             f = found.pop("f", None)
             if method == YARDSTICK:
-                found |= yardstick(MODELS[name], f)
-                if MODELS[name].x is not None:
-                    train = load(config_of(name, method, chosen, out, words).data).train
+                exact = f
+                found |= yardstick(model, exact)
+                if model.x is not None:
+                    train = load(config.data).train
                     found["data"] = {"x": train.x.tolist(), "y": train.y.tolist()}
             elif f is not None:
-                found |= compared(MODELS[name], pooled(f), pooled(exact["f"]))
+                found |= compared(model, pooled(f), pooled(exact))
             rows.append({"model": name, "method": method, **found})
             print(f"{name}, {method}: {said(rows[-1], 'sd_ratio')}", flush=True)
             out.record(record)
@@ -257,13 +245,13 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
 
 def report(record: Result) -> str:
     """A table for each model, the yardstick first."""
-    parts = [", ".join(f"{key} {value}" for key, value in record["budget"].items())]
+    parts = [spent(record["budget"])]
     for name in dict.fromkeys(row["model"] for row in record["rows"]):
         rows = rows_of(record["rows"], model=name)
         at = list(next((row["sd_at"] for row in rows if "sd_at" in row), {}))
         lines = []
         for row in rows:
-            if any(key in row for key in FAILED):
+            if reason(row):
                 lines.append([row["method"], *["-"] * (len(at) + 4)])
                 continue
             near = "" if not at else "yes" if row["near"] else "no"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from experiments.scoreboard.compare import Row, mean_se, standard_error, values
-from experiments.scoreboard.compare import chosen as rows_of
+from scipy.stats import sem
+
+from experiments.scoreboard.compare import Row, mean_se, rows_of, values
 
 Line = tuple[str, str, str, str, str, str]
 HEAD = ("", "best of ours", "", "best published", "", "ours is")
@@ -20,25 +21,18 @@ def beside(rows: Sequence[Row], others: Mapping[str, Mapping[str, float]]) -> li
     """
     lines = []
     for table in dict.fromkeys(row["table"] for row in rows):
-        own = rows_of(rows, table=table)
-        each = {name: values(rows_of(own, method=name), "log_likelihood") for name in _methods(own)}
-        each = {name: scores for name, scores in each.items() if scores}
-        if not each or not others.get(table):
+        own, published = rows_of(rows, table=table), others.get(table)
+        each = {row["method"]: values(rows_of(own, method=row["method"]), "log_likelihood") for row in own}
+        if not any(each.values()) or not published:
             continue
-        method = max(each, key=lambda name: fmean(each[name]))
-        theirs = max(others[table], key=lambda name: others[table][name])
-        reached = others[table][theirs]
-        lines.append(
-            (table, mean_se(each[method], 2), method, f"{reached:.2f}", theirs, _place(each[method], reached))
-        )
+        method = max(filter(each.get, each), key=lambda name: fmean(each[name]))
+        theirs = max(published, key=published.__getitem__)
+        reached, ours = published[theirs], each[method]
+        lines.append((table, mean_se(ours, 2), method, f"{reached:.2f}", theirs, _place(ours, reached)))
     return lines
-
-
-def _methods(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows))
 
 
 def _place(scores: Sequence[float], reached: float) -> str:
     apart = fmean(scores) - reached
-    error = standard_error(scores) if len(scores) > 1 else 0.0
+    error = sem(scores) if len(scores) > 1 else 0.0
     return "ahead" if apart > error else "level" if apart >= -error else f"{-apart:.2f} behind"

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import markdown as table
-from experiments.scoreboard.compare import Row, joined, values
-from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard import compare
+from experiments.scoreboard.compare import REFERENCE, Row, joined, pairs, rows_of, values
 from experiments.scoreboard.parts import PARTS
 from pyrobbb._support.files import read_json
 
-PLAIN = "plain network"
 LARGER = "eight_tables"  # a record of regressions: fewer methods, more tables
 WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
     "plain network": ("`inference=map`", "a first answer, and what the others must beat"),
@@ -70,27 +68,20 @@ def markdown(records: Mapping[str, Result]) -> str:
 def spent(record: Result) -> str:
     """What a part compares, on how much, and what each method could spend."""
     rows = record["rows"]
-    if record["part"] == "regressions":
-        counts = Counter((row["table"], row["kind"]) for row in rows_of(rows, method=PLAIN))
-        over = ", ".join(f"{table} ({count} {kind})" for (table, kind), count in counts.items())
-    elif record["part"] == "agreement":
+    if record["part"] == "agreement":
         nuts = {row["model"]: row["r_hat"] for row in rows if "r_hat" in row}
-        said = (f"{name.replace('_', ' ')} (NUTS: R-hat at most {r_hat:.2f})" for name, r_hat in nuts.items())
-        over = ", ".join(said)
+        over = [f"{name.replace('_', ' ')} (NUTS: R-hat at most {r_hat:.2f})" for name, r_hat in nuts.items()]
     else:
-        counts = Counter((row["network"], "seeds") for row in rows_of(rows, method=PLAIN))
-        over = ", ".join(f"{network} ({count} {kind})" for (network, kind), count in counts.items())
-    words = ", ".join(f"{key} {value}" for key, value in record["budget"].items() if key != "settings")
-    return f"{record['part']}: {over}; {words}."
+        plain = rows_of(rows, method=REFERENCE)
+        counts = Counter((row.get("table") or row["network"], row.get("kind", "seeds")) for row in plain)
+        over = [f"{name} ({count} {kind})" for (name, kind), count in counts.items()]
+    return f"{record['part']}: {', '.join(over)}; {compare.spent(record['budget'])}."
 
 
 def _pairs(rows: Sequence[Row], name: str, measure: str) -> list[tuple[float, float]]:
     """A method's measure and the plain network's, for each split of each table that both have."""
-    each = [
-        {(row["table"], row["split"]): row[measure] for row in rows_of(rows, method=one) if measure in row}
-        for one in (name, PLAIN)
-    ]
-    return [(each[0][place], each[1][place]) for place in sorted(each[0].keys() & each[1].keys())]
+    own, plain = (rows_of(rows, method=one) for one in (name, REFERENCE))
+    return pairs(own, plain, measure, "table", "split")
 
 
 def _above(rows: Sequence[Row], name: str) -> str:
@@ -98,10 +89,10 @@ def _above(rows: Sequence[Row], name: str) -> str:
 
     A count, because one split of one table, thousands of nats off, would decide any mean.
     """
-    pairs = _pairs(rows, name, "log_likelihood")
-    if name == PLAIN or not pairs:
-        return "" if name == PLAIN else "-"
-    return f"{sum(own > plain for own, plain in pairs)} of {len(pairs)}"
+    both = _pairs(rows, name, "log_likelihood")
+    if name == REFERENCE or not both:
+        return "" if name == REFERENCE else "-"
+    return f"{sum(own > plain for own, plain in both)} of {len(both)}"
 
 
 def _covered(rows: Sequence[Row], name: str) -> str:
@@ -110,8 +101,8 @@ def _covered(rows: Sequence[Row], name: str) -> str:
 
 def _time(rows: Sequence[Row], name: str) -> str:
     """As a multiple of the plain network's."""
-    pairs = _pairs(rows, name, "seconds")
-    return f"{sum(own for own, _ in pairs) / sum(plain for _, plain in pairs):.1f} x" if pairs else "-"
+    both = _pairs(rows, name, "seconds")
+    return f"{sum(own for own, _ in both) / sum(plain for _, plain in both):.1f} x" if both else "-"
 
 
 def _spreads(rows: Sequence[Row], name: str) -> str:
@@ -125,15 +116,12 @@ def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
 
 
 def read(folder: Path) -> dict[str, Result]:
-    """The records of a folder by part."""
+    """The records of a folder by part, and the larger one of regressions, if they are there."""
     found = [read_json(path) for path in sorted(folder.glob("scoreboard_*.json"))]
-    if not found:
-        raise ConfigError(f"record: {folder} holds no scoreboard_*.json")
-    parts = {name: [record for record in found if record["part"] == name] for name in PARTS}
-    records = {
-        name: {**each[0], "rows": joined([record["rows"] for record in each])}
-        for name, each in parts.items()
-        if each
-    }
+    records = {}
+    for name in PARTS:
+        each = [record for record in found if record["part"] == name]
+        if each:
+            records[name] = {**each[0], "each": each, "rows": joined([record["rows"] for record in each])}
     larger = folder / f"{LARGER}.json"
     return records | ({LARGER: read_json(larger)} if larger.exists() else {})

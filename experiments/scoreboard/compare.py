@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import sqrt
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import sem
 
 from experiments._runner.tables import interval
 
 Row = dict[str, Any]
-FAILED = ("refused", "stopped")
+REFERENCE = "plain network"
 
 
 def mean_se(values: Sequence[float], digits: int) -> str:
     """Mean and standard error, `-1.21 ± 0.04`; a single value shows none."""
     mean = f"{np.mean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {standard_error(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {sem(values):.{digits}f}"
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """Of the mean of at least two values."""
-    return float(np.std(values, ddof=1)) / sqrt(len(values))
-
-
-def chosen(rows: Sequence[Row], **keys: Any) -> list[Row]:
+def rows_of(rows: Sequence[Row], **keys: Any) -> list[Row]:
     """The rows with these values."""
     return [row for row in rows if all(row.get(key) == value for key, value in keys.items())]
 
@@ -41,44 +36,61 @@ def values(rows: Sequence[Row], measure: str) -> list[float]:
     return [row[measure] for row in rows if row.get(measure) is not None]
 
 
+def reason(row: Row) -> str:
+    """Why a method has no number, on one line; nothing if it has one."""
+    return next((" ".join(row[key].split()) for key in ("refused", "stopped") if key in row), "")
+
+
 def cell(rows: Sequence[Row], measure: str, digits: int) -> str:
     """Mean and standard error of a measure; a mark where there is none, for which `notes` has the reason."""
-    found = values(rows, measure)
-    failed = [row for row in rows if any(key in row for key in FAILED)]
+    found, failed = values(rows, measure), sum(bool(reason(row)) for row in rows)
     if not found:
         return "-" if failed else ""
-    return mean_se(found, digits) + (f" ({len(failed)} failed)" if failed else "")
+    return mean_se(found, digits) + (f" ({failed} failed)" if failed else "")
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
     """Why a method has no number somewhere, once for each reason."""
-    found: dict[str, None] = {}
-    for row in rows:
-        for key in FAILED:
-            if key in row:
-                found[f"{row['method']}: {' '.join(row[key].split())}"] = None
-    return [f"- {words}" for words in found]
+    return list(dict.fromkeys(f"- {row['method']}: {reason(row)}" for row in rows if reason(row)))
 
 
-def paired(own: Sequence[float], other: Sequence[float]) -> tuple[float, float, float] | None:
-    """The mean difference over pairs and its 95 % interval by Student's t; None for fewer than two pairs.
-
-    >>> paired([1.0, 2.0, 3.0], [0.0, 1.0, 2.5])[0]
-    0.8333333333333334
-    """
-    apart = np.subtract(own, other)
-    return interval(apart.tolist()) if len(apart) > 1 else None
+def pairs(own: Sequence[Row], other: Sequence[Row], measure: str, *keys: str) -> list[tuple[float, float]]:
+    """A measure of both, for each split or seed (`keys`) that both have."""
+    first, second = (
+        {tuple(row[key] for key in keys): row[measure] for row in rows if row.get(measure) is not None}
+        for rows in (own, other)
+    )
+    return [(first[place], second[place]) for place in sorted(first.keys() & second.keys())]
 
 
 def difference(own: Sequence[Row], other: Sequence[Row], measure: str, pair: str, digits: int = 2) -> str:
     """How much `own` is above `other`, over the splits or seeds (`pair`) that both have."""
-    scores = [
-        {row[pair]: row[measure] for row in rows if row.get(measure) is not None} for rows in (own, other)
-    ]
-    both = sorted(scores[0].keys() & scores[1].keys())
-    found = paired([scores[0][key] for key in both], [scores[1][key] for key in both])
-    if found is None:
+    apart = [a - b for a, b in pairs(own, other, measure, pair)]
+    if len(apart) < 2:
         return "-"
-    mean, low, high = (f"{value:+.{digits}f}" for value in found)
-    seen = "" if found[1] > 0 or found[2] < 0 else ", no difference seen"
-    return f"{mean} [{low}, {high}]{seen}"
+    mean, low, high = interval(apart)
+    seen = "" if low > 0 or high < 0 else ", no difference seen"
+    return f"{mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]{seen}"
+
+
+def lines_of(
+    rows: Sequence[Row], methods: Sequence[str], digits: Mapping[str, int], pair: str = ""
+) -> list[list[str]]:
+    """A line for each method: its measures, by name with so many digits.
+
+    With `pair` also how far the first of them is above the plain network's, over splits or seeds.
+    """
+    lines, first = [], next(iter(digits))
+    for method in methods:
+        own = rows_of(rows, method=method)
+        lines.append([method, *(cell(own, name, places) for name, places in digits.items())])
+        if pair:
+            plain = rows_of(rows, method=REFERENCE)
+            apart = difference(own, plain, first, pair, digits[first])
+            lines[-1].append("" if method == REFERENCE else apart)
+    return lines
+
+
+def spent(budget: Mapping[str, Any]) -> str:
+    """What each method could spend."""
+    return ", ".join(f"{key} {value}" for key, value in budget.items() if key != "settings")

@@ -24,8 +24,7 @@ from experiments._runner.fit_points import Result, changed
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
-from experiments.scoreboard.compare import Row, cell, difference, notes
-from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard.compare import REFERENCE, Row, cell, lines_of, notes, rows_of, spent
 from experiments.scoreboard.points import fitted, kept, said, scored
 from experiments.tutorial.mnist_uncertainty import noise_images
 from pyrobbb._support import checks
@@ -61,7 +60,6 @@ HELD = 10_000  # of the 60,000 training images
 ANGLES = tuple(range(0, 181, 30))
 OUTSIDE = ("Fashion-MNIST", "notMNIST", "noise")
 SCALE = 126.0  # as the training images are divided
-REFERENCE = "plain network"
 
 
 @dataclass
@@ -112,18 +110,15 @@ def settled(
     network: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]
 ) -> Sequence[Result]:
     """What was tried with the first seed, with the log-likelihood of validation images; best first."""
-    last, around = NETWORKS[network][1], methods.METHODS[method].around
     config = config_of(network, method, chosen.seeds[0], chosen, out, words)
     config = changed(config, out.fits / network / "chosen" / method, {})
     held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
 
     def made() -> Result:
-        trials = methods.METHODS[method].images[: chosen.trials]
-        found = scored(config, [methods.tried(method, trial, last) for trial in trials], held, around)
-        tried = [
-            {"keys": dict(trial), "log_likelihood": score if score > -math.inf else None}
-            for trial, (score, _) in zip(trials, found, strict=True)
-        ]
+        tried = []
+        for trial in methods.METHODS[method].images[: chosen.trials]:
+            score, _ = scored(method, trial, config, NETWORKS[network][1], held)
+            tried.append({"keys": dict(trial), "log_likelihood": score if score > -math.inf else None})
         return {"tried": sorted(tried, key=lambda one: -(one["log_likelihood"] or -math.inf))}
 
     result = kept(config, made)
@@ -184,14 +179,14 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
     if chosen.quick:
         chosen.networks, chosen.seeds, chosen.epochs, chosen.draws = ["2x400"], [1, 2], 2, 3
     rows: list[Row] = []
-    spent = {
+    budget = {
         "epochs": chosen.epochs,
         "draws of each chain": chosen.draws,
         "images of a set": chosen.images,
         "settings tried": chosen.trials,
         "images held out to choose": HELD,
     }
-    record: Result = {"part": "detection", "budget": spent, "rows": rows}
+    record: Result = {"part": "detection", "budget": budget, "rows": rows}
     for network in chosen.networks:
         for seed in chosen.seeds:
             for method in chosen.methods:
@@ -230,25 +225,21 @@ def point(
 def report(record: Result) -> str:
     """For each network: scores on digits, what is told apart, and turned digits."""
     rows = record["rows"]
-    parts = ["Each method: " + ", ".join(f"{key} {value}" for key, value in record["budget"].items())]
+    parts = [f"Each method: {spent(record['budget'])}"]
     for network in dict.fromkeys(row["network"] for row in rows):
         mine = rows_of(rows, network=network)
         order = list(dict.fromkeys(row["method"] for row in mine))
         seeds = sorted({row["seed"] for row in mine})
         parts.append(f"{network}, seeds {', '.join(map(str, seeds))}: mean ± standard error over them")
-        digits: dict[str, int] = {"error": 2, "nll": 4, "ece": 4, "brier": 4, "seconds": 0}
-        parts.append(table(["method", *digits], [_line(mine, m, digits) for m in order]))
-        outside = [name for name in OUTSIDE if any(f"auroc {name}" in row for row in mine)]
-        plain = rows_of(mine, method=REFERENCE)
-        for name in outside:
+        digits = {"error": 2, "nll": 4, "ece": 4, "brier": 4, "seconds": 0}
+        parts.append(table(["method", *digits], lines_of(mine, order, digits)))
+        for name in OUTSIDE:
+            if not any(f"auroc {name}" in row for row in mine):
+                continue
             columns = {f"auroc {name}": 4, **{f"hits at {alarms:g} {name}": 3 for alarms in ALARMS}}
             head = ["method", "AUROC", *(f"found at {alarms:.0%} false alarms" for alarms in ALARMS)]
-            lines = []
-            for method in order:
-                own = rows_of(mine, method=method)
-                apart = "" if method == REFERENCE else difference(own, plain, f"auroc {name}", "seed", 4)
-                lines.append([*_line(mine, method, columns), apart])
-            parts += [name, table([*head, f"AUROC above the {REFERENCE}'s"], lines)]
+            head.append(f"AUROC above the {REFERENCE}'s")
+            parts += [name, table(head, lines_of(mine, order, columns, "seed"))]
             if network == "conv" and name == "Fashion-MNIST":
                 theirs = ", ".join(f"{m} {area:.3f}" for m, area in published.FASHION_FROM_MNIST.items())
                 parts.append(f"published, github.com/wiseodd/lula: {theirs}")
@@ -258,13 +249,6 @@ def report(record: Result) -> str:
                 [m, *(cell([found[str(a)] for found in turned[m]], measure, places) for a in ANGLES)]
                 for m in order
             ]
-            parts += [
-                f"digits turned by so many degrees, {measure}",
-                table(["method", *map(str, ANGLES)], lines),
-            ]
+            head = ["method", *map(str, ANGLES)]
+            parts += [f"digits turned by so many degrees, {measure}", table(head, lines)]
     return "\n\n".join([*parts, *notes(rows)])
-
-
-def _line(rows: Sequence[Row], method: str, digits: dict[str, int]) -> list[str]:
-    own = rows_of(rows, method=method)
-    return [method, *(cell(own, name, places) for name, places in digits.items())]

@@ -6,7 +6,7 @@ A point that is finished is read back. What the library refuses is a result too,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
@@ -17,7 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from experiments._runner.build import build
 from experiments._runner.fit_points import Result, changed, load
 from experiments._runner.folder import claimed, read_json
-from experiments.scoreboard.compare import FAILED
+from experiments.scoreboard import methods
+from experiments.scoreboard.compare import reason
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset
@@ -76,26 +77,18 @@ def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
         return result
 
 
-def validated(config: DictConfig, around: str = "") -> float:
-    """The mean log-likelihood of the validation rows after a fit of one chain; -inf if it diverged.
-
-    `around` as in `fitted`. A mixture of restarts and its member share the fit.
-    """
-    values = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(values, dict)
-    return _validated(json.dumps({**values, "folder": "", "chains": 1}), around)
-
-
 def scored(
-    config: DictConfig, trials: Sequence[Mapping[str, Any]], held: Mapping[str, Any], around: str = ""
-) -> list[tuple[float, DictConfig]]:
-    """`validated` of each trial, changes of `config`, with the rows `held` back; and its configuration.
+    method: str, trial: methods.Changes, config: DictConfig, last: str, held: Mapping[str, Any]
+) -> tuple[float, DictConfig]:
+    """What a trial's changes of `config` are worth, and the changed configuration.
 
-    `around` as in `fitted`.
+    It is the mean log-likelihood of the rows `held` back after a fit of one chain, -inf if that diverged. A
+    mixture of restarts and its member share the fit. `last` as in `methods.configured`.
     """
-    folder = Path(config.folder)
-    each = [changed(config, folder, keys) for keys in trials]
-    return [(validated(changed(one, folder, held), around), one) for one in each]
+    own = changed(config, Path(config.folder), methods.tried(method, trial, last))
+    values = OmegaConf.to_container(changed(own, Path(), held), resolve=True)
+    assert isinstance(values, dict)
+    return _validated(json.dumps({**values, "chains": 1}), methods.METHODS[method].around), own
 
 
 @lru_cache(maxsize=64)
@@ -113,5 +106,4 @@ def _validated(config: str, around: str) -> float:
 
 def said(result: Result, measure: str) -> str:
     """A result in one line: a measure, or why there is none."""
-    failed = [result[key] for key in FAILED if key in result]
-    return " ".join(failed[0].split()) if failed else f"{measure.replace('_', ' ')} {result[measure]:.3f}"
+    return reason(result) or f"{measure.replace('_', ' ')} {result[measure]:.3f}"

@@ -7,11 +7,10 @@ training rows, and is then fitted to all training rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, inf
 from time import perf_counter
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -21,8 +20,7 @@ from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.beside import HEAD, beside
-from experiments.scoreboard.compare import Row, cell, difference, notes
-from experiments.scoreboard.compare import chosen as rows_of
+from experiments.scoreboard.compare import REFERENCE, Row, cell, lines_of, notes, rows_of, spent
 from experiments.scoreboard.points import fitted, kept, said, scored
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Split
@@ -40,7 +38,6 @@ WORDS = [
 ]  # fmt: skip
 KINDS = {"standard": "splits", "gap": "gaps"}
 DIGITS = {"log_likelihood": 2, "rmse": 3, "coverage_50": 2, "coverage_95": 2, "crps": 3, "seconds": 0}
-REFERENCE = "plain network"
 SMALL = 300  # rows for NUTS, every gradient of which passes over all of them
 SINE = 60  # rows of the synthetic table
 
@@ -148,28 +145,27 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     """Choose on validation rows, fit to all training rows, measure on the test rows."""
     if method == "NUTS" and place.rows > SMALL:
         return {"refused": f"a gradient passes over all rows, {place.rows} of {place.table}"}
-    around = methods.METHODS[method].around
     wide = 2 if place.table == "protein" else 1
     layers = [[wide * units for units in hidden] for hidden in NETWORKS[chosen.network]]
     configs = [config_of(place, method, hidden, chosen, out, words) for hidden in layers]
 
     def made() -> Result:
         began = perf_counter()
-        tried: list[tuple[float, DictConfig, Mapping[str, Any]]] = []
+        held = {"data.validation": 20 if place.table == "sine" else HELD}
+        tried: list[tuple[float, DictConfig, Result]] = []
         for hidden, config in zip(layers, configs, strict=True):
-            trials = methods.METHODS[method].trials[: chosen.trials]
-            keys = [methods.tried(method, trial, last_layer(hidden)) for trial in trials]
-            held = {"data.validation": 20 if place.table == "sine" else HELD}
-            for trial, (score, one) in zip(trials, scored(config, keys, held, around), strict=True):
-                tried.append((score, one, {"hidden": hidden, **trial}))
+            for trial in methods.METHODS[method].trials[: chosen.trials]:
+                score, own = scored(method, trial, config, last_layer(hidden), held)
+                keys = {"hidden": hidden, **trial, "log_likelihood": score if score > -inf else None}
+                tried.append((score, own, keys))
         choosing = perf_counter() - began
         _, best, _ = max(tried, key=lambda one: one[0])
         began = perf_counter()
-        run, data, posterior = fitted(best, around=around)
+        run, data, posterior = fitted(best, around=methods.METHODS[method].around)
         seconds = perf_counter() - began
         assert data.test is not None
         scores = measured(posterior, data.test, run.draws, run.seed)
-        trials = [{**keys, "log_likelihood": score if score > -inf else None} for score, _, keys in tried]
+        trials = [keys for _, _, keys in tried]
         return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": trials}
 
     return kept(configs[0], made)
@@ -182,7 +178,16 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
         chosen.steps, chosen.trials, chosen.draws = 40, 2, 5
         chosen.methods = [name for name in chosen.methods if name != "NUTS"]
     rows: list[Row] = []
-    record: Result = {"part": "regressions", "budget": budget(chosen), "rows": rows}
+    budget = {
+        "network": chosen.network,
+        "steps of a fit": chosen.steps,
+        "rows of a minibatch": BATCH,
+        "settings tried": chosen.trials,
+        "rows held out to choose": f"{HELD:.0%} of the table",
+        "draws": chosen.draws,
+        "settings": {name: list(methods.METHODS[name].trials[: chosen.trials]) for name in chosen.methods},
+    }
+    record: Result = {"part": "regressions", "budget": budget, "rows": rows}
     for place in places(chosen):
         for method in chosen.methods:
             result = point(place, method, chosen, out, words)
@@ -197,26 +202,13 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
     return out, record
 
 
-def budget(chosen: Settings) -> Result:
-    """What each method may spend."""
-    return {
-        "network": chosen.network,
-        "steps of a fit": chosen.steps,
-        "rows of a minibatch": BATCH,
-        "settings tried": chosen.trials,
-        "rows held out to choose": f"{HELD:.0%} of the table",
-        "draws": chosen.draws,
-        "settings": {name: list(methods.METHODS[name].trials[: chosen.trials]) for name in chosen.methods},
-    }
-
-
 def report(record: Result) -> str:
     """The tables of a record: log-likelihoods beside published ones, every score, and differences."""
     rows = record["rows"]
     names = list(dict.fromkeys(row["table"] for row in rows))
     order = list(dict.fromkeys(row["method"] for row in rows))
-    spent = {key: value for key, value in record["budget"].items() if key != "settings"}
-    parts = ["Each method: " + ", ".join(f"{key} {value}" for key, value in spent.items())]
+    head = ["method", *(name.replace("_", " ") for name in DIGITS), f"log-likelihood above the {REFERENCE}'s"]
+    parts = [f"Each method: {spent(record['budget'])}"]
     for kind in KINDS:
         mine = rows_of(rows, kind=kind)
         if not mine:
@@ -238,19 +230,7 @@ def report(record: Result) -> str:
         for name in names:
             own = rows_of(mine, table=name)
             if own:
-                parts += [f"{name}, {kind} splits", table(*scores(own, order))]
+                parts += [f"{name}, {kind} splits", table(head, lines_of(own, order, DIGITS, "split"))]
     parts += ["No number:", *notes(rows)] if notes(rows) else []
     parts += ["Published:", *(f"- {name}: {source}" for name, source in published.SOURCES.items())]
     return "\n\n".join(parts)
-
-
-def scores(rows: Sequence[Row], order: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of one table: every score, and how far the likelihood is from the plain network's."""
-    head = ["method", *(name.replace("_", " ") for name in DIGITS), f"log-likelihood above the {REFERENCE}'s"]
-    plain = rows_of(rows, method=REFERENCE)
-    lines = []
-    for method in order:
-        own = rows_of(rows, method=method)
-        apart = "" if method == REFERENCE else difference(own, plain, "log_likelihood", "split")
-        lines.append([method, *(cell(own, name, digits) for name, digits in DIGITS.items()), apart])
-    return head, lines

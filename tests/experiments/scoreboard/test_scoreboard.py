@@ -16,7 +16,7 @@ from experiments.results.records import Records
 from experiments.scoreboard.__main__ import main, report
 from experiments.scoreboard.beside import beside
 from experiments.scoreboard.choose import markdown, read
-from experiments.scoreboard.compare import cell, difference, paired
+from experiments.scoreboard.compare import cell, difference
 from experiments.scoreboard.detection import turned
 from experiments.scoreboard.methods import METHODS
 from experiments.scoreboard.published import GAP, OF_SPLITS, SOURCES, STANDARD
@@ -109,11 +109,10 @@ def test_every_method_tries_as_many_settings() -> None:
 
 
 def test_a_paired_interval_is_students() -> None:
-    mean, low, high = paired([2.0, 3.0, 4.0, 5.0], [1.0, 1.0, 1.0, 1.0])
-    assert mean == 2.5
+    own, other = ([{"split": k, "score": v} for k, v in enumerate(each)] for each in ((2, 3, 4, 5), (1,) * 4))
     half = 3.182446 * math.sqrt(5 / 3) / 2
-    assert (low, high) == pytest.approx((2.5 - half, 2.5 + half))
-    assert paired([1.0], [0.0]) is None
+    assert difference(own, other, "score", "split", 4) == f"+2.5000 [{2.5 - half:+.4f}, {2.5 + half:+.4f}]"
+    assert difference(own[:1], other, "score", "split") == "-"
     own = [{"split": k, "score": float(k)} for k in range(4)]
     other = [{"split": k, "score": 0.5 * k} for k in range(3)]
     assert difference(own, other, "score", "split") == "+0.50 [-0.74, +1.74], no difference seen"
