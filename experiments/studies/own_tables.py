@@ -22,6 +22,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import import_module
 from math import log, pi
 from pathlib import Path
@@ -114,11 +115,14 @@ def ours(data: TableData, folder: Path, chosen: Settings) -> Score:
     return Score(score, float(((low <= y) & (y <= high)).double().mean()))
 
 
-def values(model: Any, data: TableData) -> Score:
-    """A regression of scikit-learn's that gives a mean and a standard deviation, or a mean alone."""
+def values(model: Any, data: TableData, rows: Any = slice(None)) -> Score:
+    """A regression of scikit-learn's that gives a mean and a standard deviation, or a mean alone.
+
+    It is fitted to these `rows`.
+    """
     x, y, test_x, test_y = _arrays(data)
     y, test_y = y[:, 0], test_y[:, 0]
-    model.fit(x, y)
+    model.fit(x[rows], y[rows])
     try:
         mean, sd = model.predict(test_x, return_std=True)
     except TypeError:
@@ -135,57 +139,35 @@ def labels(model: Any, data: TableData) -> Score:
     return Score(float(np.log(probs).mean()))
 
 
+def gaussian_process(data: TableData) -> Score:
+    """One length scale for each input; of a large table tuned on some rows, and conditioned on more."""
+    constant, rbf, white = (
+        sklearn("gaussian_process.kernels", name) for name in ("ConstantKernel", "RBF", "WhiteKernel")
+    )
+    kernel = constant() * rbf(np.ones(data.spec.features[0])) + white()
+    regressor = partial(sklearn("gaussian_process", "GaussianProcessRegressor"), normalize_y=True)
+    if data.spec.N <= ROWS_KEPT:
+        return values(regressor(kernel, random_state=0), data)
+    x, y, *_ = _arrays(data)
+    some = np.random.default_rng(0).permutation(data.spec.N)
+    few = some[:ROWS_TUNED]
+    tuned = regressor(kernel, random_state=0).fit(x[few], y[few, 0])
+    return values(regressor(tuned.kernel_, optimizer=None), data, some[:ROWS_KEPT])
+
+
 def others(name: str, task: str) -> dict[str, Callable[[TableData], Score]]:
     """What `fit_table` is compared with."""
+    size = {"hidden_layer_sizes": (50,), "random_state": 0}
     if task == "classification":
-        made = {
-            "logistic regression": sklearn("linear_model", "LogisticRegression")(max_iter=5000),
-            "MLP": sklearn("neural_network", "MLPClassifier")(
-                hidden_layer_sizes=(50,), max_iter=2000, random_state=0
-            ),
-        }
-        return {name: _scored(labels, model) for name, model in made.items()}
-    kernels = {
-        name: sklearn("gaussian_process.kernels", name) for name in ("ConstantKernel", "RBF", "WhiteKernel")
-    }
-    made = {
-        "BayesianRidge": sklearn("linear_model", "BayesianRidge")(),
-        "MLP": sklearn("neural_network", "MLPRegressor")(
-            hidden_layer_sizes=(50,), max_iter=5000, random_state=0
-        ),
-    }
-
-    def gaussian_process(data: TableData) -> Score:
-        lengths = kernels["RBF"](np.ones(data.spec.features[0]))
-        kernel = kernels["ConstantKernel"]() * lengths + kernels["WhiteKernel"]()
-        regressor = sklearn("gaussian_process", "GaussianProcessRegressor")
-        if data.spec.N <= ROWS_KEPT:
-            return values(regressor(kernel, normalize_y=True, random_state=0), data)
-        some = np.random.default_rng(0).permutation(data.spec.N)
-        x, y = (part[some] for part in _arrays(data)[:2])
-        tuned = regressor(kernel, normalize_y=True, random_state=0).fit(x[:ROWS_TUNED], y[:ROWS_TUNED, 0])
-        rest = _Conditioned(regressor(tuned.kernel_, optimizer=None, normalize_y=True), some[:ROWS_KEPT])
-        return values(rest, data)
-
-    scored = {name: _scored(values, model) for name, model in made.items()}
-    scored["Gaussian process"] = gaussian_process
-    return scored if name == "diabetes" else {"Gaussian process": gaussian_process}
-
-
-class _Conditioned:
-    """A regression of scikit-learn's that is fitted to some of the rows alone."""
-
-    def __init__(self, model: Any, rows: np.ndarray) -> None:
-        self.model, self.rows = model, rows
-        self.predict = model.predict
-
-    def fit(self, x: np.ndarray, y: np.ndarray) -> Any:
-        """Fit to these rows."""
-        return self.model.fit(x[self.rows], y[self.rows])
-
-
-def _scored(score: Callable[[Any, TableData], Score], model: Any) -> Callable[[TableData], Score]:
-    return lambda data: score(model, data)
+        logistic = sklearn("linear_model", "LogisticRegression")(max_iter=5000)
+        network = sklearn("neural_network", "MLPClassifier")(max_iter=2000, **size)
+        return {"logistic regression": partial(labels, logistic), "MLP": partial(labels, network)}
+    process = {"Gaussian process": gaussian_process}
+    if name != "diabetes":
+        return process
+    ridge = sklearn("linear_model", "BayesianRidge")()
+    network = sklearn("neural_network", "MLPRegressor")(max_iter=5000, **size)
+    return {"BayesianRidge": partial(values, ridge), "MLP": partial(values, network), **process}
 
 
 def _arrays(data: TableData) -> tuple[np.ndarray, ...]:
@@ -194,21 +176,21 @@ def _arrays(data: TableData) -> tuple[np.ndarray, ...]:
     return tuple(part.double().numpy() if part.is_floating_point() else part.numpy() for part in parts)
 
 
-def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Score]]:
-    """The scores of each method on each split of one table."""
-    found: dict[str, list[Score]] = {}
+def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Any]]:
+    """The scores of each method on each split of one table, as they are kept."""
+    found: dict[str, list[Any]] = {}
     for split in chosen.splits:
         data, place = load(name, split), folder / f"{name}-{split}".replace("/", "-")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an optimiser of theirs at a bound
-            methods = {OURS: lambda data: ours(data, place, chosen), **others(name, data.spec.task)}  # noqa: B023
+            methods = {OURS: partial(ours, folder=place, chosen=chosen), **others(name, data.spec.task)}
             for method, score in methods.items():
                 kept = place / f"{method}.json".replace(" ", "-")
                 if method == OURS or not kept.exists():
                     made = score(data)
                     make_folder(place)
                     write_json(kept, asdict(made), indent=None)
-                found.setdefault(method, []).append(Score(**json.loads(kept.read_text())))
+                found.setdefault(method, []).append(json.loads(kept.read_text()))
     return found
 
 
@@ -235,8 +217,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(f"{unknown[0]}: there is no such key; see --help")
     record: dict[str, Any] = asdict(chosen)
     for name in chosen.tables:
-        found = measure(name, out.fits, chosen)
-        record[name] = {method: [asdict(score) for score in scores] for method, scores in found.items()}
+        record[name] = measure(name, out.fits, chosen)
         print(_methods(name, record[name], table), flush=True)
     out.record(record)
 
