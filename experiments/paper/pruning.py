@@ -10,7 +10,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
+from timeit import repeat
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from pyrobbb.bnn import network_with
 from pyrobbb.compression import pruning
 from pyrobbb.compression.sparse import save_sparse, sparse
 from pyrobbb.data.dataset import Split
-from pyrobbb.evaluation.metrics import classification_metrics
 from pyrobbb.figures import signal_to_noise
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction
@@ -44,7 +43,7 @@ def error(posterior: Posterior, part: Split, **options: Any) -> float:
     prediction = posterior.predict(part.x, part.y, **options)
     if not isinstance(prediction, ClassPrediction):
         raise ValueError("the run is not a classification: pruning is measured by the share of wrong classes")
-    return classification_metrics(prediction.probs, part.y)["error"]
+    return prediction.metrics(part.y)["error"]
 
 
 def errors(
@@ -93,20 +92,9 @@ def sizes(posterior: Posterior, x: Tensor, share: float, path: Path, *, biases: 
 
 def milliseconds(network: nn.Module, x: Tensor, rows: int) -> float:
     """The minimum time to predict `x`, in blocks of `rows`."""
-    times = []
     with torch.no_grad():
-        for _ in range(4):  # the first warms up
-            began = perf_counter()
-            for block in x.split(rows):
-                network(block)
-            times.append(perf_counter() - began)
-    return 1e3 * min(times[1:])
-
-
-def flat_moments(posterior: Posterior) -> tuple[Tensor, Tensor]:
-    """Location and scale of all weights of the first chain, each as one vector on the CPU."""
-    loc, scale = moments(posterior.chains[0])
-    return tuple(torch.cat([v.flatten().cpu() for v in part.values()]) for part in (loc, scale))  # type: ignore[return-value]
+        _, *times = repeat(lambda: [network(block) for block in x.split(rows)], number=1, repeat=4)
+    return 1e3 * min(times)  # without the first, which warms up
 
 
 def density_of(decibel: Tensor | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -118,22 +106,20 @@ def density_of(decibel: Tensor | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return edges[:-1] + STEP / 2, gaussian_filter1d(counts / (len(values) * STEP), 0.5 / STEP)
 
 
-def modes(decibel: Tensor | np.ndarray) -> list[tuple[float, float]]:
+def modes(at: np.ndarray, density: np.ndarray) -> list[tuple[float, float]]:
     """Modes of the signal-to-noise density: (dB, density), in order.
 
     A mode stands at least a tenth of the highest one above the valley beside it.
     """
-    at, density = density_of(decibel)
     places, _ = find_peaks(density, prominence=0.1 * density.max())
     return [(float(at[i]), float(density[i])) for i in places]
 
 
-def valley(decibel: Tensor | np.ndarray) -> float | None:
+def valley(at: np.ndarray, density: np.ndarray) -> float | None:
     """The lowest point, in dB, between the first two modes; None with a single mode."""
-    found = [at for at, _ in modes(decibel)]
+    found = [place for place, _ in modes(at, density)]
     if len(found) < 2:
         return None
-    at, density = density_of(decibel)
     between = (at > found[0]) & (at < found[1])
     return float(at[between][density[between].argmin()])
 
@@ -152,7 +138,8 @@ def analyse(
     if part is None:
         raise ValueError(f"folder: {folder} has no test data to measure the error on")
     out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", [str(folder)]))
-    mu, sigma = flat_moments(run.posterior)
+    of_first = moments(run.posterior.chains[0])
+    mu, sigma = (torch.cat([v.flatten().cpu() for v in part.values()]) for part in of_first)
     decibel = pruning.decibel(mu.abs() / sigma)
     rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
     for row in rows:
@@ -167,8 +154,8 @@ def analyse(
         "biases_count": biases,
         "draws": draws,
         "weights": len(mu),
-        "modes": modes(decibel),
-        "valley": valley(decibel),
+        "modes": modes(places, density),
+        "valley": valley(places, density),
         "density": {"dB": places[::2].round(2).tolist(), "per dB": density[::2].round(5).tolist()},
         "cut_75": float(decibel.sort().values[round(0.75 * len(mu)) - 1]),
         "rows": rows,

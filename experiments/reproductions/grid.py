@@ -30,8 +30,6 @@ from experiments._runner.fit_points import Fitted, Result, changed, fit_points
 from experiments._runner.study import Study
 from experiments.reproductions.grid_points import Point, points
 from experiments.reproductions.grid_report import figures, report, table_of
-from pyrobbb.evaluation.metrics import classification_metrics
-from pyrobbb.predictive import ClassPrediction
 
 
 @dataclass
@@ -57,9 +55,8 @@ def measure(fitted: Fitted) -> Result:
     part = fitted.data.validation
     if part is None:
         raise ConfigError("the grid needs validation data; set data.validation")
-    prediction = fitted.posterior.predict(part.x, part.y, draws=fitted.run.draws, seed=fitted.run.seed)
-    assert isinstance(prediction, ClassPrediction)
-    metrics = classification_metrics(prediction.probs, part.y)
+    prediction = fitted.posterior.predict(part.x, draws=fitted.run.draws, seed=fitted.run.seed)
+    metrics = prediction.metrics(part.y)
     return {
         "accuracy": 100 - metrics["error"],
         "rows": len(part),

@@ -139,9 +139,12 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
 def test_two_modes_are_told_from_one():
     rng = np.random.default_rng(0)
     two = np.r_[rng.normal(-5, 1.5, 60_000), rng.normal(6, 1.5, 20_000)]
-    assert [round(at) for at, _ in pruning.modes(two)] == [-5, 6]
-    assert len(pruning.modes(rng.normal(0, 3, 80_000))) == 1
-    assert len(pruning.modes(np.r_[two, np.full(100, -np.inf)])) == 2
+    density = pruning.density_of(two)
+    assert [round(at) for at, _ in pruning.modes(*density)] == [-5, 6]
+    assert -5 < pruning.valley(*density) < 6
+    one = pruning.density_of(rng.normal(0, 3, 80_000))
+    assert (len(pruning.modes(*one)), pruning.valley(*one)) == (1, None)
+    assert len(pruning.modes(*pruning.density_of(np.r_[two, np.full(100, -np.inf)]))) == 2
 
 
 def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, monkeypatch):
