@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import MaxNLocator
 from scipy.stats import norm
 
 from pyrobbb.figures.style import BLACK, CHAINS, GREY, RED, caption, data_points, label, new_figure, styled
@@ -89,13 +89,9 @@ def error_by_removed(curves: Mapping[str, Curve], *, title: str) -> Figure:
     values = np.concatenate([np.asarray(error, dtype=float) for _, error in curves.values()])
     low, high = 0.8 * max(values.min(), 0.1), 1.3 * values.max()  # an error of 0 has no logarithm
     y_ticks = [t for t in (0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= t <= high]
-    axes.yaxis.set_major_locator(FixedLocator(y_ticks))
-    axes.yaxis.set_major_formatter(FixedFormatter([f"{t:g}" for t in y_ticks]))
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter(names))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
-        axis.set_minor_formatter(NullFormatter())
+    axes.set_yticks(y_ticks, [f"{t:g}" for t in y_ticks])
+    axes.set_xticks(ticks, names)
+    axes.minorticks_off()
     least = min(1 - max(removed) for removed, _ in curves.values())
     axes.set_xlim(1.1, max(0.9 * least, 0.0035))
     axes.set_ylim(low, high)

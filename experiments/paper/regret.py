@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from omegaconf import DictConfig
-from torch import Tensor
 
 from experiments._runner.study import Outputs
+from experiments._runner.tables import mean_sd
 from experiments.reproductions.controls import SwappedMushroom, clamped
 from pyrobbb._support import checkpoint
 from pyrobbb.bandits import Games, Mushroom
@@ -99,8 +98,7 @@ def summary(found: dict[str, Games], at_random: float) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    x = torch.tensor(values, dtype=torch.float64)
-    return f"{x.mean():,.0f} ({x.min():,.0f}-{x.max():,.0f})"
+    return f"{np.mean(values):,.0f} ({min(values):,.0f}-{max(values):,.0f})"
 
 
 def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig) -> str:
@@ -117,14 +115,8 @@ def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig)
             f"  realised, each round clamped at 0 (a control) {_spread(found['realised, clamped at 0'])}"
         )
         lines.append(f"  eaten in the first 50 {_spread(found['eaten in the first 50'])}")
-        percent, realised = (
-            torch.tensor(found[f"percent of uniform{which}"], dtype=torch.float64)
-            for which in ("", ", realised")
-        )
-        lines.append(
-            f"  {percent.mean():.1f} % of the regret of choosing at random (sd {_sd(percent):.1f}); "
-            f"realised {realised.mean():.1f} % (sd {_sd(realised):.1f})"
-        )
+        percent, realised = (mean_sd(found[f"percent of uniform{of}"], 1) for of in ("", ", realised"))
+        lines.append(f"  {percent} % of the regret of choosing at random; realised {realised} %")
     if config.swapped:
         lines += [SOURCES, "edible and poisonous are swapped, a control"]
     elif config.setting == "showdown":
@@ -136,10 +128,6 @@ def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig)
     lines.append("expected regret per step: " + "; ".join(f"{name} {rate:.4f}" for name, rate in fixed))
     lines += [f"{arm}: {rate:.1f} interactions per second, all runs together" for arm, rate in rates.items()]
     return "\n".join(lines)
-
-
-def _sd(x: Tensor) -> float:
-    return float(x.std()) if len(x) > 1 else 0.0
 
 
 @styled

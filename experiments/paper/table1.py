@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import ConfigError, build, key_of
 from experiments._runner.command import command, part_of, place, refuse, settings
@@ -52,12 +52,8 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     asked, rest = settings(Part, arguments)
     declared = declaration()
     checks.one_of("form", asked.form, declared.forms)
-    form = declared.forms[asked.form]
-    rows, widths, seeds = (list(getattr(asked, key) or form[key]) for key in ("rows", "widths", "seeds"))
-    part = Part(asked.form, rows, widths, seeds)
-    for key in ("epochs", "draws", "validation_draws"):
-        value = getattr(asked, key)
-        setattr(part, key, form[key] if value is None else value)
+    given = {key: value for key, value in asdict(asked).items() if value not in (None, [])}
+    part = Part(**{**OmegaConf.to_container(declared.forms[asked.form]), **given})
     checks.each_of("rows", part.rows, declared.rows)
     refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
     absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]

@@ -15,6 +15,7 @@ Other arguments are for every run, as in `experiments.run`: epochs=10 seed=2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 import yaml
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from experiments._runner.command import command
 from experiments._runner.compose import compose
@@ -135,9 +136,8 @@ def error_curves(panels: Mapping[str, Mapping[str, Result]], title: str) -> Figu
         axes.set_yscale("log")
         axes.set_ylim(bottom, top)
         ticks = [t for t in (0.5, 1, 2, 3, 5, 10, 20, 50, 90) if bottom <= t <= top]
-        axes.yaxis.set_major_locator(FixedLocator(ticks))
+        axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
         axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_title(heading)
         label(axes, "epoch", "validation error (%)")
@@ -179,11 +179,7 @@ def figure(record: Mapping[str, Any]) -> Figure:
 
 def pretty(name: str) -> str:
     """A line's name as a legend."""
-    for plain, symbol in (
-        ("sigma2 = e^-6", "$\\sigma_2 = e^{-6}$"),
-        ("sigma2 = e^-8", "$\\sigma_2 = e^{-8}$"),
-    ):
-        name = name.replace(plain, symbol)
+    name = re.sub(r"sigma2 = e\^(-\d)", r"$\\sigma_2 = e^{\1}$", name)
     return name.replace("2^-i", "$2^{-i}$").replace("0.1^2", "$0.1^2$").replace("s^2", "$s^2$")
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import mean_sd, of_seeds, table
-from experiments.tutorial.mnist_uncertainty import DIGITS, FASHION, NOISE
+from experiments.tutorial.mnist_uncertainty import DIGITS, FASHION, NOISE, SCORES
 from pyrobbb.evaluation.ood import auroc, roc_curve
 from pyrobbb.figures.style import BLUE, CHAINS, GREY, ORANGE, caption, label, new_figure, styled
 
@@ -95,13 +95,8 @@ def figures(folder: Path) -> dict[str, Figure]:
             f"Class probabilities of both networks, for a digit and for others ({folder.name})",
         )
         scores = {
-            name: (arrays[f"{DIGITS}/{key}"], arrays[f"{FASHION}/{key}"])
-            for name, key in (("MLP entropy", "mlp"), ("BNN entropy", "entropy"))
+            name: (arrays[f"{DIGITS}/{key}"], arrays[f"{FASHION}/{key}"]) for name, key in SCORES.items()
         }
-        scores["BNN mutual information"] = (
-            arrays[f"{DIGITS}/information"],
-            arrays[f"{FASHION}/information"],
-        )
     title = (
         f"Telling Fashion-MNIST from MNIST by the uncertainty of a network trained on MNIST ({folder.name})"
     )

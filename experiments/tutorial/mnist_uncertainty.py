@@ -19,6 +19,7 @@ from pyrobbb.predictive import ClassPrediction
 
 BITS = 1 / math.log(2)
 NOISE, UNIFORM, FASHION, DIGITS = "noise N(0, 1)", "noise U(0, 1)", "Fashion-MNIST", "MNIST test"
+SCORES = {"MLP entropy": "mlp", "BNN entropy": "entropy", "BNN mutual information": "information"}
 
 
 @torch.no_grad()
@@ -102,11 +103,8 @@ def ask(
         found["mlp"] = (entropy(probabilities(mlp, x).double()) * BITS).numpy()
         each[name] = {k: v for k, v in found.items() if v.ndim == 1}
         rows[name] = {k: float(v.mean()) for k, v in each[name].items()}
-    areas = {
-        "MLP entropy": auroc(each[DIGITS]["mlp"], each[FASHION]["mlp"]),
-        "BNN entropy": auroc(each[DIGITS]["entropy"], each[FASHION]["entropy"]),
-        "BNN mutual information": auroc(each[DIGITS]["information"], each[FASHION]["information"]),
+    areas = {name: auroc(each[DIGITS][k], each[FASHION][k]) for name, k in SCORES.items()}
+    arrays = {
+        f"{name}/{k}": each[name][k].astype(np.float32) for name in (DIGITS, FASHION) for k in SCORES.values()
     }
-    kept = ("mlp", "entropy", "information")
-    arrays = {f"{name}/{k}": each[name][k].astype(np.float32) for name in (DIGITS, FASHION) for k in kept}
     return {"uncertainty": rows, "auroc": areas}, arrays

@@ -25,28 +25,18 @@ from pyrobbb.accelerated.replay_noise import Injected
 
 STUDY = Study("experiments.tutorial.worked_example", "worked_example", NoSettings)
 NOISE, PRINTED_NOISE = 1.9070344, 1.9070
-PRINTED = {
-    "w": 4.5561,
-    "log q(w)": -3.4920,
-    "log P(w)": -11.2981,
-    "log P(D|w)": -74.9450,
-    "loss": 82.7511,
-    "d loss/d mu": 53.4541,
-    "d loss/d rho": 89.3733,
-    "new mu": -0.0345,
-    "new rho": 1.1063,
+QUANTITIES = {  # as it printed them, and what they are
+    "w": (4.5561, "mu + log(1 + e^rho) eps"),
+    "log q(w)": (-3.4920, "variational posterior N(mu, sigma^2) at w"),
+    "log P(w)": (-11.2981, "prior N(0, 1) at w"),
+    "log P(D|w)": (-74.9450, "likelihood N(y | w x, 0.5^2)"),
+    "loss": (82.7511, "log q(w) - log P(w) - log P(D|w)"),
+    "d loss/d mu": (53.4541, "eq. 3"),
+    "d loss/d rho": (89.3733, "eq. 4"),
+    "new mu": (-0.0345, "mu - 0.01 d loss/d mu, eq. 5"),
+    "new rho": (1.1063, "rho - 0.01 d loss/d rho, eq. 6"),
 }
-MEANING = {
-    "w": "mu + log(1 + e^rho) eps",
-    "log q(w)": "variational posterior N(mu, sigma^2) at w",
-    "log P(w)": "prior N(0, 1) at w",
-    "log P(D|w)": "likelihood N(y | w x, 0.5^2)",
-    "loss": "log q(w) - log P(w) - log P(D|w)",
-    "d loss/d mu": "eq. 3",
-    "d loss/d rho": "eq. 4",
-    "new mu": "mu - 0.01 d loss/d mu, eq. 5",
-    "new rho": "rho - 0.01 d loss/d rho, eq. 6",
-}
+PRINTED = {name: printed for name, (printed, _) in QUANTITIES.items()}
 
 
 def update(
@@ -121,7 +111,7 @@ def control(record: Mapping[str, Any]) -> str:
 
 def report(record: Mapping[str, Any]) -> str:
     """What the command prints."""
-    explained = [[f"{name}: {MEANING[name]}", *cells] for name, *cells in rows(record)]
+    explained = [[f"{name}: {QUANTITIES[name][1]}", *cells] for name, *cells in rows(record)]
     difference = (
         f"Largest difference from the tutorial's nine numbers: {worst(record):.1e}; it prints 4 decimals."
     )
