@@ -89,10 +89,11 @@ def main(arguments: Sequence[str]) -> dict[Point, Result]:
     found = fit_points(configs, measure, lambda r: f"validation accuracy {r['accuracy']:.2f} %")
     results = {point: found[str(point)] for point in every}
     out.csv("grid.csv", *table_of(results))
-    out.record({"seeds": [base.seed], "rows": [{**asdict(p), **result} for p, result in results.items()]})
+    record = {"seeds": [base.seed], "rows": [{**asdict(p), **result} for p, result in results.items()]}
+    out.record(record)
     for name, drawn in figures(results):
         out.figure(name, drawn)
-    out.end(report(results, chosen.top))
+    out.end(report(record, top=chosen.top))
     return results
 
 

@@ -45,14 +45,10 @@ def ranked(results: dict[Point, Result]) -> list[tuple[Point, Result]]:
     return sorted(results.items(), key=lambda item: -item[1].get("accuracy", -1.0))
 
 
-def results_of(record: Mapping[str, Any]) -> dict[Point, Result]:
-    """The results of a record by their points."""
-    names = [field.name for field in fields(Point)]
-    return {Point(**{name: row[name] for name in names}): row for row in record["rows"]}
-
-
-def report(results: dict[Point, Result], top: int, write: Writer = table) -> str:
+def report(record: Mapping[str, Any], write: Writer = table, top: int = 5) -> str:
     """The best points, and where the reports' winners came in."""
+    names = [field.name for field in fields(Point)]
+    results = {Point(**{name: row[name] for name in names}): row for row in record["rows"]}
     order = ranked(results)
     places = {point: i for i, (point, _) in enumerate(order, 1)}
 

@@ -83,8 +83,9 @@ def _nll(result: Result) -> str:
     return f"{result['validation_nll']:.4f}" if "validation_nll" in result else "-"
 
 
-def report(results: dict[str, Result], write: Writer = table) -> str:
+def report(record: Mapping[str, Any], write: Writer = table) -> str:
     """All lines next to what Ghia saw."""
+    results = record["found"]
     rows = [(name, words(result), _nll(result), ELSEWHERE.get(name, "-")) for name, result in results.items()]
     head = ("what", "validation error (%) after epoch 1, 2, ...", "NLL at the end (nats)", "Ghia")
     blocks = [write(head, rows)]
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
     record = {"seeds": [next(iter(configs.values())).seed], "found": results}
     out.record(record)
     out.figure("curves.png", figure(record))
-    out.end(report(results))
+    out.end(report(record))
     return results
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from experiments.results.claims import CLAIMS
 from experiments.results.figures import FIGURES
 from experiments.results.records import Records
-from experiments.results.scoreboard import SCOREBOARD
 from experiments.results.tables import TABLES, Text
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb.figures.style import save
 
-TEXTS: dict[str, Text] = {**TABLES, **CLAIMS, **SCOREBOARD}
+TEXTS: dict[str, Text] = {**TABLES, **CLAIMS}
 MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 

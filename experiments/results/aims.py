@@ -12,8 +12,8 @@ from experiments._runner.tables import estimate, interval, seeds, verdict
 from experiments.results import own_tables
 from experiments.results.records import Record
 from experiments.scoreboard.agreement import YARDSTICK
-from experiments.scoreboard.beside import beside
-from experiments.scoreboard.published import STANDARD
+from experiments.scoreboard.compare import REFERENCE, pairs, rows_of
+from experiments.scoreboard.published import STANDARD, beside
 from experiments.studies import recipes
 from experiments.studies.bound import kinds
 
@@ -66,12 +66,8 @@ def beside_published(record: Record) -> Found:
 
 def clothes(record: Record) -> Found:
     """AUROC of the mean field less that of the plain network, paired by seed."""
-    by_method = {
-        method: {row["seed"]: row["auroc Fashion-MNIST"] for row in record["rows"] if row["method"] == method}
-        for method in ("mean field", "plain network")
-    }
-    ours, plain = by_method.values()
-    gap = [ours[seed] - plain[seed] for seed in sorted(ours.keys() & plain.keys())]
+    ours, plain = (rows_of(record["rows"], method=name) for name in ("mean field", REFERENCE))
+    gap = [a - b for a, b in pairs(ours, plain, "auroc Fashion-MNIST", "seed")]
     return f"AUROC {estimate(gap, 3, sign=True)}, {seeds(len(gap))}", verdict(gap)
 
 

@@ -1,4 +1,4 @@
-"""The documents' figures, each drawn from one record; None without it."""
+"""The documents' figures, each drawn from one record, and those over many fits that no command draws."""
 
 from __future__ import annotations
 
@@ -8,21 +8,101 @@ from matplotlib.figure import Figure
 
 from experiments.paper import pruning_report, regression_report, table1_report
 from experiments.reproductions import training_choices
-from experiments.results import pictures
-from experiments.results.records import Records, of
+from experiments.results.records import Record, Records, of
+from pyrobbb.figures.style import (
+    BLUE,
+    CHAINS,
+    GREY,
+    ORANGE,
+    caption,
+    column,
+    data_points,
+    label,
+    new_figure,
+    styled,
+)
 
-Draw = Callable[[Records], Figure | None]
+MARKERS = ("o", "s", "D", "^")
+KINDS = {"standard": (BLUE, "standard split"), "gap": (ORANGE, "gap split: no training row near")}
 
 
-FIGURES: dict[str, Draw] = {
+@styled
+def bands(record: Record) -> Figure:
+    """What each method believes of one function, a panel each, and NUTS behind the others."""
+    rows = [row for row in record["rows"] if "band" in row]
+    exact = next(row for row in rows if "data" in row)
+    order = [row for row in rows if row is not exact] + [exact]
+    x, y = (column(key, exact["data"][key], ndim=2)[:, 0] for key in ("x", "y"))
+    figure = new_figure(2.3 * len(order), 2.9)
+    for panel, row in zip(figure.subplots(1, len(order), sharey=True), order, strict=True):
+        yardstick, band = exact["band"], row["band"]
+        panel.fill_between(band["x"], band["low"], band["high"], color=BLUE, alpha=0.25, lw=0, label="95 %")
+        panel.plot(band["x"], band["median"], color=BLUE, label="median")
+        for edge in ("low", "high"):
+            name = "95 % by NUTS" if edge == "low" else None
+            panel.plot(yardstick["x"], yardstick[edge], color=GREY, lw=1, ls="--", label=name)
+        data_points(panel, x, y, "data")
+        panel.set_title(row["method"])
+        panel.set_xlim(min(band["x"]), max(band["x"]))
+        panel.set_xlabel("x")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    caption(figure, "One network, one prior, forty points: the function by each method, and by NUTS")
+    return figure
+
+
+@styled
+def coverage(record: Record) -> Figure:
+    """Share of the test rows within their 95 % interval: a row for each method, a dot for each split."""
+    rows = [row for row in record["rows"] if "coverage_95" in row]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    tables = list(dict.fromkeys(row["table"] for row in rows))
+    figure = new_figure(7.5, 1.3 + 0.3 * len(methods))
+    axes = figure.subplots()
+    axes.axvline(95, color=GREY, ls="--", lw=1.2, label="as it should be")
+    for kind, (colour, name) in KINDS.items():
+        chosen = [row for row in rows if row["kind"] == kind]
+        at = [methods.index(row["method"]) for row in chosen]
+        shares = [100 * row["coverage_95"] for row in chosen]
+        axes.plot(shares, at, "o", color=colour, ms=6, mew=0, alpha=0.7, label=name)
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_ylim(len(methods) - 0.4, -0.6)
+    label(axes, "test rows within their 95 % interval (%)", "")
+    figure.legend(loc="outside lower center", ncols=3)
+    caption(figure, f"95 % intervals of each method on {', '.join(tables)}")
+    return figure
+
+
+@styled
+def bound(record: Record) -> Figure:
+    """Test error against the free energy above the trivial bound: a line for each network and prior."""
+    rows = record["rows"]
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    priors = list(dict.fromkeys(row["prior"] for row in rows))
+    figure = new_figure(7.5, 4.4)
+    axes = figure.subplots()
+    axes.axvline(0, color=GREY, ls="--", lw=1.2, label="ignoring the inputs")
+    for colour, prior in zip(CHAINS, priors, strict=False):
+        for marker, network in zip(MARKERS, networks, strict=False):
+            path = [row for row in rows if (row["prior"], row["network"]) == (prior, network)]
+            x = [row["free_energy"] - row["trivial_free_energy"] for row in path]
+            y = [row["test_error"] for row in path]
+            axes.plot(x, y, f"{marker}-", color=colour, lw=1, ms=5.5, mew=0, label=f"{prior}, {network}")
+    label(axes, "free energy less that of ignoring the inputs (nats per datum)", "test error (%)")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    rates = [row["rate"] for row in rows]
+    caption(figure, f"Free energy and error; rates of rho from {min(rates):g} to {max(rates):g} along a line")
+    return figure
+
+
+FIGURES: dict[str, Callable[[Records], Figure | None]] = {  # None without the record
     "figure2": of("table1_400", table1_report.figure2, None),
     "figure2_full": of("table1_full", table1_report.figure2, None),
     "figure3": of("table1_400", table1_report.figure3, None),
     "figure4": of("pruning", pruning_report.figure4, None),
     "table2": of("pruning", pruning_report.error_figure, None),
     "figure5": of("regression", regression_report.figure, None),
-    "posteriors": of("agreement_gap", pictures.bands, None),
-    "coverage": of("eight_tables", pictures.coverage, None),
+    "posteriors": of("agreement_gap", bands, None),
+    "coverage": of("eight_tables", coverage, None),
     "training_choices": of("training_choices", training_choices.figure, None),
-    "bound": of("bound_ranks", pictures.bound, None),
+    "bound": of("bound_ranks", bound, None),
 }

@@ -12,12 +12,15 @@ from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon, grid_report, training_choices
 from experiments.results import own_tables
-from experiments.results.records import NONE, Record, Records, made_by, of
+from experiments.results.records import NONE, NOT_RUN, Record, Records, made_by, of
+from experiments.scoreboard import choose
+from experiments.scoreboard.parts import PARTS
 from experiments.studies import bound, posterior_checks, recipes
 from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 Text = Callable[[Records], str]
+BOUNDS = ("bound", "bound_long", "bound_long_input", "bound_conv", "bound_conv_input", "bound_ranks")
 
 
 def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
@@ -30,9 +33,9 @@ def as_markdown(words: Callable[..., str]) -> Callable[[Record], str]:
     return lambda record: words(record, markdown)
 
 
-def as_printed(words: str) -> str:
+def as_printed(words: Callable[[Record], str]) -> Callable[[Record], str]:
     """What a command prints, its columns kept."""
-    return f"```\n{words}\n```"
+    return lambda record: f"```\n{words(record)}\n```"
 
 
 def mnist(record: Record) -> str:
@@ -56,7 +59,7 @@ def mnist(record: Record) -> str:
 def printed(record: Record) -> str:
     """What a run prints at its end: of the first seed."""
     first = min(record["runs"], key=lambda run: run["seed"])
-    return "\n".join(["```", *analyse.words(first["metrics"], None), "```"])
+    return "\n".join(analyse.words(first["metrics"], None))
 
 
 def pruned(record: Record) -> str:
@@ -133,13 +136,8 @@ def ledger(record: Record) -> str:
 
 
 def priors(record: Record) -> str:
-    """The study of the bound, as its command prints it."""
-    return as_printed(bound.report(record["rows"]))
-
-
-def images(record: Record) -> str:
-    """The tutorial's MNIST, as its command prints it."""
-    return as_printed(mnist_report.report(record["found"]))
+    """The study of the bound."""
+    return bound.report(record["rows"])
 
 
 def steps(record: Record) -> str:
@@ -180,12 +178,31 @@ def first_run(record: Record) -> str:
 
 def example(record: Record) -> str:
     """What the README's first example printed in that clone."""
-    return f"```\n{record['example']}\n```"
+    words: str = record["example"]
+    return words
+
+
+def which(records: Records) -> str:
+    """Which method when: a line for each."""
+    parts = choose.read(records.folder)
+    return choose.markdown(parts) if parts else NONE
+
+
+def budget(records: Records) -> str:
+    """What each method of the scoreboard could spend, by part."""
+    parts = choose.read(records.folder).values()
+    return "\n".join(f"- {choose.spent(record)} {made_by(record)}" for record in parts) or NOT_RUN
+
+
+def part(record: Record) -> str:
+    """The tables of a part of the scoreboard."""
+    words: str = PARTS[record["part"]].report(record)
+    return words
 
 
 TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
-    "mnist.printed": of("mnist", printed, NONE),
+    "mnist.printed": of("mnist", as_printed(printed), NONE),
     "table1": of("table1_400", headed(as_markdown(table1_report.errors_table)), NONE),
     "table1.course": of("table1_full", table1_report.course, NONE),
     "table1.full": of("table1_full", headed(as_markdown(table1_report.errors_table)), NONE),
@@ -196,30 +213,19 @@ TABLES: dict[str, Text] = {
     "closed_form": of("closed_form", headed(as_markdown(closed_form.report)), NONE),
     "worked_example": of("worked_example", headed(nine_numbers), NONE),
     "toy_regression": of("toy_regression", headed(as_markdown(toy_regression.report)), NONE),
-    "tutorial_mnist": of("tutorial_mnist", headed(images), NONE),
+    "tutorial_mnist": of("tutorial_mnist", headed(as_printed(mnist_report.report)), NONE),
     "gluon": of("gluon", headed(as_markdown(gluon.report)), NONE),
     "recipes": of("recipes", headed(as_markdown(recipes.report)), NONE),
     "recipes_wide": of("recipes_wide", headed(as_markdown(recipes.report)), NONE),
-    "grid": of(
-        "grid", headed(lambda record: grid_report.report(grid_report.results_of(record), 5, markdown)), NONE
-    ),
-    "training_choices": of(
-        "training_choices", headed(lambda record: training_choices.report(record["found"], markdown)), NONE
-    ),
-    "posterior_checks": of(
-        "posterior_checks", headed(lambda record: as_printed(posterior_checks.report(record))), NONE
-    ),
+    "grid": of("grid", headed(as_markdown(grid_report.report)), NONE),
+    "training_choices": of("training_choices", headed(as_markdown(training_choices.report)), NONE),
+    "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
-    "bound": of("bound", headed(priors), NONE),
-    "bound_long": of("bound_long", headed(priors), NONE),
-    "bound_long_input": of("bound_long_input", headed(priors), NONE),
-    "bound_conv": of("bound_conv", headed(priors), NONE),
-    "bound_conv_input": of("bound_conv_input", headed(priors), NONE),
-    "bound_ranks": of("bound_ranks", headed(priors), NONE),
+    **{name: of(name, headed(as_printed(priors)), NONE) for name in BOUNDS},
     "first_run": of("first_run", first_run, "nothing."),
-    "first_run.example": of("first_run", example, ""),
+    "first_run.example": of("first_run", as_printed(example), ""),
     "uci": own_tables.uci,
     "own_tables": of("own_tables", own_tables.scores, NONE),
     "own_tables.methods": of("own_tables", headed(as_markdown(own_tables_study.report)), NONE),
@@ -227,4 +233,9 @@ TABLES: dict[str, Text] = {
     "bench.steps": of("bench_steps", headed(steps), NONE),
     "bench.aims": of("bench_steps", aims, NONE),
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),
+    "scoreboard": which,
+    "scoreboard_budget": budget,
+    **{f"scoreboard.{name}": of(f"scoreboard_{name}", headed(as_printed(part)), NONE) for name in PARTS},
+    "gap": of("agreement_gap", headed(as_printed(part)), NONE),
+    "eight_tables": of("eight_tables", headed(as_printed(part)), NONE),
 }

@@ -19,7 +19,6 @@ from experiments._runner.fit_points import Result
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
-from experiments.scoreboard.beside import HEAD, beside
 from experiments.scoreboard.compare import REFERENCE, Row, cell, lines_of, notes, rows_of, spent
 from experiments.scoreboard.points import fitted, kept, said, scored
 from pyrobbb._support import checks
@@ -225,8 +224,8 @@ def report(record: Result) -> str:
             if any(theirs):
                 lines.append([f"{other} (published)", *("" if v is None else f"{v:.2f}" for v in theirs)])
         parts.append(table(["method", *names], lines))
-        if both := beside(mine, others):
-            parts.append(table(HEAD, both))
+        if both := published.beside(mine, others):
+            parts.append(table(published.HEAD, both))
         for name in names:
             own = rows_of(mine, table=name)
             if own:

@@ -157,8 +157,9 @@ def main(arguments: Sequence[str]) -> dict[int, Result]:
         results[seed] = one_seed(seed, chosen, overrides, out.fits / f"seed={seed}")
     for name, drawn in figures(out.fits / f"seed={chosen.seeds[0]}").items():
         out.figure(name, drawn)
-    out.record({"seeds": chosen.seeds, "found": results})
-    out.end(report(results), f"; {out.fits}: seed=*/results.json")
+    record = {"seeds": chosen.seeds, "found": results}
+    out.record(record)
+    out.end(report(record), f"; {out.fits}: seed=*/results.json")
     return results
 
 

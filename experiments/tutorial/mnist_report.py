@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -27,29 +28,26 @@ COLUMNS = 4  # images in a row
 MLP_ENTROPY, PRINTED_ENTROPY = 0.1446, 0.9909  # bits, on noise
 
 
-def by_epoch(results: dict[int, Result]) -> str:
+def by_epoch(results: Sequence[Result]) -> str:
     """Test accuracy and loss of both networks after each epoch."""
     printed = zip(MLP_ACCURACIES, MLP_LOSSES, strict=True)
     expected = [("mlp", i, f"{accuracy:.2f}", f"{loss:.4f}") for i, (accuracy, loss) in enumerate(printed)]
     expected.append(("bnn", 0, f"{BNN_FIRST[0]:.2f}", f"{BNN_FIRST[1]:.2f}"))
     lines = []
     for kind, i, accuracy, loss in expected:
-        found = [r["scores"] for r in results.values() if i < len(r["scores"][f"{kind}_errors"])]
+        found = [r["scores"] for r in results if i < len(r["scores"][f"{kind}_errors"])]
         if found:
             ours = mean_sd([100 - s[f"{kind}_errors"][i] for s in found], 2)
             losses = mean_sd([s[f"{kind}_losses"][i] for s in found], 4 if kind == "mlp" else 1)
             lines.append((f"{kind.upper()}, {i + 1}", accuracy, ours, loss, losses))
     head = ("after epoch", "accuracy (%), tutorial", "ours", "loss, tutorial", "ours")
-    return (
-        table(head, lines)
-        + "\nOf the BNN: the mean KL of the epoch's draws, and accuracy and NLL of the averaged prediction."
-    )
+    note = "Of the BNN: the mean KL of the epoch's draws, and accuracy and NLL of the averaged prediction."
+    return f"{table(head, lines)}\n{note}"
 
 
-def report(results: dict[int, Result]) -> str:
+def report(record: Mapping[str, Any]) -> str:
     """Mean and standard deviation over seeds, next to what the tutorial printed."""
-    first = next(iter(results.values()))
-    lines = []
+    results, lines = list(record["found"].values()), []
     names = {
         "mlp_accuracy": "MLP test accuracy (%)",
         "mlp_loss": "MLP test loss (nats)",
@@ -62,7 +60,7 @@ def report(results: dict[int, Result]) -> str:
         theirs = TUTORIAL.get(key)
         given = "-" if theirs is None else f"{theirs:.2f}" if "accuracy" in key else f"{theirs:g}"
         digits = 2 if "accuracy" in key else 4
-        lines.append((name, given, mean_sd([r["scores"][key] for r in results.values()], digits)))
+        lines.append((name, given, mean_sd([r["scores"][key] for r in results], digits)))
     blocks = [table(("", "tutorial", "ours"), lines), by_epoch(results)]
     kinds = {
         "mlp": "MLP entropy",
@@ -74,14 +72,14 @@ def report(results: dict[int, Result]) -> str:
         "printed": "printed as entropy",
     }
     rows = [
-        (name, *(mean_sd([r["uncertainty"][name][k] for r in results.values()], 4) for k in kinds))
-        for name in first["uncertainty"]
+        (name, *(mean_sd([r["uncertainty"][name][k] for r in results], 4) for k in kinds))
+        for name in results[0]["uncertainty"]
     ]
     tutorial = (f"{NOISE}, tutorial", MLP_ENTROPY, *["-"] * 5, PRINTED_ENTROPY)
     blocks += ["entropies in bits (at most 3.3219):", table(("inputs", *kinds.values()), [*rows, tutorial])]
-    areas = [(n, mean_sd([r["auroc"][n] for r in results.values()], 4)) for n in first["auroc"]]
+    areas = [(n, mean_sd([r["auroc"][n] for r in results], 4)) for n in results[0]["auroc"]]
     blocks.append(table((f"AUROC, {FASHION} from {DIGITS} by", "ours"), areas))
-    blocks.append(of_seeds(results))
+    blocks.append(of_seeds(record["seeds"]))
     return "\n".join(blocks)
 
 

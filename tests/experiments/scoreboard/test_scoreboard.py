@@ -14,12 +14,11 @@ from omegaconf import OmegaConf
 from experiments._runner.build import ConfigError
 from experiments.results.records import Records
 from experiments.scoreboard.__main__ import main, report
-from experiments.scoreboard.beside import beside
 from experiments.scoreboard.choose import markdown, read
 from experiments.scoreboard.compare import cell, difference
 from experiments.scoreboard.detection import turned
 from experiments.scoreboard.methods import METHODS
-from experiments.scoreboard.published import GAP, OF_SPLITS, SOURCES, STANDARD
+from experiments.scoreboard.published import GAP, OF_SPLITS, SOURCES, STANDARD, beside
 
 
 def test_regressions_choose_on_validation_rows_and_keep_a_record(
