@@ -29,7 +29,6 @@ from pyrobbb.data import Dataset, ToyPoints
 from pyrobbb.experiment import Result
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
-from pyrobbb.training import history
 from pyrobbb.training.trainer import fit
 
 STUDY = Study("experiments.tutorial.toy_regression", "toy_regression", NoSettings)
@@ -84,10 +83,7 @@ def values(posterior: Posterior, x: torch.Tensor, draws: int = 100) -> torch.Ten
 
 def numbers(result: Result, draws: int = 1000) -> dict[str, Any]:
     """Losses as the tutorial prints them (nats, whole data set), and the spread of the function draws."""
-    folder = Path(result.metrics["folder"])
-    losses = [
-        row.free_energy * result.data.spec.N for row in history.read(folder / "history.csv") if not row.chain
-    ]
+    losses = [row.free_energy * result.data.spec.N for row in result.posterior.history[0].rows]
     x = torch.tensor(AT)[:, None].to(result.data.train.x.device)
     spread = values(result.posterior, x, draws=draws).std(0).tolist()
     return {
@@ -147,17 +143,14 @@ def main(arguments: Sequence[str]) -> None:
     _, overrides, out = STUDY.begin(arguments)
     folder = out.fits
     result = fitted(compose("toy_regression", overrides, folder=folder / "bayesian"))
-    result.metrics["folder"] = str(folder / "bayesian")
     data = result.data.to("cpu")
     fits = [plain(data, seed, folder=folder / f"plain-{seed}") for seed in range(3)]
-    found = numbers(result)
-    begun = [untrained(data, seed) for seed in range(3)]
-    errors = [{0: first} | squared_errors(fit) for first, fit in zip(begun, fits, strict=True)]
-    found["plain"] = {
+    errors = [{0: untrained(data, seed)} | squared_errors(fit) for seed, fit in enumerate(fits)]
+    plain_fits = {
         "mse": [{str(epoch): error for epoch, error in one.items()} for one in errors],
         "at 100": [float(values(fit, torch.tensor([[100.0]]))) for fit in fits],
     }
-    record = {"seed": result.run.seed, **found}
+    record = {"seed": result.run.seed, **numbers(result), "plain": plain_fits}
     best = min(fits, key=lambda fit: fit.history.rows[-1].validation_error)
     out.record(record)
     out.figure("figure.png", figure(result, best))

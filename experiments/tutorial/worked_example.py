@@ -13,7 +13,6 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO
-from torch import Tensor
 
 from experiments._runner.build import build, key_of
 from experiments._runner.command import command, refuse
@@ -66,8 +65,11 @@ def update(
             guide_trace = poutine.trace(guide).get_trace(x, y)
             w = guide_trace.nodes["weight"]["value"]
             model_trace = poutine.trace(poutine.replay(model, guide_trace)).get_trace(x, y)
-            loss: Tensor = Trace_ELBO().differentiable_loss(model, guide, x, y)
-        log_q, log_prior = guide_trace.nodes["weight"]["fn"].log_prob(w), _log_prob(model_trace, "weight")
+            guide_trace.compute_log_prob()
+            model_trace.compute_log_prob()
+            loss = Trace_ELBO().differentiable_loss(model, guide, x, y)
+        log_q = guide_trace.nodes["weight"]["log_prob_sum"]
+        log_prior, log_likelihood = (model_trace.nodes[site]["log_prob_sum"] for site in ("weight", "y"))
         if detach_mu:
             q = guide_trace.nodes["weight"]["fn"].base_dist
             loss = loss - log_q + pyro.distributions.Normal(q.loc.detach(), q.scale).log_prob(w).sum()
@@ -76,14 +78,8 @@ def update(
         optimizer.step()
     assert gradients[0] is not None
     assert gradients[1] is not None
-    values = (w, log_q, log_prior, _log_prob(model_trace, "y"), loss, *gradients, guide.loc, guide.rho)
+    values = (w, log_q, log_prior, log_likelihood, loss, *gradients, guide.loc, guide.rho)
     return {name: value.item() for name, value in zip(PRINTED, values, strict=True)}
-
-
-def _log_prob(trace: Any, site: str) -> Tensor:
-    node = trace.nodes[site]
-    total: Tensor = node["fn"].log_prob(node["value"]).sum()
-    return total
 
 
 HEAD = ("", "tutorial", f"ours, eps = {NOISE}", f"ours, eps = {PRINTED_NOISE:.4f}, as printed")

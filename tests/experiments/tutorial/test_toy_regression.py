@@ -14,7 +14,6 @@ from pyrobbb.training import history
 
 def test_a12_toy_regression_has_the_tutorial_s_losses_and_widens_off_the_data(tmp_path):
     result = fitted(compose("toy_regression", ["draws=20"], folder=tmp_path))
-    result.metrics["folder"] = str(tmp_path)
     found = toy_regression.numbers(result)
     losses = [6 * row.free_energy for row in history.read(tmp_path / "history.csv")]
     assert found["loss"]["first"] == pytest.approx(losses[0])
