@@ -150,10 +150,8 @@ def cumulative_regret(
         mean = runs.mean(axis=0)[steps - 1]
         axes.plot(steps, np.where(mean > 0, mean, np.nan), color=colour, label=name)
         if len(runs) > 1:
-            low = np.nanmin(np.where(np.isnan(shown), np.inf, shown), axis=0)
-            high = np.nanmax(np.where(np.isnan(shown), -np.inf, shown), axis=0)
-            drawn = np.isfinite(low) & np.isfinite(high)
-            axes.fill_between(steps, low, high, where=drawn, color=colour, alpha=0.18, lw=0)
+            low, high = np.fmin.reduce(shown), np.fmax.reduce(shown)  # of those that are above 0
+            axes.fill_between(steps, low, high, color=colour, alpha=0.18, lw=0)
     steps = _shown(longest)
     for name, per_step in references.items():
         axes.plot(steps, per_step * steps, color=GREY, ls="--", lw=1.0)

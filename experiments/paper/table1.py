@@ -53,7 +53,8 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
     declared = declaration()
     checks.one_of("form", asked.form, declared.forms)
     given = {key: value for key, value in asdict(asked).items() if value not in (None, [])}
-    part = Part(**{**OmegaConf.to_container(declared.forms[asked.form]), **given})
+    form: Any = OmegaConf.to_container(declared.forms[asked.form])
+    part = Part(**{**form, **given})
     checks.each_of("rows", part.rows, declared.rows)
     refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
     absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]

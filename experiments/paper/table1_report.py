@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -87,16 +88,13 @@ def _end(record: Record, row: str, width: int) -> tuple[str, str]:
 def gaps(record: Record, write: Writer = table) -> str:
     """Paired differences in test error, with 95 % intervals over seeds, next to the paper's."""
     rows, lines = declaration().rows, []
-    for pair in PAIRS:
-        if {*pair} <= {*record["rows"]}:
-            for width in record["widths"]:
-                ours = differences(record, *pair, width)
-                if not ours:
-                    continue
-                paper = [rows[name].reported.paper.get(width) for name in pair]
-                given = "-" if None in paper else f"{paper[0] - paper[1]:+.2f}"
-                titles = " less ".join(rows[name].title for name in pair)
-                lines.append([titles, width, given, estimate(ours, 2, sign=True), verdict(ours)])
+    for pair, width in product(PAIRS, record["widths"]):
+        ours = differences(record, *pair, width)
+        if ours:
+            paper = [rows[name].reported.paper.get(width) for name in pair]
+            given = "-" if None in paper else f"{paper[0] - paper[1]:+.2f}"
+            titles = " less ".join(rows[name].title for name in pair)
+            lines.append([titles, width, given, estimate(ours, 2, sign=True), verdict(ours)])
     head = ["test error, points", "units", "paper", "ours, 95 % interval", "above 0"]
     return write(head, lines) if lines else ""
 

@@ -79,19 +79,16 @@ def words(result: Result) -> str:
     return f"{errors}, {place}" if errors else place
 
 
-def _nll(result: Result) -> str:
-    return f"{result['validation_nll']:.4f}" if "validation_nll" in result else "-"
-
-
 def report(record: Mapping[str, Any], write: Writer = table) -> str:
     """All lines next to what Ghia saw."""
     results = record["found"]
-    rows = [(name, words(result), _nll(result), ELSEWHERE.get(name, "-")) for name, result in results.items()]
-    head = ("what", "validation error (%) after epoch 1, 2, ...", "NLL at the end (nats)", "Ghia")
-    blocks = [write(head, rows)]
+    rows = []
     for name, result in results.items():
-        if "stopped" in result:
-            blocks.append(f"{name}: {result['stopped']}")
+        nll = f"{result['validation_nll']:.4f}" if "validation_nll" in result else "-"
+        rows.append((name, words(result), nll, ELSEWHERE.get(name, "-")))
+    head = ("what", "validation error (%) after epoch 1, 2, ...", "NLL at the end (nats)", "Ghia")
+    stopped = [f"{name}: {result['stopped']}" for name, result in results.items() if "stopped" in result]
+    blocks = [write(head, rows), *stopped]
     centre, full = results.get(CENTRE), results.get("the whole KL on every minibatch")
     if centre and full and "stopped" not in full:
         pairs = list(zip(full["validation_errors"], centre["validation_errors"], strict=True))

@@ -14,7 +14,7 @@ from experiments.reproductions import gluon, grid_report, training_choices
 from experiments.results import own_tables
 from experiments.results.records import NONE, NOT_RUN, Record, Records, made_by, of
 from experiments.scoreboard import choose
-from experiments.scoreboard.parts import PARTS
+from experiments.scoreboard.choose import PARTS
 from experiments.studies import bound, posterior_checks, recipes
 from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example

@@ -31,7 +31,7 @@ from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.fit_points import Result
 from experiments.scoreboard import choose
-from experiments.scoreboard.parts import PARTS
+from experiments.scoreboard.choose import PARTS
 from pyrobbb._support import checks
 
 

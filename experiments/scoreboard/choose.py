@@ -6,14 +6,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from types import ModuleType
 
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import markdown as table
-from experiments.scoreboard import compare
+from experiments.scoreboard import agreement, compare, detection, regressions
 from experiments.scoreboard.compare import REFERENCE, Row, joined, pairs, rows_of, values
-from experiments.scoreboard.parts import PARTS
 from pyrobbb._support.files import read_json
 
+PARTS: dict[str, ModuleType] = {  # `run` of each fits and leaves a record, `report` prints one
+    "regressions": regressions,
+    "detection": detection,
+    "agreement": agreement,
+}
 LARGER = "eight_tables"  # a record of regressions: fewer methods, more tables
 WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
     "plain network": ("`inference=map`", "a first answer, and what the others must beat"),
@@ -44,24 +49,24 @@ def markdown(records: Mapping[str, Result]) -> str:
 
     A method is compared with the plain network of the same record: of `LARGER` if it is there.
     """
-    detection, agreement = (records.get(part, {}).get("rows", []) for part in ("detection", "agreement"))
-    regressions = [records[name]["rows"] for name in (LARGER, "regressions") if name in records]
-    found = [*regressions, agreement, detection]
+    images, functions = (records.get(part, {}).get("rows", []) for part in ("detection", "agreement"))
+    tables = [records[name]["rows"] for name in (LARGER, "regressions") if name in records]
+    found = [*tables, functions, images]
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
     uses, worth = [], []
     for name in names:
-        rows: Sequence[Row] = next((rows for rows in regressions if rows_of(rows, method=name)), [])
+        rows: Sequence[Row] = next((rows for rows in tables if rows_of(rows, method=name)), [])
         standard, gaps = ([*rows_of(rows, kind=kind)] for kind in ("standard", "gap"))
         uses.append([name, *WHEN[name], _time(standard, name)])
         line = [name, _above(standard, name), _covered(standard, name), _covered(gaps, name)]
-        if agreement:
-            line.append(_spreads(agreement, name))
-        if detection:
-            line.append(_mean(rows_of(detection, method=name), "auroc Fashion-MNIST", "{:.3f}"))
+        if functions:
+            line.append(_spreads(functions, name))
+        if images:
+            line.append(_mean(rows_of(images, method=name), "auroc Fashion-MNIST", "{:.3f}"))
         worth.append(line)
     head = ["method", "better than the plain network", "in 95 % interval", "the same within gaps"]
-    head += ["six points, sd at 0, 1.5 and 5"] if agreement else []
-    head += ["Fashion-MNIST, AUROC"] if detection else []
+    head += ["six points, sd at 0, 1.5 and 5"] if functions else []
+    head += ["Fashion-MNIST, AUROC"] if images else []
     return "\n\n".join([table(["method", "how", "take it for", "time of a fit"], uses), table(head, worth)])
 
 

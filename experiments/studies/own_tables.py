@@ -52,6 +52,7 @@ TABLES = {
     "wine": "load_wine",
     "digits": "load_digits",
 }
+Methods = dict[str, Callable[[TableData], "Score"]]
 PUBLISHED = {f"uci/{name}": found for name, found in STANDARD.items()}
 
 
@@ -155,14 +156,14 @@ def gaussian_process(data: TableData) -> Score:
     return values(regressor(tuned.kernel_, optimizer=None), data, some[:ROWS_KEPT])
 
 
-def others(name: str, task: str) -> dict[str, Callable[[TableData], Score]]:
+def others(name: str, task: str) -> Methods:
     """What `fit_table` is compared with."""
     size = {"hidden_layer_sizes": (50,), "random_state": 0}
     if task == "classification":
         logistic = sklearn("linear_model", "LogisticRegression")(max_iter=5000)
         network = sklearn("neural_network", "MLPClassifier")(max_iter=2000, **size)
         return {"logistic regression": partial(labels, logistic), "MLP": partial(labels, network)}
-    process = {"Gaussian process": gaussian_process}
+    process: Methods = {"Gaussian process": gaussian_process}
     if name != "diabetes":
         return process
     ridge = sklearn("linear_model", "BayesianRidge")()
@@ -183,8 +184,8 @@ def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Any]]:
         data, place = load(name, split), folder / f"{name}-{split}".replace("/", "-")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an optimiser of theirs at a bound
-            methods = {OURS: partial(ours, folder=place, chosen=chosen), **others(name, data.spec.task)}
-            for method, score in methods.items():
+            own: Methods = {OURS: partial(ours, folder=place, chosen=chosen)}
+            for method, score in {**own, **others(name, data.spec.task)}.items():
                 kept = place / f"{method}.json".replace(" ", "-")
                 if method == OURS or not kept.exists():
                     made = score(data)

@@ -34,14 +34,6 @@ STUDY = Study(
 )
 
 
-def restarts(folder: Path, overrides: Sequence[str]) -> dict[str, Result]:
-    """The paper's regression, fitted from several seeds under each prior, with `posterior.nc`."""
-    return {
-        name: fitted(compose("posterior_checks", [*overrides, prior], folder=folder / name))
-        for name, prior in PRIORS.items()
-    }
-
-
 def agreement(result: Result, folder: Path) -> dict[str, float]:
     """R-hat between restarts: of single weights, and of the functions on and off the data."""
     table = arviz_io.summary(arviz_io.load(folder / "posterior.nc"), ["weight"])
@@ -60,9 +52,9 @@ def agreement(result: Result, folder: Path) -> dict[str, float]:
 def report(record: Mapping[str, Any]) -> str:
     """R-hat under each prior, and the comparison of both by PSIS-LOO."""
     lines = [
-        f"{record['points']} points of the paper's curve, {record['restarts']} restarts under each prior"
+        f"{record['points']} points of the paper's curve, {record['restarts']} restarts under each prior",
+        "rank-normalised R-hat between restarts (1 is agreement)",
     ]
-    lines.append("rank-normalised R-hat between restarts (1 is agreement)")
     for name in PRIORS:
         lines += [f"  {name:9} prior   {what:32} {value:.3f}" for what, value in record[name].items()]
     lines.append(
@@ -82,7 +74,10 @@ def _short(value: Any) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Both checks, printed and kept in `record.json`."""
     _, overrides, out = STUDY.begin(arguments)
-    results = restarts(out.fits, overrides)
+    results = {
+        name: fitted(compose("posterior_checks", [*overrides, prior], folder=out.fits / name))
+        for name, prior in PRIORS.items()
+    }
     run = results["mixture"].run
     compared = compare({name: arviz_io.load(out.fits / name / "posterior.nc") for name in results})
     record = {

@@ -189,16 +189,16 @@ def main(arguments: Sequence[str]) -> dict[str, Any]:
     else:
         overrides = ["epochs=20", "draws=20", *overrides]
     found: dict[str, list[Result]] = {name: [] for name in chosen.recipes}
-    folders: dict[str, list[Path]] = {name: [] for name in chosen.recipes}
     for seed in chosen.seeds:
         for name in chosen.recipes:
-            folder = out.fits / f"{name}-{seed}"
-            result = fit(name, seed, overrides, folder)
+            result = fit(name, seed, overrides, out.fits / f"{name}-{seed}")
             found[name].append({"seed": seed, **result})
-            if "stopped" not in result:
-                folders[name].append(folder)
             said = result.get("stopped") or f"validation error {result['validation_error']:.2f} %"
             print(f"seed {seed}, {name}: {said}", flush=True)
+    folders = {
+        name: [out.fits / f"{name}-{result['seed']}" for result in each if "stopped" not in result]
+        for name, each in found.items()
+    }
     restarts = {name: averaged(each) for name, each in folders.items() if len(each) > 1}
     record = {"seeds": chosen.seeds, "found": found, "restarts": restarts}
     out.record(record)
