@@ -117,13 +117,11 @@ def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig)
         lines.append(f"  eaten in the first 50 {_spread(found['eaten in the first 50'])}")
         percent, realised = (mean_sd(found[f"percent of uniform{of}"], 1) for of in ("", ", realised"))
         lines.append(f"  {percent} % of the regret of choosing at random; realised {realised} %")
-    if config.swapped:
-        lines += [SOURCES, "edible and poisonous are swapped, a control"]
-    elif config.setting == "showdown":
+    if config.setting == "showdown" and not config.swapped:
         theirs = ", ".join(f"{k} {v}" for k, v in SHOWDOWN_README.items())
         lines.append(f"Showdown's README, one run, realised, % of the regret at random: {theirs}")
     else:
-        lines.append(SOURCES)
+        lines += [SOURCES, *(["edible and poisonous are swapped, a control"] * config.swapped)]
     fixed = fixed_rates(environment(config)).items()
     lines.append("expected regret per step: " + "; ".join(f"{name} {rate:.4f}" for name, rate in fixed))
     lines += [f"{arm}: {rate:.1f} interactions per second, all runs together" for arm, rate in rates.items()]

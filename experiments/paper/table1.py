@@ -117,17 +117,18 @@ def _trained(config: DictConfig) -> dict[str, Any]:
         return read_metrics(folder)
 
 
-def weights(cell: Cell) -> torch.Tensor:
-    """All weights of a cell: one draw from q for Bayes by Backprop, the point estimates otherwise."""
-    network = reopen(Path(cell["folder"])).posterior.function()
-    return torch.cat([value.detach().flatten().cpu() for value in network.parameters()])
-
-
 def weights_of(cells: list[Cell], part: Part) -> dict[str, Weights]:
-    """The weights of each row at the greatest width, with the first seed."""
-    rows = declaration().rows
-    wide = [c for c in cells if c["width"] == max(part.widths) and c["seed"] == part.seeds[0]]
-    return {rows[c["row"]].title: weights_in_short(weights(c)) for c in wide}
+    """The weights of each row at the greatest width, with the first seed.
+
+    They are one draw from q for Bayes by Backprop, the point estimates otherwise.
+    """
+    found = {}
+    for cell in cells:
+        if (cell["width"], cell["seed"]) == (max(part.widths), part.seeds[0]):
+            network = reopen(Path(cell["folder"])).posterior.function()
+            flat = torch.cat([value.detach().flatten().cpu() for value in network.parameters()])
+            found[declaration().rows[cell["row"]].title] = weights_in_short(flat)
+    return found
 
 
 def weights_in_short(w: torch.Tensor) -> Weights:

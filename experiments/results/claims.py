@@ -72,8 +72,9 @@ def humps(record: Record) -> Found:
     two = [one for one in each if one["valley"] is not None]
     near = [one for one in two if abs(one["cut_75"] - one["valley"]) < 1]
     words = f"{seeds(len(each))}: two modes in {len(two)}, the line in the valley in {len(near)}"
-    words += f"; {record['epochs']} epochs"
-    return words, "holds" if len(near) == len(each) else "in part" if two else "does not"
+    return f"{words}; {record['epochs']} epochs", "holds" if len(near) == len(
+        each
+    ) else "in part" if two else "does not"
 
 
 def widening(record: Record) -> Found:
@@ -103,9 +104,8 @@ def plain_is_sure(record: Record) -> Found:
 def same_kl(record: Record) -> Found:
     """Section 3: a closed-form KL does neither better nor worse."""
     gap = closed_form.differences(record)
-    found = verdict(gap)
     words = f"{estimate(gap, 3, sign=True)} points, {seeds(len(gap))}"
-    return words, "no difference found" if found == "undecided" else "does not"
+    return words, "no difference found" if verdict(gap) == "undecided" else "does not"
 
 
 def regret(record: Record) -> Found:

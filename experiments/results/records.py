@@ -44,10 +44,7 @@ class Records:
 
     def _read(self, name: str) -> Record | None:
         path = self.folder / f"{name}.json"
-        if not path.exists():
-            return None
-        found: Record = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def _cells_of(each: Sequence[Record]) -> Record:

@@ -178,8 +178,7 @@ def first_run(record: Record) -> str:
 
 def example(record: Record) -> str:
     """What the README's first example printed in that clone."""
-    words: str = record["example"]
-    return words
+    return record["example"]
 
 
 def which(records: Records) -> str:
@@ -196,8 +195,7 @@ def budget(records: Records) -> str:
 
 def part(record: Record) -> str:
     """The tables of a part of the scoreboard."""
-    words: str = PARTS[record["part"]].report(record)
-    return words
+    return PARTS[record["part"]].report(record)
 
 
 TABLES: dict[str, Text] = {
