@@ -115,11 +115,11 @@ def settled(
     held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
 
     def made() -> Result:
-        tried = []
-        for trial in methods.METHODS[method].images[: chosen.trials]:
-            score, _ = scored(method, trial, config, NETWORKS[network][1], held)
-            tried.append({"keys": dict(trial), "log_likelihood": score if score > -math.inf else None})
-        return {"tried": sorted(tried, key=lambda one: -(one["log_likelihood"] or -math.inf))}
+        trials, last = methods.METHODS[method].images[: chosen.trials], NETWORKS[network][1]
+        tried = [(scored(method, trial, config, last, held)[0], trial) for trial in trials]
+        tried.sort(key=lambda one: -one[0])
+        each = [(dict(trial), score if score > -math.inf else None) for score, trial in tried]
+        return {"tried": [{"keys": keys, "log_likelihood": score} for keys, score in each]}
 
     result = kept(config, made)
     return result.get("tried", [{"keys": {}}])
