@@ -35,7 +35,7 @@ FILE = "table.json"
 STEPS = 4000
 SMALL = 2**18  # numbers in a layer's output, up to which one thread is no slower than two
 NOISE = ("learned", "heteroscedastic")
-GAINS = (1.0, 8.0)  # of the prior of a classifier's hidden layers
+GAINS = (1.0, 16.0)  # of the prior of a classifier's hidden layers
 DRAWS = 200  # of the weights, to compare them with
 HELD = 5  # a classifier holds back every fifth row to choose between them
 
