@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -33,25 +33,16 @@ OWN = {"hidden": "hidden", "noise": "noise", "prior": "prior", "seed": "random_s
 __all__ = ["BayesianClassifier", "BayesianRegressor"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _TableEstimator(BaseEstimator):
     """What both share: a table in, a posterior kept, its predictions out."""
 
-    def __init__(
-        self,
-        *,
-        hidden: Sequence[int] = (50,),
-        prior: Prior | None = None,
-        epochs: int | None = None,
-        draws: int = 100,
-        options: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.hidden = hidden
-        self.prior = prior
-        self.epochs = epochs
-        self.draws = draws
-        self.options = options
-        self.random_state = random_state
+    hidden: Sequence[int] = (50,)
+    prior: Prior | None = None
+    epochs: int | None = None
+    draws: int = 100
+    options: Mapping[str, Any] | None = None
+    random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -95,6 +86,7 @@ class _TableEstimator(BaseEstimator):
         return {str(name): X[:, i] for i, name in enumerate(names)}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BayesianRegressor(RegressorMixin, _TableEstimator):
     """A Bayesian perceptron for values, `fit_table` behind scikit-learn's interface.
 
@@ -116,21 +108,7 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
         random_state: Decides everything random in `fit`; predictions are the same every time.
     """
 
-    def __init__(
-        self,
-        *,
-        hidden: Sequence[int] = (50,),
-        noise: str | None = None,
-        prior: Prior | None = None,
-        epochs: int | None = None,
-        draws: int = 100,
-        options: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden=hidden, prior=prior, epochs=epochs, draws=draws, options=options, random_state=random_state
-        )
-        self.noise = noise
+    noise: str | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -176,10 +154,7 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit to rows `X`, `(N, columns)`, and labels `y`, `(N,)`, of any kind.
-
-        Numbers may be missing and columns may hold text, as in `Table`. `sample_weight`, `(N,)`, is how often
-        a row's log-likelihood counts, as if it had been seen so often; it is not rescaled.
+        """Fit to rows `X`, `(N, columns)`, and labels `y`, `(N,)`, of any kind; else as `BayesianRegressor`.
 
         Raises:
             ValueError: What does not fit, and what would be right.
@@ -193,11 +168,9 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
     def predict_proba(self, X: Any) -> Array:
         """P(c | x), averaged over weight draws, `(M, classes)`."""
         prediction: ClassPrediction = self._predict(X)
-        probs: Array = prediction.probs.cpu().numpy()
-        return probs
+        return prediction.probs.cpu().numpy()
 
     def predict(self, X: Any) -> Array:
         """The class of highest probability for each row."""
         most = self.predict_proba(X).argmax(axis=1)
-        labels: Array = self.classes_[most]
-        return labels
+        return self.classes_[most]
