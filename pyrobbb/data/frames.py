@@ -37,10 +37,8 @@ def as_frame(name: str, source: Any) -> Frame:
     """
     if isinstance(source, str | os.PathLike):
         columns = _read(name, Path(source).expanduser())
-    elif isinstance(source, Mapping):
+    elif isinstance(source, Mapping) or is_table(source):
         columns = source.items()
-    elif is_table(source):
-        columns = zip(source.columns, (source.iloc[:, i] for i in range(source.shape[1])), strict=True)
     else:
         columns = _columns_of_array(name, source)
     frame: Frame = {}
@@ -152,18 +150,13 @@ def _read(name: str, path: Path) -> Iterable[tuple[str, Any]]:
     if not path.is_file():
         raise ValueError(f"{name}: there is no file {path}")
     if kind in ("parquet", "pq"):
-        frame = _pandas(path).read_parquet(path)
-        return [(column, frame[column]) for column in frame.columns]
+        try:
+            return import_module("pandas").read_parquet(path).items()
+        except ImportError as error:
+            raise ValueError(f"{path.name} needs pandas and pyarrow: pip install pandas pyarrow") from error
     if kind != "csv":
         raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     return _read_csv(path)
-
-
-def _pandas(path: Path) -> Any:
-    try:
-        return import_module("pandas")
-    except ImportError as error:
-        raise ValueError(f"{path.name} needs pandas and pyarrow: pip install pandas pyarrow") from error
 
 
 def _read_csv(path: Path) -> list[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,15 @@ def test_every_form_of_a_table_says_the_same(make: Any, tmp_path: Path):
     assert torch.equal(data.train.x, load().train.x)
     assert torch.equal(data.test.x, load().test.x)
     assert data.columns == load().columns
+
+
+@pytest.mark.parametrize("absent", ["pandas", "pyarrow"])
+def test_a_parquet_file_without_its_readers_says_what_to_install(absent: str, tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, absent, None)
+    monkeypatch.setitem(sys.modules, "fastparquet", None)
+    (tmp_path / "t.parquet").write_bytes(b"")
+    with pytest.raises(ValueError, match="pip install pandas pyarrow"):
+        load(tmp_path / "t.parquet")
 
 
 def test_arrays_beside_their_targets():
