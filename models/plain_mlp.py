@@ -42,9 +42,8 @@ def plain_mlp(
     Raises:
         ValueError: A share outside [0, 1].
     """
-    shares = {"dropout": dropout, "input_dropout": input_dropout}
-    for name, share in shares.items():
-        checks.between(name, share, 0, 1)
+    checks.between("dropout", dropout, 0, 1)
+    checks.between("input_dropout", input_dropout, 0, 1)
     layers: list[nn.Module] = [nn.Flatten()] if len(spec.features) > 1 else []
     if input_dropout:
         layers.append(nn.Dropout(input_dropout))

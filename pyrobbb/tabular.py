@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from statistics import fmean
@@ -158,7 +159,9 @@ class TableModel:
     def made(self, prior: Prior | None = None) -> BayesianNetwork:
         """A fresh model, under `prior` or `table_prior`."""
         likelihood = table_likelihood(self.spec, self.noise)
-        network = perceptron(self.spec.features[0], self.hidden, likelihood.width(self.spec.outputs))
+        sizes = (*self.spec.features, *self.hidden)
+        layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
+        network = nn.Sequential(*layers, nn.Linear(sizes[-1], likelihood.width(self.spec.outputs)))
         own = prior or table_prior(self.spec, f"{len(network) - 1}.*", self.gain)
         return BayesianNetwork(network.to(getattr(torch, self.dtype)), own, likelihood, N=self.spec.N)
 
@@ -227,15 +230,6 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
     # several threads wait for each other, most of all where other programs run
     with threads(1) if small and data.train.x.device.type == "cpu" else nullcontext():
         return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
-
-
-def perceptron(features: int, hidden: Sequence[int], width: int) -> nn.Sequential:
-    """The layers features -> hidden[0] -> ... -> width, with ReLU between them."""
-    layers: list[nn.Module] = []
-    for units in checks.counts("hidden", hidden):
-        layers += [nn.Linear(features, units), nn.ReLU()]
-        features = units
-    return nn.Sequential(*layers, nn.Linear(features, width))
 
 
 def table_likelihood(spec: Spec, noise: str = "learned") -> Likelihood:

@@ -130,14 +130,13 @@ class Columns:
         cls, frame: Frame, targets: tuple[str, ...], classes: tuple[str, ...], texts: frozenset[str]
     ) -> Columns:
         """From the training rows; the columns `texts` are categorical even if they hold numbers."""
-        kinds: list[Kind] = []
-        for name, column in frame.items():
-            if name in targets:
-                continue
-            if name in texts or column.dtype.kind != "f":
-                kinds.append(Categorical.learn(name, as_text(column)))
-            else:
-                kinds.append(Numeric.learn(name, column))
+        kinds = (
+            Categorical.learn(name, as_text(column))
+            if name in texts or column.dtype.kind != "f"
+            else Numeric.learn(name, column)
+            for name, column in frame.items()
+            if name not in targets
+        )
         return cls(tuple(kinds), targets, classes)
 
     def inputs(self, rows: Any) -> Tensor:

@@ -107,13 +107,9 @@ def _header(raw: bytes, length: int, where: str) -> tuple[np.dtype[np.generic], 
 def pack(array: npt.NDArray[np.generic]) -> bytes:
     """The bytes of the IDX file that holds `array`: the inverse of `parse`."""
     codes = {np.dtype(dtype).newbyteorder("="): code for code, dtype in TYPES.items()}
-    dtype = array.dtype.newbyteorder("=")
-    if dtype not in codes:
-        raise ValueError(f"an IDX file holds values of {', '.join(map(str, codes))}, not of {array.dtype}")
-    if not 1 <= array.ndim <= 255:
-        raise ValueError(f"an IDX file holds 1 to 255 dimensions, not {array.ndim}")
-    header = bytes([0, 0, codes[dtype], array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    return header + array.astype(TYPES[codes[dtype]]).tobytes()
+    code = codes[array.dtype.newbyteorder("=")]
+    header = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return header + array.astype(TYPES[code]).tobytes()
 
 
 def read_raw(path: Path) -> bytes:

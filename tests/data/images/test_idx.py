@@ -146,9 +146,3 @@ def test_the_error_survives_a_trip_to_another_process() -> None:
     error = BadFileError("here", "this", "that", belongs_to="the other")
     back = pickle.loads(pickle.dumps(error))
     assert (str(back), back.belongs_to) == ("here: found this; expected that", "the other")
-
-
-@pytest.mark.parametrize("array", [np.zeros(3, complex), np.zeros((), np.uint8), np.zeros(2, np.uint64)])
-def test_what_the_format_cannot_hold_is_refused(array: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="an IDX file holds"):
-        idx.pack(array)
