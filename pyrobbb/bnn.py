@@ -145,10 +145,7 @@ class BayesianNetwork(PyroModule):
         return {name: self._buffer(name) for name in self.sites}
 
     def _buffer(self, name: str) -> Tensor:
-        owner, _, attribute = name.rpartition(".")
-        value = getattr(self._modules["network"].get_submodule(owner), attribute)
-        assert isinstance(value, Tensor)
-        return value
+        return self._modules["network"].get_buffer(name)
 
     def prior_of(self, name: str) -> TorchDistribution:
         """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""

@@ -275,7 +275,6 @@ class Rescaled(Likelihood):
             raise ValueError(f"loc and scale must be finite, scale > 0, of one shape; got {loc} and {scale}")
         self.register_buffer("loc", loc)
         self.register_buffer("unit", scale)
-        self.task = likelihood.task
         self.prediction = likelihood.prediction  # type: ignore[misc]
 
     def width(self, outputs: int) -> int:

@@ -65,7 +65,10 @@ class MeanFieldNormal(PyroModule):
             sites = [site for site in sampled if not site_is_subsample(site)]
             for site in sites:
                 _check_real(site)
-            locs = [_start(site, self.init_loc) for site in sites]
+            # a prior's scale says itself where it starts, a weight is left to the guide's choice
+            locs = [
+                site["infer"]["start"] if "start" in site["infer"] else self.init_loc(site) for site in sites
+            ]
             rhos = [self.init_rho(site) for site in sites]
         for site, loc, rho in zip(sites, locs, rhos, strict=True):
             shape = site["fn"].event_shape
@@ -116,9 +119,3 @@ def _check_real(site: dict[str, Any]) -> None:
             f"the prior of {site['name']!r} lives on {site['fn'].support}, a normal on the whole real line; "
             f"use a guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
         )
-
-
-def _start(site: dict[str, Any], init_loc: Initial) -> Tensor:
-    """Where a site's loc starts: a prior's scale says so itself, a weight is left to the guide's choice."""
-    start: Tensor = site["infer"]["start"] if "start" in site["infer"] else init_loc(site)
-    return start

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import sqrt
-from typing import Any
 
 import torch
 from pyro.infer.autoguide import AutoDelta
@@ -36,8 +35,7 @@ def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
             return _moments_of_draws(chain, names)  # a median is not a mean there
         one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
         try:
-            quantiles: Callable[..., Any] = guide.quantiles  # type: ignore[assignment]
-            both = quantiles([0.5, one_sd])
+            both = guide.quantiles([0.5, one_sd])  # type: ignore[operator]
         except (AttributeError, NotImplementedError):  # a guide without quantiles, alone or in a list of them
             return _moments_of_draws(chain, names)
         locs = {name: both[name][0] for name in names}

@@ -48,16 +48,12 @@ class NonCentredNormal(MeanFieldNormal):
             )
         super()._set_up(*args, **kwargs)
         with torch.no_grad():  # the initial values were given in the weights' own units
-            units = self._units(
-                {name: loc for name, loc in self.split(self.loc).items() if name in self.hyper}
-            )
-            scales = self.split(self.sigma)
-            for name, loc in self.split(self.loc).items():
-                if name in units:
-                    loc /= units[name]
-                    scales[name] /= units[name]
-            flat = torch.cat([scales[name].flatten() for name in self.shapes])
-            self.rho.copy_(rho_of(flat))
+            sigma = self.sigma
+            locs, scales = self.split(self.loc), self.split(sigma)  # views of both
+            for name, unit in self._units({name: locs[name] for name in self.hyper}).items():
+                locs[name] /= unit
+                scales[name] /= unit
+            self.rho.copy_(rho_of(sigma))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Sample the latents of the prior, then every weight; arguments are used at the first call only."""
@@ -75,8 +71,7 @@ class NonCentredNormal(MeanFieldNormal):
         return sampled
 
     def _sample(self, name: str, loc: Tensor, scale: Tensor) -> Tensor:
-        value: Tensor = pyro.sample(name, dist.Normal(loc, scale).to_event(len(self.shapes[name])))
-        return value
+        return pyro.sample(name, dist.Normal(loc, scale).to_event(len(self.shapes[name])))
 
     def _units(self, hyper: dict[str, Tensor]) -> dict[str, Tensor]:
         """The scale of each weight under its prior, given the latents."""

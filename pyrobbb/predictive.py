@@ -120,8 +120,7 @@ class ClassPrediction(Prediction):
     @staticmethod
     def log_probs(distribution: Any) -> Tensor:
         """Log p(c | x, w_s) of each class, the classes last."""
-        logits: Tensor = distribution.logits
-        return logits.log_softmax(-1)
+        return distribution.logits.log_softmax(-1)
 
     @classmethod
     def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
@@ -308,10 +307,9 @@ def _centre(distribution: Any) -> Tensor:
     if not bool(mean.isnan().any()):
         return mean
     try:
-        middle: Tensor = distribution.icdf(torch.full_like(mean, 0.5))
+        return distribution.icdf(torch.full_like(mean, 0.5))
     except NotImplementedError:  # a symmetric one, such as Student's t
-        middle = distribution.loc.expand(mean.shape)
-    return middle
+        return distribution.loc.expand(mean.shape)
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor | None:

@@ -67,10 +67,8 @@ class PriorContract:
     def distributions(self, dtype: torch.dtype = torch.float32) -> list[tuple[Any, Tensor]]:
         """Each distribution of the prior, with a parameter of its shape, leaving out deterministic ones."""
         given = [(name, _draw(*shape, dtype=dtype)) for name, shape in ROOMS.items()]
-        distributions = [(self.make().distribution(name, parameter), parameter) for name, parameter in given]
-        return [
-            (distribution, parameter) for distribution, parameter in distributions if distribution is not None
-        ]
+        found = [(self.make().distribution(name, parameter), parameter) for name, parameter in given]
+        return [pair for pair in found if pair[0] is not None]
 
     def test_a_distribution_is_one_event_of_the_parameter_s_shape(self) -> None:
         """Otherwise a log density of many numbers would be summed by chance, or not at all."""

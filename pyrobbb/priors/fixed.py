@@ -180,8 +180,7 @@ class IID(_Elementwise):
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         given = {name: getattr(self.univariate, name) for name in self.univariate.arg_constraints}
         family = getattr(dist, type(self.univariate).__name__, type(self.univariate))  # Pyro's, for torch's
-        made: TorchDistribution = family(**{k: v.to(parameter) for k, v in given.items()})
-        return made
+        return family(**{name: value.to(parameter) for name, value in given.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,15 +196,12 @@ class FanInNormal(_Elementwise):
     gain: float = 2**0.5
     bias_sigma: float = 1.0
 
-    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
-        return self._normal(parameter, prod(parameter.shape[1:]))
+    def base_distribution(self, parameter: Tensor, module: nn.Module | None = None) -> TorchDistribution:
+        sigma = self.gain / fan_in(parameter, module) ** 0.5 if parameter.dim() > 1 else self.bias_sigma
+        return dist.Normal(_scalar(0.0, parameter), _scale("sigma", sigma, parameter))
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution:
-        return elementwise(self._normal(parameter, fan_in(parameter, module)), parameter)
-
-    def _normal(self, parameter: Tensor, fan_in: float) -> TorchDistribution:
-        sigma = self.gain / fan_in**0.5 if parameter.dim() > 1 else self.bias_sigma
-        return dist.Normal(_scalar(0.0, parameter), _scale("sigma", sigma, parameter))
+        return elementwise(self.base_distribution(parameter, module), parameter)
 
 
 def fan_in(parameter: Tensor, module: nn.Module | None) -> float:

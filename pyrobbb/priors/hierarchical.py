@@ -57,8 +57,7 @@ def sample_log(
     """
     assert len(shape) == parameter.dim()
     log_scale = dist.TransformedDistribution(scale.expand(shape), [ExpTransform().inv]).to_event(len(shape))
-    sampled: Tensor = pyro.sample(site, log_scale, infer={"start": start.log().expand(shape)})
-    return sampled
+    return pyro.sample(site, log_scale, infer={"start": start.log().expand(shape)})
 
 
 @dataclass(frozen=True, kw_only=True)

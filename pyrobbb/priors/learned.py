@@ -10,7 +10,7 @@ optimiser, as the paper tried in section 3.3. The bound does not pay for what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +31,6 @@ BY = ("em", "gradient")
 ALIASES = {"sigma": "scale"}  # Pyro's name for it
 FLOOR = 1e-6  # of a scale: that of weights which are all 0 would be none
 FORGET = 0.1  # of the statistics of earlier draws, at each update
-
-Values = Mapping[str, Tensor]
 
 
 class Learned(nn.Module, Prior):
@@ -74,7 +72,7 @@ class Learned(nn.Module, Prior):
         self.prior, self.per, self.by = prior, per, by
         self.learn = None if learn is None else tuple(ALIASES.get(name, name) for name in learn)
         self.every = checks.count("every", every)
-        self.groups = nn.ModuleDict()
+        self.groups: Any = nn.ModuleDict()  # a `_Group` each
 
     def __repr__(self) -> str:
         learn = None if self.learn is None else list(self.learn)
@@ -97,7 +95,6 @@ class Learned(nn.Module, Prior):
             shape = () if self.per == "network" else unit_shape(self.per, parameter, module)
             self.groups[key] = _Group(base, learn, shape, self.by == "em")
         group = self.groups[key]
-        assert isinstance(group, _Group)
         if group.kind is not type(base):
             raise ValueError(f"per='network' needs one family of priors, got {group.kind} and {type(base)}")
         group.sites[name] = None
@@ -125,7 +122,7 @@ class Learned(nn.Module, Prior):
         return {
             f"{key.replace('/', '.')}.{name}": value.detach()
             for key, group in self.groups.items()
-            for name, value in group.values().items()  # type: ignore[operator]
+            for name, value in group.values().items()
         }
 
     @property
@@ -136,11 +133,9 @@ class Learned(nn.Module, Prior):
     @torch.no_grad()
     def update(self, model: Any, guide: Any) -> None:
         """One M-step for the present q: `guide`, of the `BayesianNetwork` that this prior belongs to."""
-        drawn: Values = {}
+        drawn: dict[str, Tensor] = {}
         moments = guide.loc_and_scale() if hasattr(guide, "loc_and_scale") else None
         for group in self.groups.values():
-            assert isinstance(group, _Group)
-            assert group.family is not None
             exact = moments is not None and group.family.quadratic
             if not exact and not drawn:
                 nodes = poutine.trace(guide).get_trace().nodes
@@ -164,7 +159,8 @@ class _Group(nn.Module):
 
     def __init__(self, base: Any, learn: Sequence[str], shape: tuple[int, ...], em: bool) -> None:
         super().__init__()
-        self.kind, self.learn, self.em, self.family = type(base), tuple(learn), em, FAMILIES.get(type(base))
+        self.kind, self.learn, self.em = type(base), tuple(learn), em
+        self.family: Any = FAMILIES.get(type(base))
         if em and not (self.family and set(learn) <= set(self.family.parameters)):
             raise ValueError(
                 f"there is no closed form for {', '.join(learn)} of {self.kind.__name__}; learn by='gradient'"
@@ -191,12 +187,10 @@ class _Group(nn.Module):
     def prior(self, base: Any) -> TorchDistribution:
         """The distribution `base` with the learned parameters in their places."""
         fixed = {name: getattr(base, name) for name in base.arg_constraints}
-        made: TorchDistribution = self.kind(**{**fixed, **self.values()}, validate_args=False)
-        return made
+        return self.kind(**{**fixed, **self.values()}, validate_args=False)
 
     def update(self, pairs: Sequence[tuple[Any, Tensor]], forget: float) -> None:
         """The M-step for pairs of the prior and the weights of each site, both of the site's shape."""
-        assert self.family is not None
         like = getattr(self, self.learn[0])
         sums: Any = 0.0
         count = 0
