@@ -33,7 +33,7 @@ from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor, nn
 
 from engine_fakes import network, normal, values
-from own_priors import Hierarchical
+from own_priors import Hierarchical, Learned, Loose
 from pyrobbb import Posterior, fit, inference, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -108,21 +108,6 @@ class Correlated(priors.Prior):
         law = dist.MultivariateNormal(torch.zeros(n), (-distance / 2.0).exp())
         reshape = torch.distributions.transforms.ReshapeTransform((n,), parameter.shape)
         return dist.TransformedDistribution(law, [reshape])
-
-
-class Learned(PyroModule, priors.Prior):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = PyroParam(torch.tensor(1.0), constraint=constraints.positive)
-
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
-
-
-class Loose(priors.Prior):
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
-        return priors.elementwise(dist.Normal(0.0, scale), parameter)
 
 
 class Positive(priors.Prior):

@@ -101,6 +101,34 @@ class Slope:
             p.grad = None
 
 
+def conjugate() -> tuple[BayesianNetwork, MeanFieldNormal, Tensor, Tensor]:
+    """y = w . x with noise 0.5 and prior N(0, 1), and half of its 12 rows."""
+    data = values(6, features=2, outputs=1)
+    likelihood = likelihoods.Normal(scale=0.5)
+    model = BayesianNetwork(nn.Linear(2, 1, bias=False), priors.Normal(), likelihood, N=12)
+    return model, MeanFieldNormal(model, init_loc=Constant(0.1), init_rho=-1.0), data.train.x, data.train.y
+
+
+def many_steps(share: float, seed: int, **options: Any) -> tuple[Tensor, Tensor]:
+    """KL, NLL and gradient of 300 steps on half of the rows, a row each; and their closed forms."""
+    model, guide, x, y = conjugate()
+    seen = []
+    with isolated(seed):
+        guide(x, y)
+        slope = Slope(guide.parameters())
+        step = ReferenceStep(model, guide, slope, **options)  # type: ignore[arg-type]
+        for _ in range(300):
+            terms = step(x, y, share, 0.5)
+            seen.append(torch.cat([torch.stack([terms.kl, terms.nll]), *slope.gradients]))
+    mu, rho = (p.detach().clone().requires_grad_() for p in (guide.loc, guide.rho))
+    sigma = torch.log1p(rho.exp())
+    kl_exact = (0.5 * (sigma**2 + mu**2 - 1) - sigma.log()).sum()
+    square = (y[:, 0] - x @ mu) ** 2 + x**2 @ sigma**2
+    nll_exact = (0.5 * square / 0.5**2 + math.log(0.5) + 0.5 * math.log(2 * math.pi)).sum()
+    slopes = torch.autograd.grad(share * kl_exact + nll_exact, (mu, rho))
+    return torch.stack(seen), torch.cat([torch.stack([kl_exact, nll_exact]).detach(), *slopes])
+
+
 def gradients(
     model: BayesianNetwork, guide: nn.Module, x: Tensor, y: Tensor, share: float, data: float, **options: Any
 ) -> tuple[Terms, list[Tensor]]:
@@ -201,34 +229,14 @@ def test_the_minibatch_elbo_is_unbiased(B: int) -> None:
 @pytest.mark.parametrize("samples", [1, 2, 5])
 def test_one_and_many_samples_have_the_exact_expectation(samples: int, vectorize: bool) -> None:
     """KL, NLL and gradient of a linear model, within 5 standard errors of their closed forms."""
-    share, sigma_y = 0.7, 0.5
-    data = values(6, features=2, outputs=1)
-    x, y = data.train.x, data.train.y
-    model = BayesianNetwork(
-        nn.Linear(2, 1, bias=False), priors.Normal(), likelihoods.Normal(scale=sigma_y), N=12
-    )
-    guide = MeanFieldNormal(model, init_loc=Constant(0.1), init_rho=-1.0)
-    seen = []
-    with isolated(samples + 10 * vectorize):
-        guide(x, y)
-        slope = Slope(guide.parameters())
-        step = ReferenceStep(model, guide, slope, samples=samples, vectorize=vectorize)  # type: ignore[arg-type]
-        for _ in range(300):
-            terms = step(x, y, share, 0.5)
-            seen.append(torch.cat([torch.stack([terms.kl, terms.nll]), *slope.gradients]))
-    runs = torch.stack(seen)
-
-    mu, rho = (p.detach().clone().requires_grad_() for p in (guide.loc, guide.rho))
-    sigma = torch.log1p(rho.exp())
-    kl_exact = (0.5 * (sigma**2 + mu**2 - 1) - sigma.log()).sum()
-    square = (y[:, 0] - x @ mu) ** 2 + x**2 @ sigma**2
-    nll_exact = (0.5 * square / sigma_y**2 + math.log(sigma_y) + 0.5 * math.log(2 * math.pi)).sum()
-    slopes = torch.autograd.grad(share * kl_exact + nll_exact, (mu, rho))
-    exact = torch.cat([torch.stack([kl_exact, nll_exact]).detach(), *slopes])
+    runs, exact = many_steps(0.7, samples + 10 * vectorize, samples=samples, vectorize=vectorize)
     assert ((runs.mean(0) - exact).abs() < 5 * runs.std(0) / len(runs) ** 0.5).all()
     # the mean over n draws has an n-th of one draw's variance: |x eps|^2 is a sum of chi-squares
-    eigenvalues = torch.linalg.eigvalsh((sigma[:, None] * (x.T @ x) * sigma).detach()) / sigma_y**2
-    linear = (sigma * (x.T @ (y[:, 0] - x @ mu))).detach() / sigma_y**2
+    _, guide, x, y = conjugate()
+    guide(x, y)
+    (mu, sigma), sigma_y = (guide.loc.detach(), guide.sigma.detach()), 0.5
+    eigenvalues = torch.linalg.eigvalsh(sigma[:, None] * (x.T @ x) * sigma) / sigma_y**2
+    linear = sigma * (x.T @ (y[:, 0] - x @ mu)) / sigma_y**2
     variance = 0.5 * eigenvalues.square().sum() + linear.square().sum()
     # one draw: mean 0.98, sd 0.11 over 20 seeds
     assert float(runs[:, 1].var() * samples / variance) == pytest.approx(1, abs=0.6)
@@ -378,39 +386,15 @@ def test_the_closed_form_takes_the_kl_s_own_gradient() -> None:
 KINDS = [Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO]
 
 
-def conjugate(N: int = 12) -> tuple[BayesianNetwork, MeanFieldNormal, Tensor, Tensor]:
-    """y = w . x with noise 0.5 and prior N(0, 1), and half of its N rows."""
-    data = values(6, features=2, outputs=1)
-    likelihood = likelihoods.Normal(scale=0.5)
-    model = BayesianNetwork(nn.Linear(2, 1, bias=False), priors.Normal(), likelihood, N=N)
-    return model, MeanFieldNormal(model, init_loc=Constant(0.1), init_rho=-1.0), data.train.x, data.train.y
-
-
 @pytest.mark.parametrize("vectorize", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.filterwarnings("ignore:TraceEnum_ELBO found no sample sites")
 def test_every_linear_elbo_has_the_papers_gradient(kind: Any, vectorize: bool) -> None:
     """KL, NLL and gradient within 5 standard errors of their closed forms, as class and as instance."""
-    share, samples, seen = 0.7, 3, []
-    given = (kind, {"samples": samples, "vectorize": vectorize})
+    given = {"elbo": kind, "samples": 3, "vectorize": vectorize}
     if vectorize:
-        given = (kind(num_particles=samples, vectorize_particles=True, max_plate_nesting=1), {})
-    model, guide, x, y = conjugate()
-    with isolated(5):
-        guide(x, y)
-        slope = Slope(guide.parameters())
-        step = ReferenceStep(model, guide, slope, elbo=given[0], **given[1])  # type: ignore[arg-type]
-        for _ in range(300):
-            terms = step(x, y, share, 0.5)
-            seen.append(torch.cat([torch.stack([terms.kl, terms.nll]), *slope.gradients]))
-    runs = torch.stack(seen)
-    mu, rho = (p.detach().clone().requires_grad_() for p in (guide.loc, guide.rho))
-    sigma = torch.log1p(rho.exp())
-    kl_exact = (0.5 * (sigma**2 + mu**2 - 1) - sigma.log()).sum()
-    square = (y[:, 0] - x @ mu) ** 2 + x**2 @ sigma**2
-    nll_exact = (0.5 * square / 0.25 + math.log(0.5) + 0.5 * math.log(2 * math.pi)).sum()
-    slopes = torch.autograd.grad(share * kl_exact + nll_exact, (mu, rho))
-    exact = torch.cat([torch.stack([kl_exact, nll_exact]).detach(), *slopes])
+        given = {"elbo": kind(num_particles=3, vectorize_particles=True, max_plate_nesting=1)}
+    runs, exact = many_steps(0.7, 5, **given)
     assert ((runs.mean(0) - exact).abs() < 5 * runs.std(0) / len(runs) ** 0.5 + 1e-5).all()
 
 

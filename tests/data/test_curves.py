@@ -1,9 +1,9 @@
-"""The paper's curve as data: where its noise enters, and what is refused."""
+"""The paper's curve as data: where its noise enters, and what is refused; and the tutorial's six points."""
 
 import pytest
 import torch
 
-from pyrobbb.data import PaperCurve
+from pyrobbb.data import PaperCurve, ToyPoints
 
 
 def test_the_paper_s_noise_is_one_draw_in_three_places():
@@ -24,3 +24,11 @@ def test_the_paper_s_noise_is_one_draw_in_three_places():
 def test_a_wrong_curve_is_refused(wrong, words):
     with pytest.raises(ValueError, match=words):
         PaperCurve(**wrong)
+
+
+def test_toy_points_are_the_tutorial_s():
+    data = ToyPoints().load()
+    expected = torch.tensor([-3.0, 0.2224, 3.0, 3.0, 0.2224, -3.0])
+    torch.testing.assert_close(data.train.y[:, 0], expected, atol=1e-4, rtol=0)
+    assert data.validation is None
+    assert len(data.test) == 101

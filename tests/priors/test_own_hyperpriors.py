@@ -10,14 +10,12 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.distributions import constraints
 from pyro.infer.autoguide import AutoNormal
-from pyro.nn import PyroModule, PyroParam
 from scipy import stats
 from torch import Tensor, nn
 
 from engine_fakes import network, normal, values
-from own_priors import Hierarchical
+from own_priors import Hierarchical, Learned, Loose
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -36,15 +34,6 @@ class ScaleOfEach(priors.Prior):
         return priors.elementwise(dist.Normal(0.0, priors.beside(scale, parameter)), parameter)
 
 
-class Learned(PyroModule, priors.Prior):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = PyroParam(torch.tensor(1.0), constraint=constraints.positive)
-
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
-
-
 class LearnedPlainly(nn.Module, priors.Prior):
     def __init__(self) -> None:
         super().__init__()
@@ -52,12 +41,6 @@ class LearnedPlainly(nn.Module, priors.Prior):
 
     def distribution(self, name: str, parameter: Tensor) -> Any:
         return priors.elementwise(dist.Normal(0.0, self.log_scale.exp()), parameter)
-
-
-class LooseParam(priors.Prior):
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
-        return priors.elementwise(dist.Normal(0.0, scale), parameter)
 
 
 class LooseParameter(priors.Prior):
@@ -201,7 +184,7 @@ def test_a_priors_parameters_are_trained(prior: priors.Prior, make: Callable[...
     assert torch.equal(own, before)  # the prior given is copied, as the network is
 
 
-@pytest.mark.parametrize("prior", [LooseParam(), LooseParameter(), among(LooseParameter())])
+@pytest.mark.parametrize("prior", [Loose(), LooseParameter(), among(LooseParameter())])
 def test_a_parameter_that_nobody_would_train_is_refused(prior: priors.Prior) -> None:
     with pytest.raises(ValueError, match="has a parameter that would not be trained; derive the prior from"):
         BayesianNetwork(network(), prior, GAUSS, 12)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
-from pyro.nn import PyroModule, PyroSample
+import torch
+from pyro.distributions import constraints
+from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor
 
 from pyrobbb import priors
@@ -20,3 +23,22 @@ class Hierarchical(PyroModule, priors.Prior):
 
     def distribution(self, name: str, parameter: Tensor) -> Any:
         return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
+
+
+class Learned(PyroModule, priors.Prior):
+    """One scale for all weights, which is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroParam(torch.tensor(1.0), constraint=constraints.positive)
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
+
+
+class Loose(priors.Prior):
+    """A scale in Pyro's parameter store, which no model owns."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
+        return priors.elementwise(dist.Normal(0.0, scale), parameter)
