@@ -26,10 +26,10 @@ from pyrobbb.accelerated.compilation_cost import (
 from pyrobbb.accelerated.compile import CannotCompileError
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
-from pyrobbb.accelerated.local_noise import NotLocalError
+from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
-from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment, prior_segments
+from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import Program, flat_program, point_program, pyro_program
 from pyrobbb.accelerated.record import CannotRecordError
@@ -44,10 +44,6 @@ ESTIMATORS = ("weights", "local")
 
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
-
-
-class NotFastError(ValueError):
-    """The fast path does not fit this model and guide; the message says why."""
 
 
 def make_step(
@@ -89,11 +85,11 @@ def make_step(
     """
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=vectorize, elbo=elbo)
     alone = ranks.size == 1
-    if fast != "off" and not is_default(elbo):
-        log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
-    if fast == "off" and estimator == "local":
-        raise ValueError("estimator='local' is the fast path's own, which does not fit here; take 'weights'")
     if fast == "off" or not is_default(elbo):
+        if estimator == "local":
+            raise ValueError("estimator='local' is the fast path's own, which does not fit; take 'weights'")
+        if fast != "off":
+            log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
         return reference if alone else SummedStep(reference, ranks)
     case = _Case(model, guide, optimizer, first, samples, alone, log)
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
@@ -106,6 +102,8 @@ def make_step(
         try:
             segments = [] if _is_point(model) else element_wise(model, guide, first)
         except NotFastError as reason:
+            if estimator == "local":
+                raise
             step = _pyro(case, pays(size, PYRO), reason)
         else:
             assert isinstance(model, BayesianNetwork)
@@ -183,10 +181,7 @@ def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> Program
     program = LocalProgram(model, case.guide, segments, parameters, case.samples, len(case.first))
     share = case.guide.loc.detach().new_ones(())
     with case.forked():
-        try:
-            program(None, share, *case.batch, None)
-        except NotLocalError as reason:
-            raise NotFastError(str(reason)) from reason
+        program(None, share, *case.batch, None)
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
@@ -235,7 +230,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
     try:
         learned = [value for name, value in model.named_buffers() if name.startswith("prior")]
         return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, learned)
-    except (NotElementwiseError, KeyError) as reason:
+    except KeyError as reason:
         raise NotFastError(str(reason)) from reason
 
 

@@ -10,6 +10,10 @@ from torch import Tensor
 from pyrobbb.svi import Terms
 
 
+class NotFastError(ValueError):
+    """The fast path does not fit this model and guide; the message says why."""
+
+
 class FastStep(ABC):
     """One step on F = share KL - log P(D_i | w): tensor operations alone, fit for a CUDA graph."""
 

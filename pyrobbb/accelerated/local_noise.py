@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.bnn import BayesianNetwork
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
@@ -33,10 +34,6 @@ LAYERS = (
 )  # fmt: skip
 
 Take = Callable[..., Tensor]  # standard normals of a given shape
-
-
-class NotLocalError(ValueError):
-    """A layer's weights are used in another way than as a layer's; the message says which."""
 
 
 def layer_sites(model: BayesianNetwork) -> tuple[str, ...]:
@@ -67,7 +64,7 @@ class LocalNoise(TorchFunctionMode):
             rows have the same noise where the batch is filled up.
 
     Raises:
-        NotLocalError: On the way, if a weight is used twice, not on the batch, or in no layer.
+        NotFastError: On the way, if a weight is used twice, not on the batch, or in no layer.
     """
 
     def __init__(
@@ -92,7 +89,7 @@ class LocalNoise(TorchFunctionMode):
             return self._layer(func, ours, *args, **kwargs)
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and result.grad_fn is not None:
-            raise NotLocalError(f"the network uses {ours[0]!r} in {getattr(func, '__name__', func)}")
+            raise NotFastError(f"the network uses {ours[0]!r} in {getattr(func, '__name__', func)}")
         return result
 
     def _layer(
@@ -100,9 +97,9 @@ class LocalNoise(TorchFunctionMode):
     ) -> Tensor:
         again = self.used & set(ours)
         if again:
-            raise NotLocalError(f"the network uses {min(again)!r} more than once")
+            raise NotFastError(f"the network uses {min(again)!r} more than once")
         if len(x) != self.rows:
-            raise NotLocalError(f"the layer of {ours[0]!r} is called on {len(x)} rows instead of {self.rows}")
+            raise NotFastError(f"the layer of {ours[0]!r} is called on {len(x)} rows instead of {self.rows}")
         self.used |= set(ours)
         scale, bias_scale = self._scale(weight), self._scale(bias)
         if func is F.linear and x.dim() == 2:

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.distributions import univariate
 
 
-class NotElementwiseError(ValueError):
+class NotElementwiseError(NotFastError):
     """A site's prior is not a product of univariate distributions that their parameters can rebuild."""
 
 
@@ -88,9 +89,7 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
 
 def _without_expansion(value: Tensor) -> Tensor:
     """A view of `value` without the dimensions along which it only repeats itself: of size 1, or none."""
-    for dim, stride in enumerate(value.stride()):
-        if stride == 0:
-            value = value.narrow(dim, 0, 1)
+    value = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.stride())]
     return value.view(()) if value.numel() == 1 else value
 
 

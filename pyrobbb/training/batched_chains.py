@@ -16,9 +16,10 @@ from pyrobbb._support.random_state import isolated, random_state, set_random_sta
 from pyrobbb.accelerated.agreement import difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
 from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Savings, compilation_pays, compiled_or_not
-from pyrobbb.accelerated.dispatch import NotFastError, element_wise
+from pyrobbb.accelerated.dispatch import element_wise
+from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
-from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment, prior_segments
+from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
@@ -75,7 +76,7 @@ class BatchedChains:
         with isolated():
             try:
                 segments = [self.kind.prior(chain) for chain in self.chains]
-            except (NotFastError, NotElementwiseError) as reason:
+            except NotFastError as reason:
                 raise NotBatchableError(f"they cannot be trained together: {reason}") from reason
             parts = [c.train.head(first.batch_size) for c in self.chains]
             models, guides = [c.model for c in self.chains], [c.guide for c in self.chains]

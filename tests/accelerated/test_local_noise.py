@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 
@@ -18,6 +19,7 @@ from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.mean_field import MeanFieldNormal
+from step_cases import Case
 
 DRAWS = 1500
 
@@ -156,6 +158,13 @@ def test_it_trains_compiled_as_uncompiled(prior: priors.Prior, samples: int) -> 
 def test_what_it_would_get_wrong_is_refused(net: nn.Module, message: str) -> None:
     with pytest.raises(ValueError, match=rf"estimator='local' does not fit: .*{message}.*take 'weights'"):
         made(net, values(6, features=12), estimator="local")
+
+
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+def test_another_guide_has_no_noise_on_the_outputs(fast: str) -> None:
+    case = Case(priors.Normal(), make_guide=AutoNormal)
+    with pytest.raises(ValueError, match=r"estimator='local' does not fit: the guide AutoNormal"):
+        case.step(estimator="local", fast=fast)
 
 
 @pytest.mark.parametrize("others", [{"fast": "off"}, {"elbo": "Trace"}, {"estimator": "exact"}])
