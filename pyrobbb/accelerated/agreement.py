@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyrobbb._support.optim import trained
 from pyrobbb.accelerated.compile import near
-from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Terms
@@ -51,8 +51,7 @@ def gradients(
     `noise`, of the step's `noise_shape`, takes the place of draws from torch's random state; a
     `ReferenceStep` needs it, and N, the model's number of data.
     """
-    for parameter in trained(step.optimizer):
-        parameter.grad = None
+    forget_gradients(step.optimizer)
     if isinstance(step, ReferenceStep):
         assert noise is not None
         with Injected(noise.flatten()):
@@ -64,8 +63,6 @@ def gradients(
 
 def seen(optimizer: torch.optim.Optimizer, terms: Terms) -> Seen:
     """`terms`, and the gradients that lie in the parameters of `optimizer`, which forget them."""
-    changed = trained(optimizer)
-    parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in changed]
-    for parameter in changed:
-        parameter.grad = None
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in trained(optimizer)]
+    forget_gradients(optimizer)
     return terms.kl.clone(), terms.nll.clone(), *parts

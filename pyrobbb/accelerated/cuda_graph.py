@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
-from pyrobbb._support.optim import on_the_device, trained
-from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb._support.optim import on_the_device
+from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
 from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
@@ -164,8 +164,7 @@ class Captured:
         except RuntimeError:
             del self.graph  # releases the generator
             torch.cuda.set_rng_state(random)
-            for parameter in trained(optimizer):
-                parameter.grad = None  # it may lie in the graph's memory
+            forget_gradients(optimizer)  # which may lie in the graph's memory
             raise
 
     def replay(self) -> Terms:
@@ -205,6 +204,5 @@ def lost_by(step: FastStep, x: Tensor, y: Tensor) -> str | None:
             return first_line(error)
         finally:
             torch.cuda.set_sync_debug_mode(before)
-            for parameter in trained(step.optimizer):
-                parameter.grad = None
+            forget_gradients(step.optimizer)
     return None

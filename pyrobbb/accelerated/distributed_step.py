@@ -14,6 +14,8 @@ then takes the same optimiser step.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor
 
@@ -38,9 +40,7 @@ class SummedStep(FastStep):
     def __init__(self, step: FastStep | ReferenceStep, ranks: ProcessGroup) -> None:
         self.step, self.ranks, self.optimizer = step, ranks, step.optimizer
         self.parameters = trained(step.optimizer)
-        dtype = self.parameters[0].dtype
-        for parameter in self.parameters:
-            dtype = torch.promote_types(dtype, parameter.dtype)
+        dtype = reduce(torch.promote_types, (parameter.dtype for parameter in self.parameters))
         sizes = [parameter.numel() for parameter in self.parameters]
         self.flat = torch.zeros(sum(sizes) + 3, dtype=dtype, device=self.parameters[0].device)
         *parts, self.sums = self.flat.split([*sizes, 3])  # KL times rows, NLL, rows
@@ -53,8 +53,7 @@ class SummedStep(FastStep):
     ) -> Terms:
         if isinstance(self.step, ReferenceStep):
             terms = self._sum(self.step.evaluate(x, y, share, data, counts) if len(x) else None, len(x))
-            self.optimizer.step()
-            self.clear()
+            self.optimise()
             return terms
         return super().__call__(x, y, share, data, counts)
 
@@ -64,11 +63,6 @@ class SummedStep(FastStep):
         """The terms and gradients at the share that `self.share` holds."""
         assert not isinstance(self.step, ReferenceStep)
         return self._sum(self.step.compute(x, y, noise, counts) if len(x) else None, len(x))
-
-    def clear(self) -> None:
-        """Forget the gradients."""
-        for parameter in self.parameters:
-            parameter.grad = None
 
     def _sum(self, terms: Terms | None, rows: int) -> Terms:
         with torch.no_grad():

@@ -85,11 +85,6 @@ class MeanFieldStep(FastStep):
             begin += segment.length
         return once, passes
 
-    def clear(self) -> None:
-        """Forget the gradients of the point parameters; those of loc and rho are overwritten anyway."""
-        for parameter in self.others:
-            parameter.grad = None
-
     def compute(
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
     ) -> Terms:

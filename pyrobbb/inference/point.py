@@ -72,10 +72,6 @@ class DescentStep(ProgramStep):
         loc: Tensor = self.guide.loc
         return loc
 
-    def clear(self) -> None:
-        """Forget all gradients: those of a batch of chains would add up."""
-        self.optimizer.zero_grad(set_to_none=True)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Descent(OwnStep):

@@ -60,9 +60,8 @@ def own_sums(case: Case, rows: int, rank: int, size: int, noise: Tensor, fast: s
         with Injected(noise.flatten()):
             step(mine.x, mine.y, share, data)
     else:
-        step.share.fill_(share)
-        step.compute(mine.x, mine.y, noise)
-        step.clear()
+        step.evaluate(mine.x, mine.y, share, noise)
+        step.optimise()
     return ranks.own
 
 

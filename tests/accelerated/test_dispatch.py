@@ -322,8 +322,7 @@ def test_point_parameters_train_alike(kind: type) -> None:
                         step(case.data.x, case.data.y, 0.2, B / N)
                 else:
                     step.evaluate(case.data.x, case.data.y, 0.2, row)
-                    case.optimizer.step()
-                    step.clear()
+                    step.optimise()
         ends.append({k: v.detach().clone() for k, v in case.model.named_parameters()})
     assert ends[0]
     for name in ends[0]:
