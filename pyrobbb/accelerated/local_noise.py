@@ -17,6 +17,7 @@ Both are unbiased; local reparameterisation of a convolution, with independent n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,9 +40,7 @@ Take = Callable[..., Tensor]  # standard normals of a given shape
 def layer_sites(model: BayesianNetwork) -> tuple[str, ...]:
     """The sites that are weights and biases of linear layers and convolutions, and of nothing else."""
     network = model.network
-    paths: dict[int, int] = {}
-    for _, tensor in network.named_buffers(remove_duplicate=False):
-        paths[id(tensor)] = paths.get(id(tensor), 0) + 1
+    paths = Counter(id(tensor) for _, tensor in network.named_buffers(remove_duplicate=False))
 
     def belongs(name: str) -> bool:
         owner, _, attribute = name.rpartition(".")
@@ -101,7 +100,7 @@ class LocalNoise(TorchFunctionMode):
         if len(x) != self.rows:
             raise NotFastError(f"the layer of {ours[0]!r} is called on {len(x)} rows instead of {self.rows}")
         self.used |= set(ours)
-        scale, bias_scale = self._scale(weight), self._scale(bias)
+        scale, bias_scale = (self.scales.get(self.names.get(id(part), "")) for part in (weight, bias))
         if func is F.linear and x.dim() == 2:
             return self._local(x, weight, bias, scale, bias_scale)
         mean = func(x, weight, bias, *how)
@@ -129,10 +128,6 @@ class LocalNoise(TorchFunctionMode):
         """Normals of this shape for each row."""
         return self.take(self.full, *shape)[: self.rows]
 
-    def _scale(self, given: Tensor | None) -> Tensor | None:
-        name = self.names.get(id(given))
-        return None if name is None else self.scales[name]
-
     def _signs(self, like: Tensor, channel: int) -> Tensor:
         """A random sign for each row and channel."""
         noise = self._of_rows(*_along(like, channel)[1:])
@@ -142,18 +137,3 @@ class LocalNoise(TorchFunctionMode):
 def _along(like: Tensor, channel: int) -> tuple[int, ...]:
     """The shape of one value for each row and channel."""
     return tuple(size if dim in (0, channel) else 1 for dim, size in enumerate(like.shape))
-
-
-class Noise:
-    """Standard normals taken from a flat tensor piece by piece; without one, fresh and counted."""
-
-    def __init__(self, values: Tensor | None, like: Tensor) -> None:
-        self.values, self.like, self.used = values, like, 0
-
-    def take(self, *shape: int) -> Tensor:
-        """The next normals, in the given shape."""
-        size = torch.Size(shape).numel()
-        begin, self.used = self.used, self.used + size
-        if self.values is None:
-            return torch.randn(shape, dtype=self.like.dtype, device=self.like.device)
-        return self.values[begin : self.used].reshape(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from pyro.distributions import Normal
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
-from pyrobbb.accelerated.local_noise import LocalNoise, Noise, layer_sites
+from pyrobbb.accelerated.local_noise import LocalNoise, Take, layer_sites
 from pyrobbb.accelerated.prior_segments import PriorSegment
 from pyrobbb.accelerated.programs import derivatives
+from pyrobbb.accelerated.replay_noise import Noise
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import counted
 
@@ -37,7 +39,6 @@ class LocalProgram:
     ) -> None:
         self.model, self.guide, self.segments, self.samples = model, guide, segments, samples
         self.parameters = list(parameters)
-        self.others = [p for p in parameters if p is not guide.loc and p is not guide.rho]
         self.layers = layer_sites(model)
         self.used = 0
         self.rows = rows  # of a full batch
@@ -45,32 +46,34 @@ class LocalProgram:
     def __call__(
         self, noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
     ) -> list[Tensor]:
-        source = Noise(noise, self.guide.loc)
+        source = Noise(noise)
+        take = partial(source.take, like=self.guide.loc)
         rho = self.guide.rho.detach()
         with torch.enable_grad():
             loc = self.guide.loc.detach().requires_grad_()
             sigma = F.softplus(rho).requires_grad_()
-            kl = self._kl(loc, sigma, source)
-            nll = sum(self._nll(loc, sigma, x, y, counts, source) for _ in range(self.samples)) / self.samples
-            to_loc, to_sigma, *rest = derivatives(share * kl + nll, [loc, sigma, *self.others])
+            kl = self._kl(loc, sigma, take)
+            nll = sum(self._nll(loc, sigma, x, y, counts, take) for _ in range(self.samples)) / self.samples
+            own = {self.guide.loc: loc, self.guide.rho: sigma}
+            found = derivatives(share * kl + nll, [own.get(p, p) for p in self.parameters])
         self.used = source.used
-        found = {id(self.guide.loc): to_loc, id(self.guide.rho): to_sigma * torch.sigmoid(rho)}
-        found |= {id(p): g for p, g in zip(self.others, rest, strict=True)}
-        return [kl.detach(), nll.detach(), *(found[id(p)] for p in self.parameters)]
+        each = zip(self.parameters, found, strict=True)
+        found = [g * torch.sigmoid(rho) if p is self.guide.rho else g for p, g in each]
+        return [kl.detach(), nll.detach(), *found]
 
     def _nll(
-        self, loc: Tensor, sigma: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, source: Noise
+        self, loc: Tensor, sigma: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, take: Take
     ) -> Any:
         """-log P(D_i | w) at one draw, in nats."""
         locs, scales = self.guide.split(loc), self.guide.split(sigma)
         for name in locs:
             if name not in self.layers:
-                locs[name] = locs[name] + scales[name] * source.take(*locs[name].shape)
+                locs[name] = locs[name] + scales[name] * take(*locs[name].shape)
         layers = {name: locs[name] for name in self.layers}
-        with LocalNoise(layers, scales, len(x), source.take, max(self.rows, len(x))):
+        with LocalNoise(layers, scales, len(x), take, max(self.rows, len(x))):
             return -counted(self.model.log_likelihood(locs, x, y), counts).sum()
 
-    def _kl(self, loc: Tensor, sigma: Tensor, source: Noise) -> Any:
+    def _kl(self, loc: Tensor, sigma: Tensor, take: Take) -> Any:
         """KL[q || P], in nats."""
         total: Any = 0.0
         lengths = [segment.length for segment in self.segments]
@@ -80,6 +83,6 @@ class LocalProgram:
             try:
                 total = total + kl_divergence(q, prior).sum()
             except NotImplementedError:
-                w = segment.shaped(mean + scale * source.take(self.samples, *mean.shape))
+                w = segment.shaped(mean + scale * take(self.samples, *mean.shape))
                 total = total + (q.log_prob(w) - prior.log_prob(w)).sum() / self.samples
         return total
