@@ -46,12 +46,14 @@ class ProgramStep(FastStep):
         self.share = torch.zeros((), dtype=like.dtype, device=like.device)
         self.fixed: FixedBatch | None = None
         if compiled is not None:
-            self._compile(*compiled)
+            self.fixed = FixedBatch(*compiled, self.share.dtype)
+            inputs = [self.noise, self.share, *compiled, self.fixed.once]
+            self.run = compiled_program(program, inputs)
 
-    def _compile(self, x: Tensor, y: Tensor) -> None:
-        self.fixed = FixedBatch(x, y, self.share.dtype)
-        inputs = [self.normals.values.reshape(self.noise_shape), self.share, x, y, self.fixed.once]
-        self.run = compiled_program(self.program, inputs)
+    @property
+    def noise(self) -> Tensor:
+        """What was drawn last."""
+        return self.normals.values.reshape(self.noise_shape)
 
     def compute(
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
@@ -59,7 +61,7 @@ class ProgramStep(FastStep):
         """The terms and gradients at the share that `self.share` holds."""
         if noise is None:
             self.normals.draw()
-            noise = self.normals.values.reshape(self.noise_shape)
+            noise = self.noise
         with torch.no_grad():
             batch = None if self.fixed is None else self.fixed(x, y, counts)
             given: Any

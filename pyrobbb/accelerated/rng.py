@@ -76,11 +76,6 @@ def normals(key: Tensor, time: Tensor, half: Tensor, other: Tensor) -> None:
     other.copy_(sines)
 
 
-def _halves(both: Tensor) -> tuple[Tensor, Tensor]:
-    half = both.shape[-1] // 2
-    return both[..., :half], both[..., half:]
-
-
 class Normals:
     """A vector of standard normals that can be drawn again and again from torch's global random state.
 
@@ -101,7 +96,7 @@ class Normals:
         self._run: Callable[..., object] | None = None
         if compiled and size >= self.MINIMUM and both.dtype == torch.float32 and not both.is_cuda:
             zeros = torch.zeros(2, dtype=torch.int32), torch.zeros((), dtype=torch.int32)
-            self._inputs = [*zeros, *_halves(both)]
+            self._inputs = [*zeros, *both.chunk(2)]
             self._run = compile(record(normals, self._inputs), self._inputs)
 
     def draw(self) -> None:
@@ -137,7 +132,7 @@ class KeyedNormals:
         self.values = both[:, :size]
         self.time = torch.zeros((), dtype=torch.int32)
         keys = torch.tensor([[seed & 0x7FFFFFFF, 0x5EED ^ stream] for seed in seeds], dtype=torch.int32)
-        self._inputs = [keys, self.time, *_halves(both)]
+        self._inputs = [keys, self.time, *both.chunk(2, dim=1)]
         self._run = prepare(normals, self._inputs)
 
     def draw(self, time: int) -> Tensor:

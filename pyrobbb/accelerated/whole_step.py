@@ -119,7 +119,7 @@ class WholeStep(ProgramStep):
         self.constants = self.update.constants()
         self.reset()
         whole = whole_program(model, guide, segments, self.update, samples)
-        inputs = [self._noise(), self.share, self.update.rates(1)[0], *batch, self.full.once, *self.state]
+        inputs = [self.noise, self.share, self.update.rates(1)[0], *batch, self.full.once, *self.state]
         graph, self.held = lift(record(whole, inputs), len(inputs))
         if self.share.is_cuda:
             graph = fewer_launches(graph)
@@ -129,9 +129,6 @@ class WholeStep(ProgramStep):
         """The optimiser's state lies in other tensors now, or its hyperparameters have changed."""
         self.state = self.update.state()
         self.same = Update.supported(self.optimizer) and self.update.constants() == self.constants
-
-    def _noise(self) -> Tensor:
-        return self.normals.values.reshape(self.noise_shape)
 
     def take(self, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Terms:
         batch = self.full(x, y, counts) if self.same else None
@@ -151,7 +148,7 @@ class WholeStep(ProgramStep):
         with torch.no_grad():
             for inputs in zip(shares, rates, xs, ys, counts, strict=True):
                 self.normals.draw()
-                each.append(self.whole(self._noise(), *inputs, *self.state, *self.held))
+                each.append(self.whole(self.noise, *inputs, *self.state, *self.held))
             self.update.advance(len(xs))
             kl, nll = (torch.stack(parts).sum(1) for parts in zip(*each, strict=True))
         return Terms(kl, nll)
