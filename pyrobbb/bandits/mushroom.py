@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 from functools import cache
 from importlib import resources
 
@@ -56,7 +55,7 @@ class Mushroom(Environment):
 def table() -> tuple[Tensor, Tensor]:
     """The contexts, float32 of shape (8124, 117), and which rows are edible, bool of shape (8124,)."""
     packed = resources.files(__package__).joinpath("mushroom.csv.gz").read_bytes()
-    rows = list(csv.reader(io.StringIO(gzip.decompress(packed).decode("utf-8"))))[1:]
+    rows = list(csv.reader(gzip.decompress(packed).decode("utf-8").splitlines()))[1:]
     edible = torch.tensor([row[0] == "edible" for row in rows])
     columns = []
     for attribute in list(zip(*rows, strict=True))[1:]:

@@ -16,6 +16,8 @@ from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
 from pyrobbb.training import compatibility as made_with
 
+EACH_ROUND = ("expected", "realised", "actions")
+
 
 @dataclass
 class Games:
@@ -125,15 +127,12 @@ class Play:
         if self.path is None:
             return
         games = self.games
-        kept = slice(games.rounds)
         checkpoint.save(
             self.path,
             {
                 "agent": self.agent.state_dict(),
                 "environment": [random.get_state() for random in self.randoms],
-                "expected": games.expected[:, kept].clone(),
-                "realised": games.realised[:, kept].clone(),
-                "actions": games.actions[:, kept].clone(),
+                **{name: getattr(games, name)[:, : games.rounds].clone() for name in EACH_ROUND},
                 "rounds": games.rounds,
                 "seeds": self.seeds,
                 "made_with": self.agent.made_with(),
@@ -159,7 +158,7 @@ class Play:
         self.agent.load_state_dict(state["agent"])
         for random, given in zip(self.randoms, state["environment"], strict=True):
             random.set_state(given)
-        for name in ("expected", "realised", "actions"):
+        for name in EACH_ROUND:
             getattr(self.games, name)[:, :done] = state[name]
         self.games.rounds = done
         self.games.seconds, self.games.cpu_seconds = state["seconds"], state["cpu_seconds"]
