@@ -127,13 +127,8 @@ class Trial:
             print(problem, file=sys.stderr)
         return not problem and same(left(folder), self.expected)
 
-    def killed(self, folder: Path, moment: str = "any") -> bool:
-        """Start the run and kill it at a random moment of that kind; False if it ended before."""
-        fate = {"any": self.any_moment, "writing": self.while_writing, "renaming": self.between_renamings}
-        return fate[moment](folder)
-
-    def any_moment(self, folder: Path) -> bool:
-        """Killed from outside, whatever it is doing."""
+    def killed(self, folder: Path) -> bool:
+        """Start the run and kill it from outside, whatever it is doing; False if it ended before."""
         child = forked(run_in(folder), self.folder / "said.txt")
         end = monotonic() + self.random.uniform(0.0, self.seconds)
         while monotonic() < end:
@@ -145,7 +140,7 @@ class Trial:
         return True
 
     def while_writing(self, folder: Path) -> bool:
-        """Killed at some byte of one of its next checkpoints."""
+        """The same, at some byte of one of its next checkpoints."""
         saves, byte, real = self.random.randrange(1, 13), self.random.randrange(1_000_000), torch.save
 
         class Deadly:
@@ -170,7 +165,7 @@ class Trial:
         return self.dies(folder, lambda: setattr(torch, "save", save))
 
     def between_renamings(self, folder: Path) -> bool:
-        """Killed when a checkpoint has become the one before, and the new one is not in its place yet."""
+        """The same, when a checkpoint has become the one before, and the new one is not in its place yet."""
         saves, real = self.random.randrange(1, 13), Path.replace
 
         def rename(path: Path, target: Path) -> Path:
@@ -197,7 +192,7 @@ class Trial:
 
 def kills(trial: Trial, times: int) -> Row:
     """Kill and resume until it ends; start over until there were enough kills."""
-    moments = ("any", "writing", "renaming")
+    moments = {"any": trial.killed, "writing": trial.while_writing, "renaming": trial.between_renamings}
     done = dict.fromkeys(moments, 0)
     runs = good = 0
     while sum(done.values()) < times:
@@ -205,7 +200,7 @@ def kills(trial: Trial, times: int) -> Row:
         running = True
         while running and sum(done.values()) < times:
             moment = min(moments, key=lambda name: done[name])
-            running = trial.killed(folder, moment)
+            running = moments[moment](folder)
             done[moment] += running
         good += trial.ends_the_same(folder)
         runs += 1
@@ -222,7 +217,7 @@ def damage(trial: Trial, times: int) -> Row:
     good = fell_back = 0
     folder = trial.folder / "damaged"
     while len(list(folder.glob("chain-0*.pt"))) < 2:
-        trial.killed(folder, "writing")
+        trial.while_writing(folder)
     for i in range(times):
         copy = trial.folder / f"damaged-{i}"
         shutil.copytree(folder, copy)
@@ -290,7 +285,7 @@ def read_only(trial: Trial, times: int) -> Row:
         with small_disk(trial.folder / f"fixed-{i}") as disk:
             folder = disk / "run"
             while not (folder / "chain-0.pt").exists():
-                trial.killed(folder, "writing")
+                trial.while_writing(folder)
             subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
             problem = said_by(run_in(folder), trial.folder / "run")
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)

@@ -122,9 +122,6 @@ def _on_cuda(graph: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
     for node in graph.graph.nodes:
         if node.op == "placeholder":
             node.meta["val"] = next(left)
-        if "device" in node.kwargs:
-            node.update_kwarg("device", device)
-    graph.recompile()
     for node in fewer_launches(graph).graph.nodes:
         if "device" in node.kwargs:
             node.update_kwarg("device", device)

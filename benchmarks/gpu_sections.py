@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks import steps
-from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
+from benchmarks.timing import Work, figures, in_turn, ratio, spread
 from experiments._runner.build import build
 from experiments._runner.compose import compose
 from experiments.paper import table1
@@ -60,7 +60,9 @@ def step(width: int, rounds: int) -> dict[str, Any]:
         times = in_turn({name: _many(work) for name, work in works.items()}, rounds, burst=1)
     values = {name: [t / BURST for t in given] for name, given in times.items()}
     for name, given in values.items():
-        print(f"  {name:20} {_fine(spread(given))}   ours is {ratio(values['ours'], given)} times it")
+        ms = spread(given)
+        told_ms = f"{ms.middle:8.4f}  ({ms.low:.4f}-{ms.high:.4f})"
+        print(f"  {name:20} {told_ms}   ours is {ratio(values['ours'], given)} times it")
     return {
         "ms": {name: round(spread(given).middle, 4) for name, given in values.items()},
         **figures("ratio_to_plain", ratio(values["ours"], values["plain"])),
@@ -86,10 +88,6 @@ def _many(work: Work) -> Work:
         torch.cuda.synchronize()
 
     return burst
-
-
-def _fine(value: Spread) -> str:
-    return f"{value.middle:8.4f}  ({value.low:.4f}-{value.high:.4f})"
 
 
 def profile(width: int = 1200, count: int = 50) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -98,14 +97,10 @@ def fitted(seed: int) -> list[float]:
 def at_once(count: int = 8) -> str:
     """The same fits one after another, in as many threads, and in as many processes."""
     alone = list(map(fitted, range(count)))
-    processes = partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("spawn"))
-    pools: dict[str, Callable[[int], ThreadPoolExecutor | ProcessPoolExecutor]] = {
-        "threads": ThreadPoolExecutor,
-        "processes": processes,
-    }
-    for name, pool in pools.items():
-        with pool(count) as workers:
-            assert list(workers.map(fitted, range(count))) == alone, name
+    spawning = multiprocessing.get_context("spawn")
+    for pool in (ThreadPoolExecutor(count), ProcessPoolExecutor(count, mp_context=spawning)):
+        with pool as workers:
+            assert list(workers.map(fitted, range(count))) == alone, type(pool).__name__
     return f"{count} fits in {count} threads and in {count} processes: bit for bit those of one after another"
 
 

@@ -10,14 +10,25 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from benchmarks import prediction, steps
 from benchmarks.peers import PEERS
 from benchmarks.small_run import status
+from benchmarks.timing import Work
 from pyrobbb._support.random_state import isolated
+
+STEPS: dict[str, Callable[[int], Work]] = {
+    "plain": steps.plain,
+    "ours": steps.ours,
+    "ours, 10 samples": partial(steps.ours, samples=10),
+    "reference": partial(steps.ours, fast="off"),
+    "pyro": steps.usual,
+    **{name: make for name, (_, make) in PEERS.items()},
+}
 
 
 def peak() -> float:
@@ -47,14 +58,7 @@ def case(name: str, width: int, draws: int) -> dict[str, float]:
             began = perf_counter()
             fitted.predict(x, draws=draws)
         else:
-            make: dict[str, Any] = {
-                "plain": steps.plain,
-                "pyro": steps.usual,
-                "ours": steps.ours,
-                "ours, 10 samples": lambda width: steps.ours(width, samples=10),
-                "reference": lambda width: steps.ours(width, "off"),
-            } | {peer: function for peer, (_, function) in PEERS.items()}
-            step = make[name](width)
+            step = STEPS[name](width)
             step()
             forget()
             began = perf_counter()

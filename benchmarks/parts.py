@@ -11,9 +11,9 @@ from benchmarks.timing import Work
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 
 
-def works(width: int, samples: int) -> dict[str, Work]:
+def works(width: int, samples: int, fast: str = "compiled") -> dict[str, Work]:
     """The whole step, and its parts alone; with several samples "noise" to "gradients" are of one draw."""
-    made, x, y = training(width, "compiled", samples=samples)
+    made, x, y = training(width, fast, samples=samples)
     step = made.step
     assert isinstance(step, MeanFieldStep)
     leaves: Any = list(step.weights.values())
@@ -32,7 +32,7 @@ def works(width: int, samples: int) -> dict[str, Work]:
     return {
         "step": lambda: step(x, y, BATCH / N, BATCH / N),
         "noise": step.normals.draw,
-        "pass": lambda: once(step.first),
+        "pass": lambda: once(step.draws),
         "network": network,
         "gradients": lambda: step._add(given),
         "optimiser": step.optimizer.step,

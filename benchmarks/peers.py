@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.steps import CLASSES, INPUTS, N, rows
+from benchmarks.steps import CLASSES, INPUTS, N, descent, rows
 from benchmarks.timing import Work
 
 
@@ -30,16 +30,8 @@ def torchbnn(width: int) -> Work:
         layer(INPUTS, width), nn.ReLU(), layer(width, width), nn.ReLU(), layer(width, CLASSES)
     )
     divergence = bnn.BKLLoss(reduction="sum")
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
     x, y = rows()
-
-    def step() -> None:
-        loss = F.cross_entropy(net(x), y) + divergence(net) / N
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return step
+    return descent(net.parameters(), lambda: F.cross_entropy(net(x), y) + divergence(net) / N)
 
 
 def bayesian_torch(width: int) -> Work:
@@ -47,20 +39,16 @@ def bayesian_torch(width: int) -> Work:
     from bayesian_torch.layers import LinearReparameterization as Linear
 
     layers = nn.ModuleList([Linear(INPUTS, width), Linear(width, width), Linear(width, CLASSES)])
-    optimizer = torch.optim.Adam(layers.parameters(), lr=1e-3, fused=True)
     x, y = rows()
 
-    def step() -> None:
+    def loss() -> torch.Tensor:
         h, kl = layers[0](x)
         for layer in list(layers)[1:]:
             h, more = layer(F.relu(h))
             kl = kl + more
-        loss = F.cross_entropy(h, y) + kl / N
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        return F.cross_entropy(h, y) + kl / N
 
-    return step
+    return descent(layers.parameters(), loss)
 
 
 def blitz(width: int) -> Work:
@@ -81,19 +69,9 @@ def blitz(width: int) -> Work:
             return self.c(F.relu(self.b(F.relu(self.a(x)))))
 
     net = Network()
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
-    criterion = nn.CrossEntropyLoss()
     x, y = rows()
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = net.sample_elbo(
-            inputs=x, labels=y, criterion=criterion, sample_nbr=1, complexity_cost_weight=1 / N
-        )
-        loss.backward()
-        optimizer.step()
-
-    return step
+    options = {"criterion": nn.CrossEntropyLoss(), "sample_nbr": 1, "complexity_cost_weight": 1 / N}
+    return descent(net.parameters(), lambda: net.sample_elbo(inputs=x, labels=y, **options))
 
 
 PEERS: dict[str, tuple[str, Callable[[int], Work]]] = {

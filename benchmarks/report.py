@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
 from pyrobbb import priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.inference import NaturalGradient
 
 Say = Callable[[str], None]
 WIDTHS = (400, 1200)
@@ -25,8 +27,9 @@ def step(rounds: int, log: Say) -> dict[str, Any]:
             works: dict[str, Work] = {"plain": steps.plain(width), "ours": steps.ours(width)}
             works |= {f"ours, {s} samples": steps.ours(width, samples=s) for s in SAMPLES[1:]}
             works |= {"ours, not compiled": steps.ours(width, "eager"), "reference": steps.ours(width, "off")}
-            works["natural gradient"] = steps.natural(width)
-            works["natural gradient, normal prior"] = steps.natural(width, priors.Normal())
+            natural = partial(steps.ours, width, inference=NaturalGradient())
+            works["natural gradient"] = natural()
+            works["natural gradient, normal prior"] = natural(prior=priors.Normal())
             works["pyro"] = steps.usual(width)
             works["pyro, unchecked"] = steps.usual(width, validate=False)
             peers, notes = make_peers(width)
@@ -140,21 +143,11 @@ def use_of_memory(rounds: int, log: Say) -> dict[str, Any]:
     """Peak memory of training and of prediction."""
     found: dict[str, Any] = {"step": {}, "predict": {}}
     log("\nPeak memory of the process, MiB, at 2x1200")
-    for name in (
-        "plain",
-        "ours",
-        "ours, 10 samples",
-        "reference",
-        "pyro",
-        "torchbnn",
-        "bayesian-torch",
-        "BLiTZ",
-    ):
+    for name in memory.STEPS:
         given = memory.measure(name, 1200)
         if given is not None:
-            found["step"][name] = round(given["peak"])
+            found["start"], found["step"][name] = round(given["start"]), round(given["peak"])
             log(f"  {'step: ' + name:28} {given['peak']:6.0f}")
-    found["start"] = round(given["start"]) if given else None
     for draws in (10, prediction.DRAWS):
         given = memory.measure("predict", 1200, draws)
         if given is not None:
@@ -164,31 +157,26 @@ def use_of_memory(rounds: int, log: Say) -> dict[str, Any]:
             }
             title = f"{prediction.IMAGES:,} images x {draws} draws"
             log(f"  {title:28} {given['peak']:6.0f}   in {given['seconds']:.1f} s")
-    log(f"  {'(with nothing but imports)':28} {found['start'] or 0:6.0f}")
+    log(f"  {'(with nothing but imports)':28} {found['start']:6.0f}")
     return found
 
 
 def growing(rounds: int, log: Say, path: Path) -> dict[str, Any]:
     """How the step grows, and the plot of it."""
     rounds = max(2, rounds // 2)
-    by = {
-        "weights": growth.by_weights(rounds),
-        "samples": growth.by_samples(rounds),
-        "batch": growth.by_batch(rounds),
-    }
-    names = {
-        "weights": "weights (two layers)",
-        "samples": "samples (2x400)",
-        "batch": "rows of a batch (2x400)",
-    }
-    for key, found in by.items():
-        log(f"\nms per step by {names[key]}")
+    panels = [
+        ("weights", "weights (two layers)", growth.by_weights(rounds)),
+        ("samples", "samples (2x400)", growth.by_samples(rounds)),
+        ("batch", "rows of a batch (2x400)", growth.by_batch(rounds)),
+    ]
+    for key, name, found in panels:
+        log(f"\nms per step by {name}")
         for row in found:
             beside = f"   plain {row['plain'].middle:8.2f}   ratio {row['ratio']}" if "plain" in row else ""
             log(f"  {row[key]:>9,} {row['ours'].middle:10.2f}{beside or '   ratio ' + str(row['ratio'])}")
-    growth.draw([(key, names[key], found) for key, found in by.items()], path)
+    growth.draw(panels, path)
     log(f"plot: {path}")
-    return {key: [_plain_numbers(row) for row in found] for key, found in by.items()}
+    return {key: [_plain_numbers(row) for row in found] for key, _, found in panels}
 
 
 def _plain_numbers(row: dict[str, Any]) -> dict[str, Any]:

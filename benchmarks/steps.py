@@ -6,8 +6,9 @@ hidden layers, the data set N = 50,000 rows, the prior is the paper's mixture.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -24,7 +25,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.distributions import ScaleMixtureNormal
-from pyrobbb.inference import Inference, NaturalGradient
+from pyrobbb.inference import Inference
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
@@ -53,12 +54,17 @@ def rows(batch: int = BATCH, device: str = "cpu") -> tuple[Tensor, Tensor]:
 def plain(width: int, batch: int = BATCH, device: str = "cpu") -> Work:
     """An ordinary network with fused Adam: the floor."""
     net = perceptron(INPUTS, (width, width), CLASSES).to(device)
-    optimizer = torch.optim.Adam(net.parameters(), fused=True)
     x, y = rows(batch, device)
+    return descent(net.parameters(), lambda: F.cross_entropy(net(x), y))
+
+
+def descent(parameters: Iterable[Tensor], loss: Callable[[], Tensor]) -> Work:
+    """A step of fused Adam down `loss()`."""
+    optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
+        loss().backward()
         optimizer.step()
 
     return step
@@ -74,15 +80,13 @@ def training(
     width: int,
     fast: str,
     *,
-    samples: int = 1,
     batch: int = BATCH,
     device: str = "cpu",
-    tf32: bool = False,
     prior: priors.Prior | None = None,
     guide: Callable[..., nn.Module] = MeanFieldNormal,
-    estimator: str = "weights",
     inference: Inference | None = None,
     told: Told | None = None,
+    **options: Any,
 ) -> tuple[Training, Tensor, Tensor]:
     """This library's training, and a minibatch for it; `told` receives its log lines."""
     x, y = rows(batch, device)
@@ -91,33 +95,15 @@ def training(
     adam = partial(torch.optim.Adam, lr=1e-3)
     q = guide(model) if inference is None else inference.guide(model, guide)
     made = Training(
-        model, q, data, inference=inference,
-        epochs=1, batch_size=batch, optim=adam, fast=fast, samples=samples, device=device, tf32=tf32,
-        estimator=estimator, progress=told or Told(f"{width} wide, fast={fast}"),
+        model, q, data, inference=inference, epochs=1, batch_size=batch, optim=adam, fast=fast, device=device,
+        progress=told or Told(f"{width} wide, fast={fast}"), **options,
     )  # fmt: skip
     return made, x, y
 
 
-def ours(
-    width: int,
-    fast: str = "compiled",
-    *,
-    samples: int = 1,
-    batch: int = BATCH,
-    device: str = "cpu",
-    tf32: bool = False,
-    told: Told | None = None,
-) -> Work:
+def ours(width: int, fast: str = "compiled", *, batch: int = BATCH, **options: Any) -> Work:
     """This library's step; `fast` is "compiled", "eager" or "off", which is Pyro's own SVI."""
-    made, x, y = training(width, fast, samples=samples, batch=batch, device=device, tf32=tf32, told=told)
-    return partial(made.step, x, y, batch / N, batch / N)
-
-
-def natural(
-    width: int, prior: priors.Prior | None = None, *, fast: str = "compiled", batch: int = BATCH
-) -> Work:
-    """This library's natural gradient of the mean field."""
-    made, x, y = training(width, fast, batch=batch, prior=prior, inference=NaturalGradient())
+    made, x, y = training(width, fast, batch=batch, **options)
     return partial(made.step, x, y, batch / N, batch / N)
 
 

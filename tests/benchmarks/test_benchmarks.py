@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import gpu, growth, peers, prediction, report, steps
+from benchmarks import gpu, growth, parts, peers, prediction, report, steps
 from benchmarks.timing import Spread, figures, in_turn, ratio, spread
 from pyrobbb._support.random_state import isolated
+from pyrobbb.inference import NaturalGradient
 
 
 def test_ratios_are_taken_round_by_round() -> None:
@@ -47,9 +48,17 @@ def test_each_contender_changes_its_parameters() -> None:
         for work in (
             steps.plain(20, 8),
             steps.ours(20, "off", batch=8),
-            steps.natural(20, fast="eager", batch=8),
+            steps.ours(20, "eager", batch=8, inference=NaturalGradient()),
             steps.usual(20, 8),
         ):
+            work()
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_each_part_of_a_step_runs_alone(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyrobbb.accelerated.dispatch._SMALL", 0)
+    with isolated(0):
+        for work in parts.works(20, samples, "eager").values():
             work()
 
 
