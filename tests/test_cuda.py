@@ -27,6 +27,7 @@ from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Terms
 from pyrobbb.training.trainer import Training
+from step_cases import Synchronises
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -230,11 +231,6 @@ def test_a_guide_that_cannot_be_captured_trains_and_says_so(make_guide: Any) -> 
         terms = made.take(step, 8)
     assert bool(terms.isfinite().all())
     assert (isinstance(step, GraphStep) and not step.failed) or made.said
-
-
-class Synchronises(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * x.detach().flatten().nonzero().sum().clamp(1, 1)
 
 
 def test_a_network_that_synchronises_trains_without_a_graph() -> None:

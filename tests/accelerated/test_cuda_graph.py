@@ -32,6 +32,7 @@ from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
+from step_cases import Looking, Synchronises
 
 B, N = 6, 30
 
@@ -296,18 +297,6 @@ class Interrupting:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-class Looking(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x if float(x.detach().sum()) > 0 else 2 * x
-
-
-class Hidden(nn.Module):
-    """A layer that synchronises without looking at a value in Python."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * x.detach().flatten().nonzero().sum().clamp(1, 1)
-
-
 @pytest.mark.parametrize("small", [0, 10**9])
 def test_what_cannot_be_captured_is_known_beforehand(
     small: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
@@ -316,7 +305,10 @@ def test_what_cannot_be_captured_is_known_beforehand(
     for network, why in (
         (None, None),
         (nn.Sequential(nn.Linear(4, 2), Looking()), "RuntimeError: called a synchronizing CUDA operation"),
-        (nn.Sequential(nn.Linear(4, 2), Hidden()), "RuntimeError: called a synchronizing CUDA operation"),
+        (
+            nn.Sequential(nn.Linear(4, 2), Synchronises()),
+            "RuntimeError: called a synchronizing CUDA operation",
+        ),
     ):
         step, rows = made(network)
         before = [p.detach().clone() for g in step.optimizer.param_groups for p in g["params"]]

@@ -32,7 +32,7 @@ from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep
-from step_cases import AUTOGUIDES, LIKELIHOODS, PRIORS, SHARES, B, Case, N, flat_guide
+from step_cases import AUTOGUIDES, LIKELIHOODS, PRIORS, SHARES, B, Case, Looking, N, flat_guide
 
 # of compiled programs in single precision: where the mixture's components meet its slope loses digits, and
 # the compiler orders sums as it likes (up to 5e-5 over 16 shifts of the seeds)
@@ -252,13 +252,6 @@ def test_a_parameter_without_dimensions(kind: type, samples: int) -> None:
     step = case.step(fast="eager", samples=samples)
     assert type(step) is kind, case.said
     case.assert_close(step, samples=samples)
-
-
-class Looking(nn.Module):
-    """A layer whose path depends on the data."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x if float(x.detach().sum()) > 0 else 2 * x
 
 
 def test_a_network_that_looks_at_values_runs_the_reference() -> None:

@@ -22,6 +22,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.progress import Silent
+from step_cases import Looking
 
 PROGRAM = """
 from functools import partial
@@ -118,13 +119,6 @@ def test_bandits_without_a_compiler_warn_and_play(monkeypatch: pytest.MonkeyPatc
     with pytest.warns(UserWarning, match="without compiled code"):
         program = prepared(lambda x: 2 * x, [x], compiled=True)
     assert torch.equal(program(x), 2 * x)
-
-
-class Looking(nn.Module):
-    """A layer that looks at the data before it chooses its way."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x if float(x.detach().abs().sum()) >= 0 else 2 * x
 
 
 def test_a_network_that_looks_at_its_data_trains_uncompiled() -> None:

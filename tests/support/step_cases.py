@@ -71,6 +71,20 @@ def flat_guide(model: BayesianNetwork) -> MeanFieldNormal:
     return MeanFieldNormal(model, init_rho=Uniform(-4.0, 1.0))
 
 
+class Looking(nn.Module):
+    """A layer whose path depends on the data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if float(x.detach().sum()) > 0 else 2 * x
+
+
+class Synchronises(nn.Module):
+    """A layer that synchronises without looking at a value in Python."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.detach().flatten().nonzero().sum().clamp(1, 1)
+
+
 class Case:
     """A small model, its guide and an optimiser over both."""
 
