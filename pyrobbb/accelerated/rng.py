@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pyrobbb.accelerated.compile import compile
+from pyrobbb.accelerated.compile import compile, prepared
 from pyrobbb.accelerated.fast_math import cos_sin
 from pyrobbb.accelerated.record import record
 
@@ -117,23 +117,16 @@ class KeyedNormals:
         seeds: One for each chain.
         size: How many each chain takes.
         stream: Which of several independent streams.
-        prepare: Makes a program ready for its inputs, such as `pyrobbb.accelerated.compile.prepared`.
+        compiled: Compile the generator, if there is a compiler (`pyrobbb.accelerated.compile.prepared`).
     """
 
-    def __init__(
-        self,
-        seeds: Sequence[int],
-        size: int,
-        *,
-        stream: int = 0,
-        prepare: Callable[..., Callable[..., object]],
-    ) -> None:
+    def __init__(self, seeds: Sequence[int], size: int, *, stream: int, compiled: bool) -> None:
         both = torch.zeros(len(seeds), 2 * ((size + 1) // 2))
         self.values = both[:, :size]
         self.time = torch.zeros((), dtype=torch.int32)
         keys = torch.tensor([[seed & 0x7FFFFFFF, 0x5EED ^ stream] for seed in seeds], dtype=torch.int32)
         self._inputs = [keys, self.time, *both.chunk(2, dim=1)]
-        self._run = prepare(normals, self._inputs)
+        self._run = prepared(normals, self._inputs, compiled=compiled)
 
     def draw(self, time: int) -> Tensor:
         """`values`, filled with the noise of `time` = 0, 1, 2, ..."""

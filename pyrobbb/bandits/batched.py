@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from pyrobbb._support import checks
 from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.batched_update import BatchedUpdate
-from pyrobbb.accelerated.compile import prepared
 from pyrobbb.accelerated.prior_segments import prior_segments
 from pyrobbb.accelerated.rng import KeyedNormals
 from pyrobbb.bandits.learner import Learner
@@ -71,9 +69,8 @@ class MeanFieldLearner(Learner):
         self.update = BatchedUpdate(
             model.log_likelihood, guides[0].shapes, loc, rho, segments, lr=lr, compiled=compiled
         )
-        prepare = partial(prepared, compiled=compiled)
         self.noise, self.choice_noise = (
-            KeyedNormals(seeds, loc.shape[1], stream=stream, prepare=prepare) for stream in (0, 1)
+            KeyedNormals(seeds, loc.shape[1], stream=stream, compiled=compiled) for stream in (0, 1)
         )
         self.choices = 0  # draws made for predictions
 
