@@ -154,7 +154,10 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit to rows `X`, `(N, columns)`, and labels `y`, `(N,)`, of any kind; else as `BayesianRegressor`.
+        """Fit to rows `X`, `(N, columns)`, and labels `y`, `(N,)`, of any kind.
+
+        Numbers may be missing and columns may hold text, as in `Table`. `sample_weight`, `(N,)`, is how often
+        a row's log-likelihood counts, as if it had been seen so often; it is not rescaled.
 
         Raises:
             ValueError: What does not fit, and what would be right.

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from omegaconf import DictConfig
+from torch import Tensor
 
 from experiments._runner.study import Outputs
 from experiments._runner.tables import mean_sd
@@ -72,7 +73,7 @@ def agents(config: DictConfig, folder: Path) -> tuple[dict[str, Games], dict[str
 
 
 def summary(found: dict[str, Games], at_random: float) -> dict[str, Any]:
-    """Regret at some steps, of the last fifth, and what was eaten early: of each run.
+    """Regret of each run: at some steps, in the last fifth, in all for a figure; and what was eaten early.
 
     Args:
         found: The games of each agent.
@@ -83,18 +84,29 @@ def summary(found: dict[str, Games], at_random: float) -> dict[str, Any]:
         expected, realised = games.cumulative(), games.cumulative(realised=True)
         at = [t for t in (*MARKS, games.rounds) if t <= games.rounds]
         last = games.rounds // 5
+        late = games.expected[:, games.rounds - last : games.rounds]
+        shown = _shown(games.rounds)
         result[name] = {
             "steps": games.rounds,
             "expected": {t: expected[:, t - 1].tolist() for t in at},
             "realised": {t: realised[:, t - 1].tolist() for t in at},
             "realised, clamped at 0": clamped(games.realised[:, : games.rounds].double()).sum(dim=1).tolist(),
             "expected in the last fifth": (expected[:, -1] - expected[:, -1 - last]).tolist(),
+            "poisonous eaten in the last fifth": _costing(15, late),
+            "edible left in the last fifth": _costing(5, late),
             "eaten in the first 50": games.actions[:, :50].sum(dim=1).tolist(),
             "eaten in the first 1000": games.actions[:, :1000].sum(dim=1).tolist(),
             "percent of uniform": (100 * expected[:, -1] / (at_random * games.rounds)).tolist(),
             "percent of uniform, realised": (100 * realised[:, -1] / (at_random * games.rounds)).tolist(),
+            "course": {"step": shown, "expected": [[float(run[t - 1]) for t in shown] for run in expected]},
         }
     return result
+
+
+def _costing(regret: int, each: Tensor) -> list[int]:
+    """How many of the rounds of each run, `(R, T)`, had that expected regret."""
+    counts: list[int] = (each == regret).sum(dim=1).tolist()
+    return counts
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -110,7 +122,13 @@ def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig)
         lines.append("    step    expected regret            realised regret")
         for t, values in found["expected"].items():
             lines.append(f"  {t:6,}    {_spread(values):26} {_spread(found['realised'][t])}")
-        lines.append(f"  in the last fifth   {_spread(found['expected in the last fifth'])}")
+        poisonous, edible = (
+            _spread(found[f"{what} in the last fifth"]) for what in ("poisonous eaten", "edible left")
+        )
+        lines.append(
+            f"  in the last fifth   {_spread(found['expected in the last fifth'])}: poisonous eaten "
+            f"{poisonous}, edible left {edible}"
+        )
         lines.append(
             f"  realised, each round clamped at 0 (a control) {_spread(found['realised, clamped at 0'])}"
         )
@@ -129,31 +147,21 @@ def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig)
 
 
 @styled
-def cumulative_regret(
-    regrets: Mapping[str, np.ndarray], references: Mapping[str, float], title: str
-) -> Figure:
-    """Mean over runs as a line, least to greatest as a band, one colour for each agent.
-
-    Args:
-        regrets: Cumulative expected regret of each agent after steps 1, 2, ..., `(R, T)`; T may differ.
-        references: Regret per step of fixed behaviour, drawn as dashed lines.
-        title: The caption.
-    """
+def cumulative_regret(record: Mapping[str, Any]) -> Figure:
+    """Fig. 6: the median over runs as a line, each run as a thin one, a colour for each agent."""
     figure = new_figure(7.2, 4.6)
     axes = figure.subplots()
-    longest = max(runs.shape[1] for runs in regrets.values())
-    for (name, runs), colour in zip(regrets.items(), CHAINS * (1 + len(regrets) // 8), strict=False):
-        steps = _shown(runs.shape[1])
-        shown = np.where(runs[:, steps - 1] > 0, runs[:, steps - 1], np.nan)
-        mean = runs.mean(axis=0)[steps - 1]
-        axes.plot(steps, np.where(mean > 0, mean, np.nan), color=colour, label=name)
+    longest = max(agent["steps"] for agent in record["agents"].values())
+    for (name, agent), colour in zip(record["agents"].items(), CHAINS, strict=False):
+        steps, runs = np.array(agent["course"]["step"]), np.array(agent["course"]["expected"])
+        shown = np.where(runs > 0, runs, np.nan)  # nothing else lies on an axis of logarithms
+        axes.plot(steps, np.median(shown, axis=0), color=colour, lw=2.2, label=name)
         if len(runs) > 1:
-            low, high = np.fmin.reduce(shown), np.fmax.reduce(shown)  # of those that are above 0
-            axes.fill_between(steps, low, high, color=colour, alpha=0.18, lw=0)
-    steps = _shown(longest)
-    for name, per_step in references.items():
-        axes.plot(steps, per_step * steps, color=GREY, ls="--", lw=1.0)
-        axes.annotate(name, (longest, per_step * longest), color=GREY, fontsize=8, ha="right", va="bottom")
+            axes.plot(steps, shown.T, color=colour, alpha=0.4, lw=0.7)
+    for name in ("never eat", "at random"):
+        line = record["per step"][name] * np.array([1, longest])
+        axes.axline((1, line[0]), (longest, line[1]), color=GREY, ls="--", lw=1.0)
+        axes.annotate(name, (longest, line[1]), color=GREY, fontsize=8, ha="right", va="bottom")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -161,14 +169,17 @@ def cumulative_regret(
     axes.set_ylim(bottom=10)
     label(axes, "step (mushrooms met)", "cumulative expected regret (units of reward)")
     axes.legend(loc="lower right")
-    caption(figure, title)
+    setting = "the paper's setting" if record["setting"] == "paper" else "the Bandits Showdown's setting"
+    swapped = ", labels swapped (a control)" if record["swapped"] else ""
+    runs_of = f"{len(record['seeds'])} runs of each and their median"
+    caption(figure, f"Mushroom bandit, {setting}{swapped}: {runs_of}")
     return figure
 
 
-def _shown(steps: int) -> np.ndarray:
-    """Which steps, from 1, to draw: all of the first few hundred, then fewer, as more cannot be seen."""
-    early, later = np.arange(1, min(steps, 300) + 1), np.linspace(1, steps, 1000)
-    return np.unique(np.concatenate([early, later]).astype(int))
+def _shown(steps: int) -> list[int]:
+    """Which steps, from 1, to draw: close to one another early, where regret grows fastest."""
+    found: list[int] = np.unique(np.geomspace(1, steps, 80).astype(int)).tolist()
+    return sorted({*found, *range(steps // 80, steps + 1, max(1, steps // 80))})
 
 
 def write(config: DictConfig, out: Outputs) -> None:
@@ -176,14 +187,6 @@ def write(config: DictConfig, out: Outputs) -> None:
     found, rates = agents(config, out.fits)
     fixed = fixed_rates(environment(config))
     results = summary(found, fixed["at random"])
-    kind = "paper's setting" if config.setting == "paper" else "Bandits Showdown's setting"
-    if config.swapped:
-        kind += ", labels swapped (a control)"
-    figure = cumulative_regret(
-        {name: games.cumulative().numpy() for name, games in found.items()},
-        {name: fixed[name] for name in ("never eat", "at random")},
-        f"Mushroom bandit, {kind}: cumulative regret, mean and range of {len(config.seeds)} runs",
-    )
     rows = []
     for name, games in found.items():
         expected, realised = games.cumulative(), games.cumulative(realised=True)
@@ -200,5 +203,5 @@ def write(config: DictConfig, out: Outputs) -> None:
     }
     out.record(content)
     out.csv("regret.csv", ["agent", "seed", "step", "expected", "realised"], rows)
-    out.figure("regret.png", figure)
+    out.figure("regret.png", cumulative_regret(content))
     out.end(report(results, rates, config))

@@ -12,13 +12,13 @@ import re
 from pathlib import Path
 
 from experiments.results.claims import CLAIMS
-from experiments.results.figures import FIGURES
-from experiments.results.records import Records
-from experiments.results.tables import TABLES, Text
+from experiments.results.figures import FIGURES, SOURCES
+from experiments.results.records import Records, Text
+from experiments.results.tables import TABLES
 from pyrobbb._support.files import make_folder, write_text
 from pyrobbb.figures.style import save
 
-TEXTS: dict[str, Text] = {**TABLES, **CLAIMS}
+TEXTS: dict[str, Text] = {**TABLES, **CLAIMS, **SOURCES}
 MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 

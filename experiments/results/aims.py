@@ -96,6 +96,14 @@ def five_restarts(record: Record) -> Found:
     return f"{error:.2f} % by {count}", "reached" if error <= 1.25 else "missed"
 
 
+def late_regret(record: Record) -> Found:
+    """The bandit's regret after all steps and in the last fifth, beside the most that they may be."""
+    agent = record["agents"]["Bayes by Backprop"]
+    end, late = list(agent["expected"].values())[-1], agent["expected in the last fifth"]
+    words = f"{estimate(end, 0)}, of it {estimate(late, 0)} in the last fifth; {seeds(len(late))}"
+    return words, "reached" if fmean(end) < 7000 and fmean(late) < 800 else "missed"
+
+
 AIMS: dict[str, Callable[[Record], Found]] = {
     "own tables": own_tables.reached,
     "own tables, UCI": own_tables.reached_on_uci,
@@ -108,5 +116,6 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "ranks": ranks,
     "beside published": beside_published,
     "clothes": clothes,
+    "late regret": late_regret,
     "spread": spread,
 }

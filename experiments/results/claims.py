@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
@@ -108,6 +109,18 @@ def same_kl(record: Record) -> Found:
     return words, "no difference found" if verdict(gap) == "undecided" else "does not"
 
 
+def order_of_regret(record: Record) -> Found:
+    """Fig. 6: Bayes by Backprop below 1 % greedy below 5 % greedy at the end, each paired by seed."""
+    ends = {
+        name: record["agents"][name]["expected"] for name in ("Bayes by Backprop", "1 % greedy", "5 % greedy")
+    }
+    each = [list(found.values())[-1] for found in ends.values()]
+    gaps = [verdict([b - a for a, b in zip(*pair, strict=True)]) for pair in pairwise(each)]
+    words = "; ".join(f"{name} {estimate(end, 0)}" for name, end in zip(ends, each, strict=True))
+    found = "holds" if set(gaps) == {"holds"} else "in part" if "holds" in gaps else "undecided"
+    return f"{words}; {seeds(len(each[0]))}", found
+
+
 def regret(record: Record) -> Found:
     """Showdown: Bayes by Backprop's regret in percent of choosing at random."""
     each = record["agents"]["Bayes by Backprop"]["percent of uniform, realised"]
@@ -184,6 +197,7 @@ FOUND: dict[str, Callable[[Record], Found]] = {
     "narrowing": plain_is_sure,
     "same error": same_kl,
     "regret": regret,
+    "order of regret": order_of_regret,
     "not finite": not_finite,
     "twice": twice,
     "nine numbers": nine_numbers,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from matplotlib.figure import Figure
 
 from experiments.paper import pruning_report, regression_report, table1_report
+from experiments.paper.regret import cumulative_regret
 from experiments.reproductions import training_choices
-from experiments.results.records import Record, Records, of
+from experiments.results.records import NONE, Record, Text, of
 from pyrobbb.figures.style import (
     BLUE,
     CHAINS,
@@ -94,15 +96,29 @@ def bound(record: Record) -> Figure:
     return figure
 
 
-FIGURES: dict[str, Callable[[Records], Figure | None]] = {  # None without the record
-    "figure2": of("table1_400", table1_report.figure2, None),
-    "figure2_full": of("table1_full", table1_report.figure2, None),
-    "figure3": of("table1_400", table1_report.figure3, None),
-    "figure4": of("pruning", pruning_report.figure4, None),
-    "table2": of("pruning", pruning_report.error_figure, None),
-    "figure5": of("regression", regression_report.figure, None),
-    "posteriors": of("agreement_gap", bands, None),
-    "coverage": of("eight_tables", coverage, None),
-    "training_choices": of("training_choices", training_choices.figure, None),
-    "bound": of("bound_ranks", bound, None),
+DRAWN: dict[str, tuple[str, Callable[[Record], Figure]]] = {  # figure -> its record, and who draws it
+    "figure2": ("table1_400", table1_report.figure2),
+    "figure2_full": ("table1_full", table1_report.figure2),
+    "figure3": ("table1_400", table1_report.figure3),
+    "figure4": ("pruning", pruning_report.figure4),
+    "table2": ("pruning", pruning_report.error_figure),
+    "figure5": ("regression", regression_report.figure),
+    "figure6": ("bandit", cumulative_regret),
+    "posteriors": ("agreement_gap", bands),
+    "coverage": ("eight_tables", coverage),
+    "training_choices": ("training_choices", training_choices.figure),
+    "bound": ("bound_ranks", bound),
+}
+FIGURES = {name: of(record, draw, None) for name, (record, draw) in DRAWN.items()}
+
+
+def source(name: str, record: Record) -> str:
+    """Which record a figure was drawn from, and the command that made it: of each of its parts."""
+    parts = {f"{name}-{i}": part for i, part in enumerate(record.get("each", ()), 1)} or {name: record}
+    made = [f"`docs/records/{file}.json`, by `{part['command']}`" for file, part in parts.items()]
+    return f"From {'; '.join(made)}."
+
+
+SOURCES: dict[str, Text] = {
+    f"from.{name}": of(record, partial(source, record), NONE) for name, (record, _) in DRAWN.items()
 }

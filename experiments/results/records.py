@@ -61,6 +61,9 @@ def _cells_of(each: Sequence[Record]) -> Record:
     return found
 
 
+Text = Callable[[Records], str]
+
+
 def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records], T]:
     """What is made of the record of that name; `missing` without it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks import generated
+from benchmarks.planted import SOUND
 from experiments import analyse
 from experiments._runner.tables import estimate, markdown
 from experiments.paper import closed_form, pruning_report, table1_report
@@ -12,14 +13,14 @@ from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon, grid_report, training_choices
 from experiments.results import own_tables
-from experiments.results.records import NONE, NOT_RUN, Record, Records, made_by, of
+from experiments.results.records import NONE, NOT_RUN, Record, Records, Text, made_by, of
 from experiments.scoreboard import choose
 from experiments.scoreboard.choose import PARTS
 from experiments.studies import bound, posterior_checks, recipes
 from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
-Text = Callable[[Records], str]
+LONG = (1000, 5000, 20_000, 50_000)
 BOUNDS = ("bound", "bound_long", "bound_long_input", "bound_conv", "bound_conv_input", "bound_ranks")
 
 
@@ -117,6 +118,23 @@ def first_steps(record: Record) -> str:
     return markdown([seeds, *(f"after {int(step):,}" for step in at), "eaten in the first 50"], rows)
 
 
+def all_steps(record: Record) -> str:
+    """Expected regret on the way and at the end, and what the last fifth of it was."""
+    agents = record["agents"]
+    late = ["expected", "poisonous eaten", "edible left"]
+    at = [step for step in next(iter(agents.values()))["expected"] if int(step) in LONG]
+    rows = []
+    for name, found in agents.items():
+        values = [found["expected"][step] for step in at] + [
+            found[f"{what} in the last fifth"] for what in late
+        ]
+        rows.append([name, *(estimate(each, 0) for each in values)])
+    seeds = f"seeds {record['seeds'][0]} to {record['seeds'][-1]}"
+    steps = [f"after {int(step):,}" for step in at]
+    head = [seeds, *steps, "in the last fifth", "poisonous eaten in it", "edible left in it"]
+    return markdown(head, rows)
+
+
 def ledger(record: Record) -> str:
     """Where the KL goes, layer by layer."""
     rows = [
@@ -157,6 +175,23 @@ def steps(record: Record) -> str:
         blocks.append(markdown(["step", "ms, median", "times the plain step's median"], times))
         blocks.append(markdown(["of each round", "median", "quartiles"], ratios))
     return "\n\n".join(blocks)
+
+
+def planted(record: Record) -> str:
+    """Which planted faults the checks found, by which of them, and how often sound fits were flagged."""
+    fits = {name: found for name, found in record.items() if isinstance(found, dict) and "flagged" in found}
+    rows = [
+        [name, f"{found['flagged']} of {found['fits']}", ", ".join(by for by, n in found["by"].items() if n)]
+        for name, found in fits.items()
+    ]
+    faulty = [found for name, found in fits.items() if name != SOUND]
+    flagged, count = (sum(found[key] for found in faulty) for key in ("flagged", "fits"))
+    false, sound = fits[SOUND]["flagged"], fits[SOUND]["fits"]
+    words = (
+        f"Faults found: {flagged} of {count} ({100 * flagged / count:.0f} %; aimed at: at least 95 %). "
+        f"Sound fits flagged: {false} of {sound} ({100 * false / sound:.0f} %; at most 5 %)."
+    )
+    return f"{markdown(['fit', 'flagged', 'by'], rows)}\n\n{words}"
 
 
 def aims(record: Record) -> str:
@@ -218,6 +253,7 @@ TABLES: dict[str, Text] = {
     "grid": of("grid", headed(as_markdown(grid_report.report)), NONE),
     "training_choices": of("training_choices", headed(as_markdown(training_choices.report)), NONE),
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
+    "bandit": of("bandit", headed(all_steps), NONE),
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
@@ -230,6 +266,7 @@ TABLES: dict[str, Text] = {
     "own_tables.uci": of("own_tables_uci", headed(as_markdown(own_tables_study.report)), NONE),
     "bench.steps": of("bench_steps", headed(steps), NONE),
     "bench.aims": of("bench_steps", aims, NONE),
+    "planted": of("planted", headed(planted), NONE),
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),
     "scoreboard": which,
     "scoreboard_budget": budget,

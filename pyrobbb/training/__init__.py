@@ -1,1 +1,5 @@
 """Training: the loop, checkpoints and resumption, history, progress, validation."""
+
+from pyrobbb._support.process_group import joined
+
+__all__ = ["joined"]

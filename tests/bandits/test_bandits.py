@@ -19,6 +19,7 @@ from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bandits import (
     Environment,
     EpsilonGreedy,
+    Games,
     HeadPerAction,
     MeanFieldLearner,
     Mushroom,
@@ -349,13 +350,31 @@ def test_what_is_said_of_the_first_choices_is_what_was_played(tmp_path):
 # ---- the figure
 
 
-def test_figure_of_regrets_has_a_log_axis_and_bands():
-    runs = torch.rand(3, 400).cumsum(1).numpy()
-    figure = regret.cumulative_regret({"a": runs, "b": runs[:1]}, {"never eat": 2.59}, "Regret")
+def games(runs):
+    """Three of every ten rounds cost nothing, four leave an edible mushroom, three eat a poisonous one."""
+    expected = torch.tensor([0.0, 5.0, 15.0, 5.0, 0.0, 5.0, 15.0, 5.0, 0.0, 15.0]).repeat(runs, 50)
+    return Games(expected, expected, torch.ones_like(expected).to(torch.int8), rounds=500)
+
+
+def test_late_regret_is_split_into_what_was_eaten_and_what_was_left():
+    (found,) = regret.summary({"a": games(2)}, at_random=4.9101).values()
+    eaten, left = (found[f"{what} in the last fifth"] for what in ("poisonous eaten", "edible left"))
+    assert (eaten, left) == ([30, 30], [40, 40])
+    assert found["expected in the last fifth"] == [15 * 30 + 5 * 40] * 2
+
+
+def test_figure_of_regrets_has_a_log_axis_and_every_run():
+    agents = regret.summary({"a": games(3), "b": games(1)}, at_random=4.9101)
+    per_step = {"never eat": 2.59, "at random": 4.91}
+    figure = regret.cumulative_regret(
+        {"agents": agents, "per step": per_step, "setting": "paper", "swapped": False, "seeds": [1, 2, 3]}
+    )
     (axes,) = figure.axes
     assert axes.get_yscale() == "log"
     assert [t.get_text() for t in axes.get_legend().get_texts()] == ["a", "b"]
-    assert len(axes.collections) == 1
+    medians = [line for line in axes.get_lines() if line.get_label() in "ab"]
+    assert [line.get_ydata()[-1] for line in medians] == [50 * 65.0] * 2
+    assert len(axes.get_lines()) == 2 + 3 + 2  # medians, runs of the first, references
 
 
 # ---- the experiment

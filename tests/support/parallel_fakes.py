@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 import seeds
-from pyrobbb._support.process_group import ProcessGroup, joined
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.kl_weights import KLWeight
+from pyrobbb.training import joined
 
 Work = Callable[[ProcessGroup, Path], Any]
 
