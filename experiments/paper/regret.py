@@ -159,9 +159,16 @@ def cumulative_regret(record: Mapping[str, Any]) -> Figure:
         if len(runs) > 1:
             axes.plot(steps, shown.T, color=colour, alpha=0.4, lw=0.7)
     for name in ("never eat", "at random"):
-        line = record["per step"][name] * np.array([1, longest])
-        axes.axline((1, line[0]), (longest, line[1]), color=GREY, ls="--", lw=1.0)
-        axes.annotate(name, (longest, line[1]), color=GREY, fontsize=8, ha="right", va="bottom")
+        steps = np.array(_shown(longest))
+        axes.plot(steps, record["per step"][name] * steps, color=GREY, ls="--", lw=1.0)
+        axes.annotate(
+            name,
+            (longest, record["per step"][name] * longest),
+            color=GREY,
+            fontsize=8,
+            ha="right",
+            va="bottom",
+        )
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -171,8 +178,7 @@ def cumulative_regret(record: Mapping[str, Any]) -> Figure:
     axes.legend(loc="lower right")
     setting = "the paper's setting" if record["setting"] == "paper" else "the Bandits Showdown's setting"
     swapped = ", labels swapped (a control)" if record["swapped"] else ""
-    runs_of = f"{len(record['seeds'])} runs of each and their median"
-    caption(figure, f"Mushroom bandit, {setting}{swapped}: {runs_of}")
+    caption(figure, f"Mushroom bandit, {setting}{swapped}: {len(record['seeds'])} runs and their median")
     return figure
 
 
