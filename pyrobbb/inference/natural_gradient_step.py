@@ -82,6 +82,11 @@ class NaturalGradientStep:
         self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(3)]
         group = optimizer.param_groups[0]
         self.initial_lr = float(group.get("initial_lr", group["lr"]))  # a schedule may begin at a part of it
+        if self.initial_lr == 0:
+            raise ValueError(
+                "optim's rate is 0, of which no schedule can tell its share: natural gradients have a rate "
+                "of their own, lr, so give optim any rate above 0"
+            )
         self.by_pyro = segments is None
         whole = segments or [PriorSegment(None, {}, {}, loc.numel())]
         parts = [_Part(method, segment, float(model.N)) for segment in whole]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.evaluation.diagnostics import function_draws
@@ -141,6 +143,13 @@ def test_a_schedule_scales_the_rate_of_natural_gradients_from_its_first_epoch_on
 
     torch.testing.assert_close(moved(0.1, 0.5), moved(0.05, 1.0))
     assert not moved(0.1, 0.0).any()
+
+
+def test_natural_gradients_refuse_an_optimiser_without_a_rate():
+    model, data, _, _ = _linear()
+    with pytest.raises(ValueError, match="optim's rate is 0"):
+        fit(model, None, from_arrays(data.x, data.y, task="regression"), inference=NaturalGradient(),
+            optim=partial(torch.optim.SGD, lr=0.0), epochs=1, progress=None)  # fmt: skip
 
 
 def test_natural_gradients_reach_the_exact_mean_field_of_a_linear_model():
