@@ -181,7 +181,11 @@ def planted(record: Record) -> str:
     """Which planted faults the checks found, by which of them, and how often sound fits were flagged."""
     fits = {name: found for name, found in record.items() if isinstance(found, dict) and "flagged" in found}
     rows = [
-        [name, f"{found['flagged']} of {found['fits']}", ", ".join(by for by, n in found["by"].items() if n)]
+        [
+            name,
+            f"{found['flagged']} of {found['fits']}",
+            ", ".join(by for by, n in found["by"].items() if n) or "-",
+        ]
         for name, found in fits.items()
     ]
     faulty = [found for name, found in fits.items() if name != SOUND]
