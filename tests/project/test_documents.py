@@ -32,7 +32,7 @@ def test_the_gallery_shows_every_figure_and_what_it_was_drawn_from():
     page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     shown = re.findall(r"\(figures/([\w-]+)\.png\)", page)
     assert sorted(shown) == sorted(path.stem for path in (ROOT / "docs" / "figures").iterdir())
-    assert re.findall(r"<!-- from\.(\w+) -->From `docs/records/", page) == shown
+    assert re.findall(r"^<!-- from\.(\w+) -->\nFrom `docs/records/", page, re.M) == shown
 
 
 @pytest.mark.parametrize("path", DECLARED, ids=lambda path: path.stem)
