@@ -158,17 +158,11 @@ def cumulative_regret(record: Mapping[str, Any]) -> Figure:
         axes.plot(steps, np.median(shown, axis=0), color=colour, lw=2.2, label=name)
         if len(runs) > 1:
             axes.plot(steps, shown.T, color=colour, alpha=0.4, lw=0.7)
+    steps = np.array(_shown(longest))
     for name in ("never eat", "at random"):
-        steps = np.array(_shown(longest))
-        axes.plot(steps, record["per step"][name] * steps, color=GREY, ls="--", lw=1.0)
-        axes.annotate(
-            name,
-            (longest, record["per step"][name] * longest),
-            color=GREY,
-            fontsize=8,
-            ha="right",
-            va="bottom",
-        )
+        fixed = record["per step"][name] * steps
+        axes.plot(steps, fixed, color=GREY, ls="--", lw=1.0)
+        axes.annotate(name, (longest, fixed[-1]), color=GREY, fontsize=8, ha="right", va="bottom")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -73,9 +73,8 @@ def humps(record: Record) -> Found:
     two = [one for one in each if one["valley"] is not None]
     near = [one for one in two if abs(one["cut_75"] - one["valley"]) < 1]
     words = f"{seeds(len(each))}: two modes in {len(two)}, the line in the valley in {len(near)}"
-    return f"{words}; {record['epochs']} epochs", "holds" if len(near) == len(
-        each
-    ) else "in part" if two else "does not"
+    found = "holds" if len(near) == len(each) else "in part" if two else "does not"
+    return f"{words}; {record['epochs']} epochs", found
 
 
 def widening(record: Record) -> Found:

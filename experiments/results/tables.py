@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import generated
 from benchmarks.planted import SOUND
@@ -102,37 +102,31 @@ def showdown(record: Record) -> str:
     return markdown([first, "expected regret", "realised regret"], rows)
 
 
-def first_steps(record: Record) -> str:
-    """Expected regret at the steps that were recorded, and what was eaten early."""
-    agents = record["agents"]
-    at = list(next(iter(agents.values()))["expected"])
-    rows = [
-        [
-            name,
-            *(estimate(found["expected"][step], 0) for step in at),
-            estimate(found["eaten in the first 50"], 0),
-        ]
-        for name, found in agents.items()
-    ]
+def agents(record: Record, steps: Sequence[int] | None, more: Mapping[str, str]) -> str:
+    """Expected regret of each agent after these steps, None for all that were recorded, and `more` of it."""
+    every = record["agents"]
+    at = [t for t in next(iter(every.values()))["expected"] if steps is None or int(t) in steps]
+    rows = []
+    for name, found in every.items():
+        values = [*(found["expected"][t] for t in at), *(found[key] for key in more)]
+        rows.append([name, *(estimate(each, 0) for each in values)])
     seeds = f"seeds {record['seeds'][0]} to {record['seeds'][-1]}"
-    return markdown([seeds, *(f"after {int(step):,}" for step in at), "eaten in the first 50"], rows)
+    return markdown([seeds, *(f"after {int(t):,}" for t in at), *more.values()], rows)
+
+
+def first_steps(record: Record) -> str:
+    """The regret at all steps that were recorded, and what was eaten early."""
+    return agents(record, None, {"eaten in the first 50": "eaten in the first 50"})
 
 
 def all_steps(record: Record) -> str:
-    """Expected regret on the way and at the end, and what the last fifth of it was."""
-    agents = record["agents"]
-    late = ["expected", "poisonous eaten", "edible left"]
-    at = [step for step in next(iter(agents.values()))["expected"] if int(step) in LONG]
-    rows = []
-    for name, found in agents.items():
-        values = [found["expected"][step] for step in at] + [
-            found[f"{what} in the last fifth"] for what in late
-        ]
-        rows.append([name, *(estimate(each, 0) for each in values)])
-    seeds = f"seeds {record['seeds'][0]} to {record['seeds'][-1]}"
-    steps = [f"after {int(step):,}" for step in at]
-    head = [seeds, *steps, "in the last fifth", "poisonous eaten in it", "edible left in it"]
-    return markdown(head, rows)
+    """The regret on the way and at the end, and what the last fifth of it was."""
+    late = {
+        "expected in the last fifth": "in the last fifth",
+        "poisonous eaten in the last fifth": "poisonous eaten in it",
+        "edible left in the last fifth": "edible left in it",
+    }
+    return agents(record, LONG, late)
 
 
 def ledger(record: Record) -> str:
