@@ -9,6 +9,7 @@ networks=[2x400,2x1200,conv]    which networks, from 2x50; conv: 16 and 32 chann
 priors=[mixture,gaussian,learned,learned_input,ard,group_horseshoe]    which priors
 rates=[10]       rho's learning rate, in units of mu's
 temperatures=[1] by which the KL is multiplied in training
+starts=[-5]      rho's initial value
 seeds=[1,2,3]    which seeds
 data.validation=0    trains on all images, without a validation error
 quick=true       two priors on synthetic data, for a test
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from scipy.stats import spearmanr
 
@@ -52,7 +53,8 @@ PRIORS = {
     "horseshoe": ["prior=horseshoe", *WEIGHTS],
     "group_horseshoe": ["prior=group_horseshoe", *WEIGHTS],
 }
-RATE = 10.0  # that of experiment=bound
+USUAL = {"rate": 10.0, "temperature": 1.0, "start": -5.0}  # those of experiment=bound
+HEADS = {"rate": "rate of rho", "temperature": "temperature", "start": "rho from"}
 SHOWN = {  # what the table says, with how many digits
     "free_energy": ("F", 3),
     "trivial_free_energy": ("ignoring the inputs", 2),
@@ -76,8 +78,9 @@ class Settings:
     priors: list[str] = field(
         default_factory=lambda: ["mixture", "gaussian", "learned", "ard", "group_horseshoe"]
     )
-    rates: list[float] = field(default_factory=lambda: [RATE])
-    temperatures: list[float] = field(default_factory=lambda: [1.0])
+    rates: list[float] = field(default_factory=lambda: [USUAL["rate"]])
+    temperatures: list[float] = field(default_factory=lambda: [USUAL["temperature"]])
+    starts: list[float] = field(default_factory=lambda: [USUAL["start"]])
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     quick: bool = False
 
@@ -91,10 +94,30 @@ STUDY = Study(
     "bound",
     Settings,
     sets=("seed", "prior", "model", "rates", "kl"),
-    instead="say seeds=[...], rates=[...], temperatures=[...], priors=[...] or networks=[...]",
-    parts=("networks", "priors", "rates", "temperatures", "seeds"),
+    instead="say seeds=[...], rates=[...], temperatures=[...], starts=[...], priors=[...] or networks=[...]",
+    parts=("networks", "priors", "rates", "temperatures", "starts", "seeds"),
 )
-Place = tuple[str, str, float, float, int]  # network, prior, rho's rate, temperature, seed
+
+
+class Setting(NamedTuple):
+    """What is compared; each was run with every seed."""
+
+    network: str
+    prior: str
+    rate: float = USUAL["rate"]
+    temperature: float = USUAL["temperature"]
+    start: float = USUAL["start"]
+
+    @property
+    def name(self) -> str:
+        """Its part of a folder's name, with what differs from `experiment=bound`."""
+        other = {name: value for name, value in self._asdict().items() if value != USUAL.get(name)}
+        return ",".join(
+            f"{name}={value if isinstance(value, str) else f'{value:g}'}" for name, value in other.items()
+        )
+
+
+Place = tuple[Setting, int]  # and the seed
 
 
 def measure(fitted: Fitted) -> Result:
@@ -121,25 +144,18 @@ def measure(fitted: Fitted) -> Result:
 
 def places(chosen: Settings) -> dict[str, Place]:
     """The folder's name of each point."""
-    every = product(chosen.networks, chosen.priors, chosen.rates, chosen.temperatures, chosen.seeds)
-    return {
-        f"network={place[0]},prior={place[1]}{_other(*place[2:4])},seed={place[4]}": place for place in every
-    }
-
-
-def _other(rate: float, temperature: float) -> str:
-    words = "" if rate == RATE else f",rate={rate:g}"
-    return words if temperature == 1 else f"{words},temperature={temperature:g}"
+    axes = chosen.networks, chosen.priors, chosen.rates, chosen.temperatures, chosen.starts
+    every = product(map(Setting._make, product(*axes)), chosen.seeds)
+    return {f"{setting.name},seed={seed}": (setting, seed) for setting, seed in every}
 
 
 def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
-    """One row for each network, prior, rate and temperature: means over seeds, and each seed's values."""
+    """One row for each setting: means over seeds, and each seed's values."""
     found = []
-    for setting in dict.fromkeys(place[:4] for place in results):
-        every = {place[4]: r for place, r in results.items() if place[:4] == setting}
+    for setting in dict.fromkeys(setting for setting, _ in results):
+        every = {seed: result for (one, seed), result in results.items() if one == setting}
         own = {seed: result for seed, result in every.items() if "stopped" not in result}
-        row: dict[str, Any] = dict(zip(("network", "prior", "rate", "temperature"), setting, strict=True))
-        row["seeds"] = sorted(own)
+        row: dict[str, Any] = {**setting._asdict(), "seeds": sorted(own)}
         for name in (*SHOWN, "validation_error"):
             values = [r[name] for r in own.values() if r.get(name) is not None]
             row[name] = fmean(values) if values else None
@@ -151,19 +167,22 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
 def report(found: Sequence[dict[str, Any]]) -> str:
     """The table, and the rank correlation of free energy and validation error over all runs of a kind.
 
-    Temperatures are shown where one is not 1; a column that no row has, as in earlier records, is left out.
+    Temperatures and starts are shown where one is not the usual; a column that no row has, as in earlier
+    records, is left out.
     """
     shown = {name: said for name, said in SHOWN.items() if any(f"{name}_each" in row for row in found)}
-    tempered = any(row.get("temperature", 1) != 1 for row in found)
+    axes = [
+        name
+        for name, usual in USUAL.items()
+        if name == "rate" or any(row.get(name, usual) != usual for row in found)
+    ]
 
     def cells(row: dict[str, Any]) -> list[str]:
-        setting = [row["network"], row["prior"], f"{row.get('rate', RATE):g}"]
+        setting = [row["network"], row["prior"], *(f"{row.get(name, USUAL[name]):g}" for name in axes)]
         each = ((row.get(f"{name}_each"), digits) for name, (_, digits) in shown.items())
-        numbers = [mean_sd(values, digits) if values else "-" for values, digits in each]
-        return [*setting, *([f"{row.get('temperature', 1):g}"] * tempered), *numbers]
+        return [*setting, *(mean_sd(values, digits) if values else "-" for values, digits in each)]
 
-    head = ["network", "prior", "rate of rho", *(["temperature"] * tempered)]
-    head += [title for title, _ in shown.values()]
+    head = ["network", "prior", *(HEADS[name] for name in axes), *(title for title, _ in shown.values())]
     seeds = sorted({seed for row in found for seed in row["seeds"]})
     lines = [table(head, map(cells, found)), of_seeds(seeds), *map(correlation, kinds(found).items())]
     return "\n".join(lines)
@@ -202,10 +221,11 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
     points = places(chosen)
     networks = NETWORKS if not chosen.quick else {"2x400": []}
     configs = {}
-    for name, (network, prior, rate, temperature, seed) in points.items():
-        words = [*networks[network], *PRIORS[prior], f"rates.rho={rate:g}", f"seed={seed}"]
-        if temperature != 1:
-            words += ["kl=tempered", f"kl.temperature={temperature:g}"]
+    for name, (at, seed) in points.items():
+        words = [*networks[at.network], *PRIORS[at.prior], f"rates.rho={at.rate:g}", f"seed={seed}"]
+        words.append(f"guide.init_rho={at.start:g}")
+        if at.temperature != 1:
+            words += ["kl=tempered", f"kl.temperature={at.temperature:g}"]
         configs[name] = compose("bound", [*words, *overrides], folder=out.fits / name)
     fits = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['test_error']:.2f} %")
     found = rows({points[name]: result for name, result in fits.items()})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.studies.bound import correlation, main, report, rows
+from experiments.studies.bound import Setting, Settings, correlation, main, places, report, rows
 
 
 def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,8 +39,8 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None:
     point = {"free_energy": 1.0, "validation_error": 2.0, "kl": 0.5}
-    setting = ("2x400", "mixture", 10.0, 1.0)
-    results = {(*setting, 1): point, (*setting, 2): {"stopped": "not finite"}}
+    setting = Setting("2x400", "mixture")
+    results = {(setting, 1): point, (setting, 2): {"stopped": "not finite"}}
     (row,) = rows(results)
     assert row["seeds"] == [1]
     assert correlation(("few", [row] * 2)) == "few: too few settings for a rank correlation"
@@ -49,6 +49,19 @@ def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None
     assert "0.50 over 3 runs, 3 settings" in correlation(("some", each))
     without = {"free_energy_each": [0.0], "validation_error_each": []}  # data.validation=0
     assert "0.50 over 3 runs, 3 settings" in correlation(("some", [*each, without]))
+
+
+def test_where_rho_starts_is_compared_like_its_rate() -> None:
+    points = places(Settings(["2x50"], ["learned"], rates=[1.0], starts=[-5.0, -8.0], seeds=[1]))
+    assert list(points) == [
+        "network=2x50,prior=learned,rate=1,seed=1",
+        "network=2x50,prior=learned,rate=1,start=-8,seed=1",
+    ]
+    results = {place: {"free_energy": 1.0, "validation_error": 2.0} for place in points.values()}
+    head, *_ = report(rows(results)).split("\n")
+    assert "rate of rho" in head
+    assert "rho from" in head
+    assert "temperature" not in head
 
 
 @pytest.mark.parametrize("word", ["networks=[3x9]", "priors=[flat]"])
