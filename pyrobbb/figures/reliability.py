@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
+from scipy.stats import binomtest
 
 from pyrobbb.evaluation.calibration import by_confidence
 from pyrobbb.figures.style import BLUE, GREY, RED, caption, column, label, new_figure, styled
@@ -17,7 +18,7 @@ def reliability(
 ) -> Figure:
     """Accuracy against confidence (the largest probability) in equal bins, and how many examples are in each.
 
-    The caption gives ECE = sum_b n_b/M |accuracy_b - confidence_b|.
+    Accuracies have Wilson's 95 % intervals. The caption gives ECE = sum_b n_b/M |accuracy_b - confidence_b|.
 
     Args:
         probs: Predictive probabilities, `(M, C)`.
@@ -36,10 +37,12 @@ def reliability(
     figure = new_figure(5.4, 5.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     above.plot([0, 1], [0, 1], color=GREY, lw=1, ls="--", label="perfectly calibrated")
-    error = np.sqrt(accuracy * (1 - accuracy) / counts)
+    tests = (binomtest(round(share * n), int(n)) for share, n in zip(accuracy, counts, strict=True))
+    low, high = np.array([test.proportion_ci(0.95, "wilson") for test in tests]).T
     above.vlines(found.confidence, found.confidence, accuracy, color=RED, lw=2.5, alpha=0.5, label="gap")
+    error = (accuracy - low, high - accuracy)  # of a single example too, where a standard error would be 0
     above.errorbar(
-        found.confidence, accuracy, error, fmt="o", ms=5, color=BLUE, lw=1, label="accuracy ± standard error"
+        found.confidence, accuracy, error, fmt="o", ms=5, color=BLUE, lw=1, label="accuracy, 95 % interval"
     )
     above.set_ylim(-0.02, 1.02)
     above.set_ylabel("accuracy in the bin")

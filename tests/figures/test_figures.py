@@ -233,6 +233,15 @@ def test_reliability_tells_the_calibration_error_of_the_metrics():
     assert sum(int(text.get_text()) for text in figure.axes[1].texts) == 300
 
 
+def test_a_bin_of_one_example_is_not_shown_as_certain():
+    probs = np.vstack([np.full((9, 2), [0.05, 0.95]), [[0.4, 0.6]]])
+    figure = figures.reliability(probs, np.ones(10, dtype=int))
+    _, intervals = figure.axes[0].collections
+    lows, highs = np.array([line[:, 1] for line in intervals.get_segments()]).T
+    np.testing.assert_allclose(lows, [0.2065, 0.7009], atol=1e-4)  # Wilson's, of 1 of 1 and 9 of 9
+    np.testing.assert_allclose(highs, 1)
+
+
 def test_uncertain_examples_are_sorted_and_coloured():
     figure = figures.uncertain_examples(
         IMAGES, PROBS, LABELS, ENTROPY, rows=1, columns=2, classes=[f"class {c}" for c in range(10)]
