@@ -30,7 +30,7 @@ from pyrobbb.kl_weights import KLWeight, Tempered, Uniform
 from pyrobbb.mean_field import MeanFieldNormal
 
 EPOCHS, ROWS, HELD = 600, 400, 400
-FIRST = 1000  # number of the first problem; the limits were set on others
+FIRST = 3000  # number of the first problem; the limits were set on others
 SOUND = "sound"
 
 

@@ -51,9 +51,9 @@ def exact(data: Dataset, *, wider: float = 1.0, sign: float = 1.0) -> tuple[Baye
     return model, guide
 
 
-def found(posterior: Posterior, data: Dataset, steps: int = 50) -> dict[str, Finding]:
+def found(posterior: Posterior, data: Dataset, **options: int) -> dict[str, Finding]:
     with isolated():
-        return {finding.name: finding for finding in check(posterior, data, steps=steps)}
+        return {finding.name: finding for finding in check(posterior, data, **{"steps": 50, **options})}
 
 
 def test_an_exact_posterior_has_no_fault() -> None:
@@ -72,6 +72,22 @@ def test_a_width_that_is_wrong_is_not_at_the_minimum(wider: float) -> None:
     assert findings["restarts"].passed is None
     said = verdict(list(findings.values()))
     assert said.startswith("do not trust this posterior yet: optimum")
+
+
+def test_a_sigma_that_is_wrong_is_told_from_a_mu_that_is() -> None:
+    """Half as wide again, (1.5^2 - 1) / 2 - log 1.5 = 0.22 nats a weight could be saved, by sigma alone."""
+    data = orthogonal()
+    model, guide = exact(data, wider=1.5)
+    findings = found(Posterior([(model, guide)]), data, steps=400, draws=1000)
+    assert findings["sigma"].passed is False
+    assert findings["sigma"].value == pytest.approx(0.2195 - 3 * 0.013, abs=5 * 0.013)  # of 1000 draws
+    assert "see that it is trained" in findings["sigma"].words
+    assert findings["optimum"].passed is True
+    model, guide = exact(data)
+    guide.loc.data += 0.1
+    findings = found(Posterior([(model, guide)]), data, steps=400)
+    assert findings["sigma"].value == pytest.approx(0, abs=0.01)
+    assert findings["optimum"].passed is False
 
 
 def test_restarts_in_different_modes_are_told() -> None:
@@ -168,6 +184,7 @@ def test_a_run_folder_is_checked(tmp_path: Path) -> None:
     assert said.splitlines()[-1] == kept["verdict"]
     assert [finding["name"] for finding in kept["findings"]] == [
         "optimum",
+        "sigma",
         "trivial bound",
         "calibration",
         "restarts",
