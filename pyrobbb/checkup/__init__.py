@@ -1,0 +1,108 @@
+"""Did it work? What a fitted posterior shows of the usual faults, each with what to do about it.
+
+>>> for finding in check(posterior, data):  # doctest: +SKIP
+...     print(finding)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pyrobbb._support import checks
+from pyrobbb._support.files import read_json
+from pyrobbb.checkup.finding import Finding, verdict
+from pyrobbb.checkup.held_out import calibration, certainty, inside
+from pyrobbb.checkup.optimum import beside_trivial, optimum
+from pyrobbb.checkup.remarks import notes
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.calibration import quantiles
+from pyrobbb.evaluation.diagnostics import function_draws, r_hat
+from pyrobbb.posterior import Posterior
+
+__all__ = ["Finding", "check", "notes", "recorded", "verdict"]
+
+# The limits here and in the files of the checks lie between what sound fits of small networks show and what
+# planted faults do (`benchmarks.planted`)
+R_HAT = 1.5  # between restarts, at nine of ten inputs
+POINTS = 100  # inputs to compare restarts at
+
+
+def check(
+    posterior: Posterior, data: Dataset, *, draws: int = 100, steps: int = 400, seed: int = 0
+) -> list[Finding]:
+    """Look for the usual faults of a fit; nothing that is given changes.
+
+    Args:
+        posterior: The fit; several chains are compared with one another.
+        data: What it was fitted to; held-out rows, validation or test, show its calibration.
+        draws: Weight draws for each estimate.
+        steps: Of further training, to see whether the free energy has reached its minimum.
+        seed: Decides everything random.
+
+    Returns:
+        The findings: optimum, sigma (of a mean field), trivial bound, calibration, restarts.
+    """
+    checks.count("draws", draws)
+    checks.count("steps", steps)
+    return [
+        *optimum(posterior.chains[0], data, draws, steps, seed),
+        calibration(posterior, data.validation or data.test, draws, seed),
+        _restarts(posterior, data, draws, seed),
+    ]
+
+
+def recorded(folder: Path | str) -> list[Finding]:
+    """What the files of a finished run show of the usual faults, without a fit: the checks that cost nothing.
+
+    Args:
+        folder: With `metrics.json`, and `posterior.nc` if the run has one.
+
+    Returns:
+        Of the findings of `check` the trivial bound and the calibration, as far as the files tell.
+    """
+    folder = Path(folder)
+    metrics = read_json(folder / "metrics.json")
+    energy, bound = metrics.get("free_energy"), metrics.get("trivial_free_energy")
+    found = [] if energy is None or bound is None else [beside_trivial(energy, bound)]
+    if not (folder / "posterior.nc").exists():
+        return found
+    data = arviz_io.load(folder / "posterior.nc")
+    if "predictions_constant_data" not in arviz_io.group_names(data):
+        return found
+    test = data["predictions_constant_data"]
+    y = np.asarray(test["y"].values)
+    if y.ndim == 1 and "probs" in test:
+        probs = torch.from_numpy(np.array(test["probs"].values))
+        found.append(certainty(probs, torch.from_numpy(y.astype(np.int64))))
+    elif y.ndim == 1:
+        draws = np.asarray(data["predictions"]["y"].values)
+        weights = metrics.get("chain_weights")
+        each = None if weights is None else np.repeat(np.asarray(weights) / draws.shape[1], draws.shape[1])
+        flat = draws.reshape(-1, len(y)).astype(float)
+        low, high = quantiles(flat, [0.25, 0.75], each)
+        expected = np.average(((low <= flat) & (flat <= high)).mean(1), weights=each)
+        found.append(inside(float(((low <= y) & (y <= high)).mean()), y.size, float(expected)))
+    return found
+
+
+def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Finding:
+    """Whether restarts found the same functions."""
+    if len(posterior.chains) < 2:
+        return Finding("restarts", None, R_HAT, "one chain: fit with chains=4 to see whether restarts agree")
+    held = data.test or data.validation or data.train
+    x = held.x[:: max(1, len(held) // POINTS)][:POINTS]
+    drawn = function_draws(posterior, x, draws=max(draws, 100), seed=seed)
+    if not np.ptp(drawn, axis=1).any():
+        return Finding("restarts", None, R_HAT, "each restart is a point, without draws to compare")
+    values = np.nan_to_num(r_hat(drawn), nan=1.0)  # where all draws of all restarts are equal
+    value = float(np.quantile(values, 0.9))
+    words = (
+        f"R-hat of the function between {len(posterior.chains)} restarts is {value:.2f} at nine of ten inputs"
+    )
+    if value > R_HAT:
+        words += ": each found another mode; average them, and do not trust one alone"
+    return Finding("restarts", value, R_HAT, words)

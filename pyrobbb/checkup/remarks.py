@@ -1,0 +1,53 @@
+"""What is worth knowing of a fit besides its faults."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.checkup.optimum import free_energy
+from pyrobbb.data.dataset import Dataset
+from pyrobbb.evaluation.elbo_noise import gradient_signal
+from pyrobbb.evaluation.importance import last_layer_k_hat
+from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ClassPrediction
+
+POINTS = 100  # inputs to draw the prior's functions at
+
+
+def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 0) -> list[str]:
+    """What is worth knowing of a fit besides its faults, a sentence each; nothing that is given changes.
+
+    Args:
+        posterior: The fit, of which the first chain is looked at.
+        data: What it was fitted to.
+        draws: Weight draws for each estimate.
+        seed: Decides everything random.
+    """
+    model, guide = posterior.chains[0]
+    found = [_prior_functions(model, data, draws, seed)]
+    if kl_ledger(posterior, draws=2) is None:
+        return found
+    energy = free_energy((model, guide), data.train, draws, seed) / len(data.train)
+    signal = gradient_signal(model, guide, data.train, seed=seed)
+    found.append(
+        f"one draw of the weights gives the free energy to ± {float(energy.std()):.2g} nats per datum; the "
+        f"signal-to-noise ratio of its gradient is {signal:.2g}, for one draw and 128 rows (0 at a minimum)"
+    )
+    k_hat = last_layer_k_hat(posterior, data.train, draws=max(100, 4 * draws), seed=seed)
+    if k_hat is not None:
+        words = "near enough to be corrected by reweighting" if k_hat < 0.7 else "too far off for reweighting"
+        found.append(f"the last layer, given the others, is {words}: Pareto k-hat {k_hat:.2f}, limit 0.7")
+    return found
+
+
+def _prior_functions(model: BayesianNetwork, data: Dataset, draws: int, seed: int) -> str:
+    """What the prior alone predicts at training inputs."""
+    x = data.train.x[:: max(1, len(data.train) // POINTS)][:POINTS]
+    prior = Posterior([(model, model)]).predict(x, draws=draws, seed=seed)
+    if isinstance(prior, ClassPrediction):
+        sure = 1 - float(prior.expected_entropy.mean()) / np.log(prior.probs.shape[-1])
+        return f"before the data, a draw of the network is {100 * sure:.0f} % sure of a class"
+    spread, targets = float(prior.means.std(0).mean()), float(data.train.y.double().std(0).mean())
+    return f"before the data, outputs have a standard deviation of {spread:.3g}, the targets {targets:.3g}"
