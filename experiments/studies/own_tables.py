@@ -1,4 +1,4 @@
-"""Tables that are not tuned for: `fit_table` with its defaults against scikit-learn.
+"""`fit_table` with its defaults, beside scikit-learn's models with theirs.
 
 `python -m experiments.studies.own_tables [key=value ...]`: scikit-learn's diabetes, breast cancer, wine and
 digits, three quarters of the rows for training, by `train_test_split(random_state=0, 1, 2)`. Beside it

@@ -33,7 +33,7 @@ SEARCH, FINAL = 4, 8  # weight draws: to choose q, and to evaluate it
 ADVICE = (
     "by its bound this fit is worse than ignoring the inputs, so the free energy cannot rank priors or "
     "widths: try a prior of the right scale (FanInNormal, or learned: priors.Learned), a faster rho "
-    "(rates.rho=10), more epochs or a smaller network"
+    "(+rates.rho=10, in Python rates={'rho': 10}), more epochs or a smaller network"
 )
 Normals = dict[str, tuple[Tensor, Tensor]]  # q: loc and scale of each site
 
