@@ -21,7 +21,15 @@ from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 LONG = (1000, 5000, 20_000, 50_000)
-BOUNDS = ("bound", "bound_long", "bound_long_input", "bound_conv", "bound_conv_input", "bound_ranks")
+BOUNDS = (
+    "bound",
+    "bound_long",
+    "bound_long_input",
+    "bound_conv",
+    "bound_conv_input",
+    "bound_ranks",
+    "bound_ranks_wide",
+)
 
 
 def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
