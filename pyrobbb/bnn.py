@@ -98,6 +98,17 @@ class BayesianNetwork(PyroModule):
         self._has_own = bool(own)
         self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> BayesianNetwork:
+        """A copy under a name of its own: Pyro's parameter store would share what both learn."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__setstate__(deepcopy(self.__dict__, memo))
+        before, now = self._pyro_name, unique_name("model")
+        for module in copied.modules():
+            if isinstance(module, PyroModule):
+                module._pyro_name = now + module._pyro_name.removeprefix(before)
+        return copied
+
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
         """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""
         network = self._modules["network"]

@@ -10,6 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import pyro
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
@@ -182,7 +183,8 @@ class Posterior:
                 for (chain, count), group in zip(each.items(), groups, strict=True):
                     model = self.network(chain)
                     for weights in group:
-                        one = model.observation(outputs(model, weights, x, block), weights, draws=1)
+                        with pyro.get_param_store().scope():  # else chains of one name share a learned noise
+                            one = model.observation(outputs(model, weights, x, block), weights, draws=1)
                         yield from repeat(one, count if fixed else 1)
 
             encode = partial(self.model.encoded, draws=1)

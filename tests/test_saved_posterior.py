@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -96,6 +97,36 @@ model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1))
 posterior = Posterior.load(sys.argv[1], model, MeanFieldNormal(model))
 print(posterior.predict(torch.ones(1, 3), draws=5).mean.tolist())
 """
+
+
+@pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal])
+def test_every_chain_keeps_the_noise_that_it_learned(make: Callable[..., nn.Module], tmp_path: Path) -> None:
+    before = Posterior([trained(make, seed=seed).chains[0] for seed in range(3)])
+    with torch.no_grad():
+        for chain, (model, _) in enumerate(before.chains):
+            model.likelihood.scale = torch.tensor(0.1 + chain)
+    before.save(tmp_path)
+    after = Posterior.load(tmp_path, *made(make))
+    found = after.predict(X, draws=3)
+    assert torch.equal(found.noise, before.predict(X, draws=3).noise)
+    scales = torch.tensor([0.1, 1.1, 2.1])
+    torch.testing.assert_close(torch.stack([model.likelihood.scale for model, _ in after.chains]), scales)
+    for model, guide in after.chains:  # in one parameter store, as a user's own loop has them
+        guide(X)
+        model(X)
+    torch.testing.assert_close(torch.stack([model.likelihood.scale for model, _ in after.chains]), scales)
+
+
+def test_chains_of_one_name_do_not_share_a_noise() -> None:
+    """As `pickle` makes them, or `torch.load`."""
+    chain = trained().chains[0]
+    copy = pickle.loads(pickle.dumps(chain))
+    with torch.no_grad():
+        copy[0].likelihood.scale = torch.tensor(7.0)
+    posterior = Posterior([chain, copy])
+    posterior.predict(X, draws=2)
+    assert float(copy[0].likelihood.scale.detach()) == pytest.approx(7.0)
+    assert copy[0]._pyro_name == chain[0]._pyro_name
 
 
 def test_a_second_process_predicts_without_the_data(tmp_path: Path) -> None:
