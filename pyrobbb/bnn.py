@@ -21,7 +21,7 @@ from pyrobbb._support.network_checks import check_event, padding_rows
 from pyrobbb._support.random_state import isolated, unique_name
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import FanInNormal, Learned, Prior
-from pyrobbb.weight_sites import make_room, network_with, tie, tied_buffers
+from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers
 
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
 
@@ -92,6 +92,7 @@ class BayesianNetwork(PyroModule):
         trained = [getattr(self, part) for part in self._priors]
         self.sites, hyper = make_room(self.network, self.prior, trained)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
+        self._places = places(self.network, self.sites)
         own = tuple(self._own_latents())
         for _, module, attribute in own:
             check_event(module, attribute)
@@ -214,6 +215,7 @@ class BayesianNetwork(PyroModule):
         network = self.network  # outside vmap: Pyro registers its parameters on the way
         weights = self.with_padding({name: weights[name] for name in self.sites})
         draws = self.draws_of(weights)
+        weights = {path: weights[name] for path, name in self._places.items()}
         if not draws:
             return _call(network, weights, x)
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
@@ -333,7 +335,8 @@ class BayesianNetwork(PyroModule):
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    output = functional_call(network, dict(weights), (x,)) if weights else network(x)
+    # `places` has each once; torch itself would fill a module that has two paths twice, and leave it filled
+    output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")

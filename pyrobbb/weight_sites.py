@@ -58,6 +58,20 @@ def make_room(
     return tuple(sites), hyper
 
 
+def places(network: nn.Module, sites: Sequence[str]) -> dict[str, str]:
+    """Each place of the network that holds a site's weights, by one of its paths: the site.
+
+    Tied weights lie at several; a module that is used at several paths has one place.
+    """
+    owners = {id(network.get_buffer(name)): name for name in sites}
+    return {
+        f"{path}.{attribute}" if path else attribute: owners[id(buffer)]
+        for path, module in network.named_modules()
+        for attribute, buffer in module.named_buffers(recurse=False, remove_duplicate=False)
+        if id(buffer) in owners
+    }
+
+
 def _owner(network: nn.Module, path: str) -> tuple[nn.Module, str]:
     """The module that holds what is at `path`, and its name there."""
     owner, _, attribute = path.rpartition(".")

@@ -221,6 +221,23 @@ def test_a_parameter_with_the_name_of_our_site_is_refused() -> None:
         BayesianNetwork(Named(), PRIOR, GAUSS, N=4)
 
 
+def test_a_module_at_two_places_is_one_module() -> None:
+    layer = nn.Linear(3, 3)
+    model = BayesianNetwork(nn.Sequential(layer, nn.Tanh(), layer), PRIOR, GAUSS, 12)
+    before = {name: value.clone() for name, value in model.initial().items()}
+    weights = {name: torch.randn(4, *value.shape) for name, value in before.items()}
+    x = normal(5, 3)
+    found = model.apply_network(weights, x)
+    for i in range(4):
+        w, b = weights["0.weight"][i], weights["0.bias"][i]
+        expected = nn.functional.linear(nn.functional.linear(x, w, b).tanh(), w, b)
+        torch.testing.assert_close(found[i], expected)
+    assert all(torch.equal(value, before[name]) for name, value in model.initial().items())
+    guide = MeanFieldNormal(model)
+    guide()
+    assert Posterior([(model, guide)]).predict(x, draws=3).mean.shape == (5, 3)
+
+
 def test_tied_weights_left_deterministic_are_one_parameter() -> None:
     prior = priors.PerParameter(default=PRIOR, where={"first.weight": priors.Deterministic()})
     model = BayesianNetwork(Tied(), prior, GAUSS, N=4)
