@@ -74,6 +74,8 @@ class Chain:
         ranks: ProcessGroup = SINGLE,
         **options: Any,
     ) -> None:
+        if torch.is_inference_mode_enabled():
+            raise ValueError("training needs gradients: leave torch.inference_mode() before it")
         checks.check_kinds(
             model=(model, BayesianNetwork),
             guide=(guide, (nn.Module, NoneType) if not getattr(model, "sites", True) else nn.Module),
@@ -102,7 +104,8 @@ class Chain:
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
         self.tf32 = self.options.tf32 and self.device.type == "cuda"
-        with isolated(self.seed, device=self.device), no_nan_warnings(), tf32_products(self.tf32):
+        quiet = no_nan_warnings()
+        with isolated(self.seed, device=self.device), quiet, tf32_products(self.tf32), torch.enable_grad():
             self._set_up()
             self.noise = random_state(self.device)
         if ranks.size > 1:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
 from torch import nn
 
 from pyrobbb._support import checks
@@ -51,6 +52,7 @@ class Training(Resumable):
         return self.history
 
 
+@torch.enable_grad()
 def train(chains: Sequence[Resumable], *, fast: str = "auto") -> None:
     """Train every chain to its end, one step of each at a time.
 

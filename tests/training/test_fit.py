@@ -55,6 +55,20 @@ def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
         fit(model, MeanFieldNormal, classes(12), epochs=1, **QUIET)
 
 
+@pytest.mark.parametrize("fast", ["auto", "off"])
+@pytest.mark.parametrize("chains", [1, 2])
+def test_it_trains_where_the_caller_has_switched_gradients_off(fast: str, chains: int) -> None:
+    options: dict[str, Any] = {"epochs": 2, "fast": fast, "chains": chains, **QUIET}
+    expected = fit(bayesian, MeanFieldNormal, DATA, **options)
+    with torch.no_grad():
+        posterior = fit(bayesian, MeanFieldNormal, DATA, **options)
+        assert not torch.is_grad_enabled()
+    for chain in range(chains):
+        assert torch.equal(found(posterior, chain), found(expected, chain))
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"leave torch.inference_mode\(\)"):
+        fit(bayesian, MeanFieldNormal, DATA, **options)
+
+
 @pytest.mark.parametrize(
     ("progress", "shown"), [(True, True), (None, False), (False, False), (Silent(), False)]
 )
