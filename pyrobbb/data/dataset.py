@@ -51,8 +51,8 @@ class Split:
         """A digest of up to 64 rows, and one of all targets in memory: they tell other data from these."""
         rows = spread(len(self), 64).to(self.x.device)
         y = self.y if isinstance(self.y, Tensor) else self.y[rows]
-        weights = "" if self.weights is None else f":{_digest(self.weights)}"
-        return f"{_digest(self.x[rows], self.y[rows])}:{_digest(y)}{weights}"
+        weights = "" if self.weights is None else f":{digest_of(self.weights)}"
+        return f"{digest_of(self.x[rows], self.y[rows])}:{digest_of(y)}{weights}"
 
     def head(self, count: int) -> Split:
         """The first `count` rows."""
@@ -67,9 +67,12 @@ def spread(length: int, most: int) -> Tensor:
     return torch.arange(0, length, -(-length // most))
 
 
-def _digest(*parts: Tensor) -> str:
-    plain = (part.detach().cpu().flatten().view(torch.uint8).numpy().tobytes() for part in parts)
-    return sha256(b"".join(plain)).hexdigest()[:16]
+def digest_of(*parts: Tensor) -> str:
+    """A digest of all numbers of some tensors."""
+    found = sha256()
+    for part in parts:
+        found.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

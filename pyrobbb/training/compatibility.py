@@ -15,6 +15,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
 from pyrobbb._support.settings import changes, constants, is_plain
+from pyrobbb.data.dataset import digest_of
+from pyrobbb.priors import Centred
 
 if TYPE_CHECKING:
     from pyrobbb.training.chain import Chain
@@ -89,6 +91,8 @@ def training(chain: Chain) -> dict[str, Any]:
         "inference": component(options.inference),
         "tf32": uses_tf32(chain.device),
     }
+    if any(isinstance(part, Centred) for part in model.prior.parts()):
+        found["trained weights"] = digest_of(*(value for _, value in model.network.named_buffers()))
     return found | {"epochs": chain.epochs} if chain.inference.planned else found
 
 
@@ -96,9 +100,9 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
     """Raise CheckpointError with the first value that differs; version 0.1.0 wrote fewer of them."""
     known = {name: value for name, value in theirs.items() if name in mine}
     for key, before, now in changes(known, {name: mine[name] for name in known}):
-        if key == "data":
-            if before == now.partition(":")[0]:
-                continue  # version 0.1.0 looked at 64 rows only
+        if key == "data" and before == now.partition(":")[0]:
+            continue  # version 0.1.0 looked at 64 rows only
+        if key in ("data", "inputs"):
             raise CheckpointError(f"{path} was made with other training data of the same shape")
         if key == "network":
             raise CheckpointError(f"{path} was made with another network: {_first_difference(before, now)}")

@@ -8,11 +8,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from torch import Tensor
+
 from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb._support.optim import load_state
 from pyrobbb._support.process_group import noise_of
 from pyrobbb.accelerated import GraphStep
+from pyrobbb.data.dataset import digest_of
 from pyrobbb.training import compatibility
 from pyrobbb.training.chain import Chain
 from pyrobbb.training.history import Epoch
@@ -22,9 +25,10 @@ class Resumable(Chain):
     """A chain with its checkpoints, which hold all of its state but the data and the options."""
 
     @cached_property
-    def digest(self) -> str:
-        """A digest of the training data, for checkpoints; they are read once for it."""
-        return self.train.digest()
+    def digests(self) -> dict[str, str]:
+        """Digests of the training data, for checkpoints; they are read once for them."""
+        x = getattr(self.train, "x", None)  # a tensor, if they are in memory
+        return {"data": self.train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
 
     @property
     def due(self) -> bool:
@@ -110,7 +114,7 @@ class Resumable(Chain):
     def _made_with(self) -> dict[str, Any]:
         """What must match for a checkpoint to be resumed, besides names and shapes."""
         sites = {name: list(value.shape) for name, value in self.model.initial().items()}
-        return {**self.made_with, "data": self.digest, "sites": sites}
+        return {**self.made_with, **self.digests, "sites": sites}
 
     def _load(self, state: dict[str, Any], path: Path | str) -> None:
         load_module(self.guide, state["guide"], "guide", path)

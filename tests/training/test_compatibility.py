@@ -27,6 +27,7 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import tf32_products, uses_tf32
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.from_trained import partly_bayesian
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training import compatibility as made_with
 from pyrobbb.training.trainer import Training, fit
@@ -168,6 +169,25 @@ def test_one_other_target_is_other_data(tmp_path: Path) -> None:
     y[1] += 1.0  # no row of the 64 inputs that are looked at
     with pytest.raises(CheckpointError, match="other training data"):
         training(tmp_path, data=replace(DATA, train=Split(DATA.train.x, y))).resume()
+
+
+def test_one_other_input_is_other_data(tmp_path: Path) -> None:
+    training(tmp_path).run()
+    x = DATA.train.x.clone()
+    x[1, 0] += 1.0  # no row of the 64 that an earlier version looked at
+    with pytest.raises(CheckpointError, match="other training data"):
+        training(tmp_path, data=replace(DATA, train=Split(x, DATA.train.y))).resume()
+
+
+def test_a_prior_around_other_trained_weights_is_another_prior(tmp_path: Path) -> None:
+    def around(seed: int) -> BayesianNetwork:
+        return partly_bayesian(network(seed=seed), "2.*", likelihoods.Categorical(), sigma=0.1)
+
+    options: dict[str, Any] = {"epochs": 1, "folder": tmp_path, "progress": None}
+    fit(around(0), MeanFieldNormal, classes(), **options)
+    with pytest.raises(CheckpointError, match="made with trained weights"):
+        fit(around(1), MeanFieldNormal, classes(), **options)
+    fit(around(0), MeanFieldNormal, classes(), **options)
 
 
 def test_the_same_goes_on(tmp_path: Path) -> None:
