@@ -26,6 +26,7 @@ from engine_fakes import network, normal, values
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
+from pyrobbb.inference import Inference, Laplace, MCDropout
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import moments
 from pyrobbb.training.history import Epoch, History
@@ -153,6 +154,47 @@ def test_another_model_is_refused(other: Any, message: str, tmp_path: Path) -> N
     trained().save(tmp_path)
     with pytest.raises(CheckpointError, match=f"was made with {message}"):
         Posterior.load(tmp_path, *other())
+
+
+class Power(nn.Module):
+    def __init__(self, power: int) -> None:
+        super().__init__()
+        self.linear, self.power = nn.Linear(3, 2), power
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) ** self.power
+
+
+@pytest.mark.parametrize(
+    ("power", "prior", "inference", "message"),
+    [
+        (2, priors.Normal(), MCDropout(p=0.5), "another set of constants in the network: {'1.power': 1}"),
+        (1, priors.Normal(sigma=2.0), MCDropout(p=0.5), r"another prior: Normal\(sigma=1.0\)"),
+        (1, priors.Normal(), MCDropout(p=0.1), "another setting of the guide: {'p': 0.5}"),
+    ],
+)
+def test_what_no_tensor_tells_must_be_the_same(
+    power: int, prior: priors.Prior, inference: Inference, message: str, tmp_path: Path
+) -> None:
+    def model(power: int, prior: priors.Prior) -> BayesianNetwork:
+        net = nn.Sequential(nn.Linear(3, 3), Power(power))
+        return BayesianNetwork(net, prior, likelihoods.Normal(), 12)
+
+    first = model(1, priors.Normal())
+    guide = MCDropout(p=0.5).guide(first, None)
+    Posterior([(first, guide)]).save(tmp_path)
+    Posterior.load(tmp_path, first, guide)
+    other = model(power, prior)
+    with pytest.raises(CheckpointError, match=message):
+        Posterior.load(tmp_path, other, inference.guide(other, None))
+
+
+def test_a_linearised_prediction_is_loaded_as_one(tmp_path: Path) -> None:
+    model, _ = made()
+    posterior = fit(model, None, values(), inference=Laplace(structure="diagonal"), epochs=1, progress=None)
+    posterior.save(tmp_path)
+    with pytest.raises(CheckpointError, match=r"another setting of the guide: \{'linearised': True\}"):
+        Posterior.load(tmp_path, model, Laplace(structure="diagonal", linearised=False).guide(model, None))
 
 
 def test_a_file_that_is_missing_or_of_another_kind(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.settings import constants
+from pyrobbb._support.settings import component, constants, network_constants
 
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
@@ -89,4 +89,7 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
         "set of constants in the likelihood": str(constants(model.likelihood)),
         "guide": type(guide).__name__,
         "latent sites": ", ".join(model.latents),
+        "set of constants in the network": str(network_constants(model.network)),
+        "prior": component(model.prior),
+        "setting of the guide": str(getattr(guide, "settings", {})),
     }

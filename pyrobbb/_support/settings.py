@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from torch import nn
+
 
 class Change(NamedTuple):
     """A setting, `prior.sigma`, and its two values; one that is not there is "none"."""
@@ -39,3 +41,19 @@ def constants(thing: Any) -> dict[str, Any]:
     """The plain values among an object's own public attributes."""
     public = {name: value for name, value in vars(thing).items() if not name.startswith("_")}
     return {name: value for name, value in public.items() if is_plain(value) and name != "training"}
+
+
+def component(thing: Any) -> str:
+    """A prior, a weight of the KL or a network as it prints itself, or else its kind and constants."""
+    words = repr(thing)
+    if " at 0x" not in words:
+        return words
+    values = ", ".join(f"{name}={value}" for name, value in constants(thing).items())
+    return f"{type(thing).__name__}({values})" if values else type(thing).__name__
+
+
+def network_constants(network: nn.Module) -> dict[str, Any]:
+    """The plain values among the attributes of a network's own modules; torch's print theirs."""
+    modules = {name or "network": module for name, module in network.named_modules()}
+    own = {name: m for name, m in modules.items() if not type(m).__module__.startswith("torch.")}
+    return {f"{name}.{key}": value for name, m in own.items() for key, value in constants(m).items()}

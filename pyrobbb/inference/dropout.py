@@ -37,6 +37,10 @@ class DropoutGuide(FlatGuide):
         first = next(iter(_matrices(model)), None)
         self.masked = [name for name, shape in self.shapes.items() if len(shape) > 1 and name != first]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"p": self.p}
+
     def draw(self) -> Tensor:
         """M under one mask."""
         parts = []

@@ -39,6 +39,11 @@ class FlatGuide(PyroModule):
         self.shapes = {name: start.shape for name, start in starts.items()}
         self.loc = nn.Parameter(torch.cat([start.flatten() for start in starts.values()]))
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its draws and predictions depend on besides its tensors."""
+        return {}
+
     def split(self, flat: Tensor) -> Weights:
         """Coordinates `(*draws, D)` as `(*draws, *shape)` for each latent."""
         return split(flat, self.shapes)

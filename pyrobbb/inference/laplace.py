@@ -70,6 +70,10 @@ class LaplaceGuide(FlatGuide):
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("log_evidence", self.loc.new_full((), math.nan))
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"linearised": self.method.linearised}
+
     def fit(self, model: BayesianNetwork, data: Split) -> None:
         """Take the curvature of all `data` at `loc`."""
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
-from pyrobbb._support.settings import changes, constants, is_plain
+from pyrobbb._support.settings import changes, component, constants, is_plain, network_constants
 from pyrobbb.data.dataset import digest_of
 from pyrobbb.priors import Centred
 
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
 FORMS = ("fused", "foreach", "capturable", "differentiable", "maximize")  # how it is computed, by device
 MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are the optimiser's
-
-
-def component(thing: Any) -> str:
-    """A prior, a weight of the KL or a network as it prints itself, or else its kind and constants."""
-    words = repr(thing)
-    if " at 0x" not in words:
-        return words
-    values = ", ".join(f"{name}={value}" for name, value in constants(thing).items())
-    return f"{type(thing).__name__}({values})" if values else type(thing).__name__
 
 
 def likelihood(module: nn.Module) -> dict[str, Any]:
@@ -78,6 +69,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "batch_size": chain.batch_size,
         "seed": options.seed,
         "network": component(model.network),
+        "constants of the network": network_constants(model.network),
         "samples": options.samples,
         "estimator": options.estimator,
         "elbo": elbo(options.elbo),
