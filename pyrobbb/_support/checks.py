@@ -89,12 +89,13 @@ def dense(name: str, value: Tensor) -> Tensor:
     return value
 
 
-def check_kinds(**given: tuple[Any, type | tuple[type, ...]]) -> None:
-    """Raise ValueError unless each value is an instance of the type given with it."""
+def check_kinds(**given: Any) -> None:
+    """Raise ValueError unless each value is an instance of the type, or one of the types, given with it."""
     for name, (value, kind) in given.items():
         if not isinstance(value, kind):
             kinds = kind if isinstance(kind, tuple) else (kind,)
-            wanted = " or ".join("nothing" if k is type(None) else f"a {k.__name__}" for k in kinds)
+            names = [f"{'an' if k.__name__[0] in 'AEIOU' else 'a'} {k.__name__}" for k in kinds]
+            wanted = " or ".join(names).replace("a NoneType", "nothing")
             raise ValueError(f"{name} must be {wanted}, got {short(value)}")
 
 

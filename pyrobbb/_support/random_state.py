@@ -52,7 +52,7 @@ def isolated(seed: int | None = None, *, device: torch.device | str = "cpu") -> 
 def mixed_seed(seed: int, *numbers: int) -> int:
     """A seed of its own for each sequence of `numbers`, such as a chain's and a draw's."""
     for number in numbers:
-        seed = seed * 1_000_003 + number
+        seed = int(seed) * 1_000_003 + int(number)  # numpy's would overflow
     return seed & 0x7FFF_FFFF_FFFF_FFFF
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
 from statistics import fmean
+from types import NoneType
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.trivial_bound import compared
-from pyrobbb.inference import SVI
+from pyrobbb.inference import SVI, Inference
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
@@ -161,11 +162,19 @@ def fit(
         CheckpointError: If the checkpoint belongs to another network, guide or data set.
         NonFiniteLossError: If the free energy becomes infinite or NaN.
     """
-    if checks.count("chains", chains) > 1 and isinstance(guide, nn.Module):
+    checks.check_kinds(
+        model=(model, BayesianNetwork if isinstance(model, nn.Module) else Callable),
+        guide=(guide, (nn.Module, Callable, NoneType)),
+        inference=(options.get("inference"), (Inference, NoneType)),
+        callbacks=(callbacks, Sequence),
+        progress=(progress, (Progress, bool, NoneType)),
+        together=(together, bool),
+    )
+    chains, seed = checks.count("chains", chains), checks.seed("seed", seed)
+    if chains > 1 and isinstance(guide, nn.Module):
         raise ValueError(
             f"chains={chains} need one guide each: pass a factory, such as {type(guide).__name__} itself"
         )
-    checks.seed("seed", seed)
     show = progress if not isinstance(progress, bool) else Printed() if progress else None
 
     def make(chain: int, fast: str) -> Training:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pyro.infer import RenyiELBO, TraceMeanField_ELBO
@@ -21,8 +22,10 @@ from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Blobs, NoisySine
+from pyrobbb.inference import Laplace
 from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.callbacks import EarlyStopping
 from pyrobbb.training.history import History
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, Training, fit
@@ -53,6 +56,34 @@ def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
     assert [row.epoch for row in posterior.history.rows] == [1, 2]
     with pytest.raises(ValueError, match="made for N=20 data, the training set has 12"):
         fit(model, MeanFieldNormal, classes(12), epochs=1, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": nn.Sequential(nn.Linear(3, 3))}, "model must be a BayesianNetwork, got Sequential"),
+        ({"guide": "mean_field"}, "guide must be a Module or a Callable or nothing, got 'mean_field'"),
+        ({"inference": "laplace"}, "inference must be an Inference or nothing, got 'laplace'"),
+        ({"inference": Laplace}, "inference must be an Inference or nothing, got <class"),
+        ({"callbacks": EarlyStopping()}, "callbacks must be a Sequence"),
+        ({"progress": "bar"}, "progress must be a Progress or a bool or nothing, got 'bar'"),
+        ({"together": "no"}, "together must be a bool, got 'no'"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(given: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"model": bayesian, "guide": MeanFieldNormal, "data": DATA, "epochs": 1}
+    with pytest.raises(ValueError, match=message):
+        fit(**{**arguments, **QUIET, **given})
+
+
+def test_whole_numbers_may_be_numpys() -> None:
+    def fitted(whole: Callable[[int], Any]) -> Tensor:
+        sizes = {"seed": whole(3), "chains": whole(2), "epochs": whole(2), "batch_size": whole(7)}
+        posterior = fit(bayesian, MeanFieldNormal, DATA, **sizes, **QUIET)
+        return posterior.predict(DATA.train.x, draws=whole(3), seed=whole(5)).probs
+
+    assert torch.equal(fitted(np.int64), fitted(int))
+    assert torch.equal(fitted(np.int32), fitted(int))
 
 
 @pytest.mark.parametrize("fast", ["auto", "off"])
