@@ -196,16 +196,24 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         raise ValueError("target names a column of the table; it cannot be given beside y")
     check_same_rows(source, y=y, weights=options.get("weights"))
     frame = as_frame("x", source)
-    if "y" in frame:
-        raise ValueError("x has a column 'y' already; leave y out and pass target='y'")
+    added: Frame = {}
     if options.get("weights") is not None and not isinstance(options["weights"], str):
-        frame |= {"weights": as_column("weights", options["weights"])}
+        added["weights"] = as_column("weights", options["weights"])
         options["weights"] = "weights"
     array = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
     if np.ndim(array) == 2:
         several = {f"y{name}": column for name, column in as_frame("y", array).items()}
-        return Table(source=frame | several, target=tuple(several), **options).load()
-    return Table(source=frame | {"y": as_column("y", array)}, target="y", **options).load()
+    else:
+        several = {"y": as_column("y", array)}
+    added |= several
+    taken = [name for name in ("y", *added) if name in frame]
+    if taken:
+        given = "weights" if taken[0] == "weights" else "y"
+        raise ValueError(
+            f"x has a column {taken[0]!r} already, which {given} would overwrite: rename the column, or let "
+            f"target= and weights= name columns of x"
+        )
+    return Table(source=frame | added, target=tuple(several), **options).load()
 
 
 def _check_whole(part: str, name: str, column: Column) -> Column:

@@ -346,3 +346,15 @@ def test_columns_may_be_called_by_number_and_must_be_lists() -> None:
     assert data.columns.targets == ("1",)
     with pytest.raises(ValueError, match="column '0' must be a list of values, one for each row"):
         data.inputs({"0": 1.0, "2": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("taken", "y", "weights"),
+    [("y", SIZE, None), ("y0", np.stack([SIZE, SIZE[::-1]], axis=1), None), ("weights", SIZE, np.ones(6))],
+)
+def test_columns_of_x_are_not_overwritten(taken: str, y: Any, weights: Any) -> None:
+    x = {"a": SIZE, taken: SIZE[::-1]}
+    with pytest.raises(ValueError, match=f"x has a column '{taken}' already"):
+        from_table(x, y, weights=weights, task="regression")
+    data = from_table({"a": SIZE, "b": SIZE[::-1]}, y, weights=weights, task="regression")
+    assert data.spec.features == (2,)
