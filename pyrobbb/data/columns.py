@@ -96,7 +96,7 @@ class Categorical:
 
     def inputs(self, column: Column) -> Matrix:
         """`(M, categories)`; numbers count as the texts they print as."""
-        texts = as_text(column)
+        texts = as_text(self.name, column)
         if set(self.categories) <= {"False", "True", None}:
             texts = np.array([BOOLEANS.get(text, text) for text in texts], dtype=object)
         hot = np.stack([_same(texts, value) for value in self.categories], axis=1).astype(np.float64)
@@ -131,7 +131,7 @@ class Columns:
     ) -> Columns:
         """From the training rows; the columns `texts` are categorical even if they hold numbers."""
         kinds = (
-            Categorical.learn(name, as_text(column))
+            Categorical.learn(name, as_text(name, column))
             if name in texts or column.dtype.kind != "f"
             else Numeric.learn(name, column)
             for name, column in frame.items()
@@ -213,11 +213,26 @@ def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
     return Names(tuple(content["names"])) if "names" in content else Columns.from_plain(content)
 
 
-def as_text(column: Column) -> Column:
-    """The same column as text: whole numbers without a point."""
+def as_text(name: str, column: Column) -> Column:
+    """The same column as text: whole numbers without a point.
+
+    Raises:
+        ValueError: A number so large that float64 may have rounded it to its neighbour.
+    """
     if column.dtype.kind != "f":
         return column
-    return np.array([None if np.isnan(v) else f"{v:.15g}" for v in column], dtype=object)
+    large = np.abs(column) >= 2**53
+    if large.any():
+        raise ValueError(
+            f"column {name!r} holds {column[large][0]:.17g}, too large for a number to be kept "
+            f"exactly as a category: pass the column as text, such as str(value)"
+        )
+    return np.array([None if np.isnan(v) else _as_text(v) for v in column.tolist()], dtype=object)
+
+
+def _as_text(value: float) -> str:
+    text = f"{value:.15g}"  # 15 digits tell all fractions apart that a person would
+    return f"{value:.0f}" if value.is_integer() and float(text) != value else text
 
 
 def _same(column: Column, value: str | None) -> npt.NDArray[np.bool_]:

@@ -112,7 +112,7 @@ class Table:
         given = {"test": self.test, "validation": self.validation}
         parts = split_rows(frame, targets, given, self.split_seed)
         train = parts["train"] = self._counting(parts["train"])
-        classes = tuple(_in_order(train[targets[0]])) if task == "classification" else ()
+        classes = tuple(_in_order(targets[0], train[targets[0]])) if task == "classification" else ()
         if task == "classification" and len(classes) < 2:
             raise ValueError(f"target {targets[0]!r} has one class in the training rows, {classes[0]!r}")
         if train[targets[0]].dtype.kind != "f" and len(classes) > max(MOST, rows_of(train) // 2):
@@ -171,7 +171,7 @@ class Table:
             y = [_target(part, name, rows[name]) for name in columns.targets]
             return Split(x, to_tensor(np.stack(y, axis=1), dtype))
         name = columns.targets[0]
-        texts = as_text(_check_whole(part, name, rows[name]))
+        texts = as_text(name, _check_whole(part, name, rows[name]))
         labels = {label: i for i, label in enumerate(columns.classes)}
         unseen = [text for text in texts if text not in labels]
         if unseen:
@@ -240,10 +240,10 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
     )
 
 
-def _in_order(column: Column) -> list[str]:
+def _in_order(name: str, column: Column) -> list[str]:
     """The classes: numbers by size, text by the alphabet."""
     values = sorted(set(column.tolist()))
-    return list(as_text(np.array(values, dtype=column.dtype)))
+    return list(dict.fromkeys(as_text(name, np.array(values, dtype=column.dtype))))  # 0.3 is 0.1 + 0.2
 
 
 def _target(part: str, name: str, column: Column) -> npt.NDArray[np.float64]:

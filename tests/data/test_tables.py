@@ -16,7 +16,7 @@ from torch import nn
 
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
-from pyrobbb.data.columns import Columns
+from pyrobbb.data.columns import Columns, as_text
 from pyrobbb.data.frames import as_frame
 
 SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
@@ -358,3 +358,30 @@ def test_columns_of_x_are_not_overwritten(taken: str, y: Any, weights: Any) -> N
         from_table(x, y, weights=weights, task="regression")
     data = from_table({"a": SIZE, "b": SIZE[::-1]}, y, weights=weights, task="regression")
     assert data.spec.features == (2,)
+
+
+def test_whole_numbers_of_16_digits_are_categories_and_classes_of_their_own() -> None:
+    ids = [1234567890123456 + i % 3 for i in range(60)]
+    data = from_table({"a": np.arange(60.0), "id": ids, "y": ids}, task="classification", categorical=["id"])
+    names = ("1234567890123456", "1234567890123457", "1234567890123458")
+    assert data.columns.classes == data.columns.kinds[1].categories == names
+    assert data.train.y.tolist() == [i % 3 for i in range(60)]
+
+
+@pytest.mark.parametrize("column", ["id", "y"])
+def test_whole_numbers_that_double_precision_rounds_are_no_categories(column: str) -> None:
+    table = {"a": np.arange(60.0), "id": np.arange(60) % 3, "y": np.arange(60) % 3}
+    table[column] = 10**16 + table[column]
+    with pytest.raises(ValueError, match=f"column '{column}' holds 10{{16}}, .* pass the column as text"):
+        from_table(table, categorical=["id"], task="classification")
+    table[column] = [str(value) for value in table[column]]
+    assert len(from_table(table, categorical=["id"], task="classification").columns.classes) == 3
+
+
+def test_the_names_of_categories_stay_as_saved_posteriors_have_them() -> None:
+    values = [-3.0, 0.1 + 0.2, 0.3, 2.0, 1e15, 12.5, 999999999999999.0]
+    names = ["-3", "0.3", "0.3", "2", "1e+15", "12.5", "999999999999999"]
+    assert list(as_text("a", np.array(values))) == names
+    data = from_table({"a": SIZE, "y": [0.3, 0.1 + 0.2, 2.0, 2.0, 0.3, 2.0]}, task="classification")
+    assert data.columns.classes == ("0.3", "2")
+    assert data.train.y.tolist() == [0, 0, 1, 1, 0, 1]
