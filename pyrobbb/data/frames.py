@@ -192,7 +192,7 @@ def _parsed(cells: Iterable[str]) -> Column:
 
 def _number(cell: str) -> float | None:
     try:
-        return float(cell)
+        return None if "_" in cell else float(cell)  # 1_0 is a code, though Python reads it as 10
     except ValueError:
         return None
 

@@ -385,3 +385,10 @@ def test_the_names_of_categories_stay_as_saved_posteriors_have_them() -> None:
     data = from_table({"a": SIZE, "y": [0.3, 0.1 + 0.2, 2.0, 2.0, 0.3, 2.0]}, task="classification")
     assert data.columns.classes == ("0.3", "2")
     assert data.train.y.tolist() == [0, 0, 1, 1, 0, 1]
+
+
+def test_codes_with_an_underscore_are_text(tmp_path: Path) -> None:
+    (tmp_path / "codes.csv").write_text("1_0,2_0\n" + "1_0,1.5\n10,2.5\n2_5,3.5\n25,4.5\n")
+    data = from_table(tmp_path / "codes.csv", target="2_0")
+    assert data.columns.kinds[0].name == "1_0"
+    assert data.columns.kinds[0].categories == ("10", "1_0", "25", "2_5")
