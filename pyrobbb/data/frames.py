@@ -35,8 +35,10 @@ def as_frame(name: str, source: Any) -> Frame:
     Raises:
         ValueError: It is none of these, its columns differ in length, or a name occurs twice.
     """
-    if isinstance(source, str | os.PathLike):
-        columns = _read(name, Path(source).expanduser())
+    source = opened(name, source)
+    columns: Iterable[tuple[Any, Any]]
+    if isinstance(source, Path):
+        columns = _read_csv(name, source)
     elif isinstance(source, Mapping) or is_table(source):
         columns = source.items()
     else:
@@ -52,6 +54,27 @@ def as_frame(name: str, source: Any) -> Frame:
     if not frame or not next(iter(lengths.values())):
         raise ValueError(f"{name} is empty")
     return frame
+
+
+def opened(name: str, source: Any) -> Any:
+    """The DataFrame in a Parquet file; another file as a path; any other source as it is."""
+    if not isinstance(source, str | os.PathLike):
+        return source
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise ValueError(f"{name}: there is no file {path}")
+    if _kind(path) not in ("parquet", "pq"):
+        return path
+    try:
+        return import_module("pandas").read_parquet(path)
+    except ImportError as error:
+        raise ValueError(f"{path.name} needs pandas and pyarrow: pip install pandas pyarrow") from error
+
+
+def categories(source: Any) -> tuple[str, ...]:
+    """The columns that pandas says are categories, which may be numbers."""
+    columns = source.items() if isinstance(source, Mapping) or is_table(source) else ()
+    return tuple(str(key) for key, values in columns if str(getattr(values, "dtype", None)) == "category")
 
 
 def is_table(source: Any) -> bool:
@@ -145,25 +168,13 @@ def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
     return [(str(i), array[:, i]) for i in range(array.shape[1])]
 
 
-def _read(name: str, path: Path) -> Iterable[tuple[str, Any]]:
-    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
-    if not path.is_file():
-        raise ValueError(f"{name}: there is no file {path}")
-    if kind in ("parquet", "pq"):
-        try:
-            return import_module("pandas").read_parquet(path).items()
-        except ImportError as error:
-            raise ValueError(f"{path.name} needs pandas and pyarrow: pip install pandas pyarrow") from error
-    if kind != "csv":
-        raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
-    return _read_csv(path)
-
-
-def _read_csv(path: Path) -> list[tuple[str, Any]]:
+def _read_csv(name: str, path: Path) -> list[tuple[str, Any]]:
     """The columns of a comma-separated file: numbers where every value is one, else text.
 
     A first line that is all numbers is a row and not a head; the columns are then called "0", "1", ...
     """
+    if _kind(path) != "csv":
+        raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
         try:
             lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
@@ -180,6 +191,10 @@ def _read_csv(path: Path) -> list[tuple[str, Any]]:
     head = [str(i) for i in range(len(lines[0]))] if headless else lines.pop(0)
     columns = zip(*lines, strict=True) if lines else ((),) * len(head)
     return [(key, _parsed(cells)) for key, cells in zip(head, columns, strict=True)]
+
+
+def _kind(path: Path) -> str:
+    return path.name.removesuffix(".gz").rpartition(".")[2].lower()
 
 
 def _parsed(cells: Iterable[str]) -> Column:

@@ -21,8 +21,10 @@ from pyrobbb.data.frames import (
     Frame,
     as_column,
     as_frame,
+    categories,
     check_same_rows,
     is_missing,
+    opened,
     rows_of,
     to_tensor,
 )
@@ -58,7 +60,7 @@ class Table:
             file; a DataFrame; a mapping of names to columns; an array `(N, columns)`.
         target: The name of the target column, or several for a regression; by default the last one.
         task: "regression" or "classification"; inferred where text or fractions leave no doubt.
-        categorical: Columns of numbers that name categories.
+        categorical: Columns of numbers that name categories; those of pandas' dtype "category" need no word.
         drop: Columns to leave out.
         weights: The column that says how often each training row's log-likelihood counts; no input. A row
             that counts 0 times is left out of everything.
@@ -100,7 +102,8 @@ class Table:
 
     def load(self) -> TableData:
         """Read the table, split its rows and learn its columns from those for training."""
-        frame = as_frame("the table", self.source)
+        source = opened("the table", self.source)
+        frame = as_frame("the table", source)
         targets = self._targets(frame)
         self._check_names(frame, targets)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
@@ -122,7 +125,8 @@ class Table:
                 f"classification, fewer labels"
             )
         inputs = {name: column for name, column in train.items() if name != self.weights}
-        columns = Columns.learn(inputs, targets, classes, frozenset(self.categorical))
+        texts = frozenset({*self.categorical, *categories(source)})
+        columns = Columns.learn(inputs, targets, classes, texts)
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         if self.weights is not None:
             counts = row_weights(f"column {self.weights!r}", train[self.weights], splits["train"])
@@ -194,8 +198,11 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         return Table(source=source, **options).load()
     if "target" in options:
         raise ValueError("target names a column of the table; it cannot be given beside y")
+    source = opened("x", source)
     check_same_rows(source, y=y, weights=options.get("weights"))
     frame = as_frame("x", source)
+    if not isinstance(options.get("categorical", ()), str):  # for `Table` to refuse
+        options["categorical"] = (*options.get("categorical", ()), *categories(source))
     added: Frame = {}
     if options.get("weights") is not None and not isinstance(options["weights"], str):
         added["weights"] = as_column("weights", options["weights"])

@@ -16,7 +16,7 @@ from torch import nn
 
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
-from pyrobbb.data.columns import Columns, as_text
+from pyrobbb.data.columns import Categorical, Columns, Numeric, as_text
 from pyrobbb.data.frames import as_frame
 
 SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
@@ -392,3 +392,12 @@ def test_codes_with_an_underscore_are_text(tmp_path: Path) -> None:
     data = from_table(tmp_path / "codes.csv", target="2_0")
     assert data.columns.kinds[0].name == "1_0"
     assert data.columns.kinds[0].categories == ("10", "1_0", "25", "2_5")
+
+
+def test_numbers_that_pandas_calls_a_category_are_one() -> None:
+    y = [0.5, 1.5, 2.5, 1.0, 2.0, 3.0]
+    frame = pandas.DataFrame({"a": SIZE, "code": pandas.Categorical([0, 2, 1, 0, 2, 1])})
+    for data in (from_table(frame.assign(y=y)), from_table(frame, y)):
+        assert [type(kind) for kind in data.columns.kinds] == [Numeric, Categorical]
+        assert data.columns.kinds[1].categories == ("0", "1", "2")
+        assert torch.equal(data.inputs(frame), data.inputs({"a": SIZE, "code": [0, 2, 1, 0, 2, 1]}))
