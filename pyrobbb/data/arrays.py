@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import numpy as np
@@ -115,16 +116,27 @@ def row_weights(name: str, weights: ArrayLike, train: Split) -> Tensor:
     return tensor
 
 
-def check_precision(name: str, values: Tensor, dtype: torch.dtype, instead: str) -> None:
-    """ValueError if targets, far from zero beside their spread, are rounded away by `dtype`."""
-    exact = values.double()
-    if exact.ndim == 0 or len(exact) < 2 or not exact.numel() or not bool(exact.isfinite().all()):
-        return
-    lost = (exact.to(dtype).double() - exact).abs().amax(0) > 1e-3 * exact.std(0)
-    if bool((lost & (exact.std(0) > 0)).any()):
+def check_precision(name: str, blocks: Iterable[Tensor], dtype: torch.dtype, instead: str) -> None:
+    """ValueError if targets, far from zero beside their spread, are rounded away by `dtype`.
+
+    The rows come in any number of blocks, of which one at a time is in memory.
+    """
+    parts = []
+    for block in blocks:
+        exact = block.double()
+        if exact.ndim == 0 or not exact.numel() or not bool(exact.isfinite().all()):
+            return
+        lost = (exact.to(dtype).double() - exact).abs().amax(0)
+        rows = torch.full_like(lost, len(exact))
+        parts.append((rows, exact.mean(0), exact.var(0, correction=0), lost, exact.amin(0), exact.amax(0)))
+    rows, means, variances, losses, low, high = (torch.stack(each) for each in zip(*parts, strict=True))
+    N, differ = rows.sum(0), high.amax(0) > low.amin(0)
+    mean = (rows * means).sum(0) / N
+    squares = (rows * (variances + (means - mean) ** 2)).sum(0)
+    if bool((differ & (losses.amax(0) > 1e-3 * (squares / (N - 1)).sqrt())).any()):
         kind = str(dtype).removeprefix("torch.")
         raise ValueError(
-            f"{name} lies so far from zero, about {float(exact.mean()):g}, that {kind} rounds away how its "
+            f"{name} lies so far from zero, about {float(mean.mean()):g}, that {kind} rounds away how its "
             f"values differ: subtract a constant, or pass {instead}"
         )
 
@@ -159,7 +171,7 @@ def as_targets(name: str, y: ArrayLike, task: Task, dtype: torch.dtype | None) -
     kept = dtype if dtype is not None and dtype.is_floating_point else torch.float32
     given = _tensor(name, y)
     targets = _finite(name, given, y, kept)
-    check_precision(name, given, kept, "dtype=torch.float64")
+    check_precision(name, [given], kept, "dtype=torch.float64")
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim < 2 or 0 in targets.shape[1:]:
         shape = tuple(targets.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb.data.arrays import check_precision
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 from pyrobbb.data.images import idx
 
@@ -159,6 +161,9 @@ class OnDisk:
             raise ValueError(f"{x_path} has {len(x):,} rows and {y_path} {len(y):,}; they must agree")
         if self.task == "regression":
             _check_finite(y_path, y)
+            exact = (torch.from_numpy(part.astype(np.float64)) for _, part in _blocks(y))
+            instead = "the arrays to from_arrays with dtype=torch.float64"
+            check_precision(y_path, exact, torch.float32, instead)
             return x, y, 0
         if y.dtype.kind == "f":
             raise ValueError(
@@ -218,12 +223,18 @@ def _check_labels(path: str, largest: int, spec: Spec) -> None:
 
 def _check_finite(path: str, array: Array, first: int = 0) -> None:
     """ValueError for a value that is not a finite float32; `first` is the array's first row in the file."""
-    rows = max(1, BLOCK * len(array) // max(1, array.nbytes))
-    for begin in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
+    for begin, part in _blocks(array) if array.dtype.kind == "f" else ():
         with np.errstate(over="ignore"):
-            finite = np.isfinite(array[begin : begin + rows].astype(np.float32, copy=False))
+            finite = np.isfinite(part.astype(np.float32, copy=False))
         if not finite.all():
             row, *column = np.argwhere(~finite)[0] + [begin, *[0] * (array.ndim - 1)]
             value = array[(row, *column)]
             kind = "not a finite number" if not np.isfinite(value) else "too large for float32"
             raise ValueError(f"{path} holds {value} in row {first + row}, which is {kind}")
+
+
+def _blocks(array: Array) -> Iterator[tuple[int, Array]]:
+    """One block of rows after another, with the number of its first."""
+    rows = max(1, BLOCK * len(array) // max(1, array.nbytes))
+    for begin in range(0, len(array), rows):
+        yield begin, array[begin : begin + rows]

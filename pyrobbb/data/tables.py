@@ -270,5 +270,5 @@ def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
     for name, scale, value in zip(targets, scales, values, strict=True):
         if not scale > 1e-12 * math.fabs(float(value.mean())):
             raise ValueError(f"target {name!r} is {value[0]:g} in every training row")
-        check_precision(f"target {name!r}", torch.from_numpy(value), dtype, "dtype='float64'")
+        check_precision(f"target {name!r}", [torch.from_numpy(value)], dtype, "dtype='float64'")
     return Units(tuple(float(v.mean()) for v in values), tuple(scales))

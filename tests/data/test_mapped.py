@@ -168,3 +168,26 @@ def test_a_split_of_mapped_rows_goes_to_a_device() -> None:
     first = split.head(2)
     assert first.x.shape == (2, 2)
     assert first.y.tolist() == [0, 1]
+
+
+FAR = 1e9 + np.random.default_rng(0).standard_normal((100, 2)) * [1.0, 1e6]
+
+
+@pytest.mark.parametrize("dtype", ["f8", ">f8", "i8"])
+def test_targets_that_float32_rounds_away_are_refused(dtype: str, tmp_path: Path) -> None:
+    for y in (FAR[:, 0], FAR):
+        with pytest.raises(
+            ValueError, match=r"y.npy lies so far from zero, about 1.*e\+09, that float32 rounds"
+        ):
+            on_disk(tmp_path, np.zeros((100, 1)), y.astype(dtype), task="regression").load()
+
+
+def test_the_spread_of_targets_is_that_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order of their size the targets of each block lie close together."""
+    y = np.sort(1e9 * np.random.default_rng(0).random(1000) + np.arange(1000))
+    monkeypatch.setattr("pyrobbb.data.mapped.BLOCK", 8 * 7)
+    data = on_disk(tmp_path, np.zeros((1000, 1)), y, task="regression").load()
+    assert data.train.y[:].double().std() == pytest.approx(y.std(ddof=1), rel=1e-3)
+    on_disk(tmp_path, np.zeros((1000, 1)), np.full(1000, 0.1), task="regression").load()
+    with pytest.raises(ValueError, match="so far from zero"):
+        on_disk(tmp_path, np.zeros((1000, 1)), 1e14 + y, task="regression", validation=3).load()
