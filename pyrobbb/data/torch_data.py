@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
 from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support.random_state import mixed_seed
@@ -38,20 +45,15 @@ class TorchRows:
         dataset: Any = source
         if isinstance(source, DataLoader):
             dataset = source.dataset
-            if not isinstance(dataset, IterableDataset) and not isinstance(
-                source.sampler, RandomSampler | SequentialSampler
-            ):
-                raise ValueError(
-                    f"the DataLoader samples its rows with {type(source.sampler).__name__}; training visits "
-                    f"each row once per epoch, in its own order"
-                )
             self.collate, self.workers = source.collate_fn, source.num_workers
-            self.batch_size = source.batch_size
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise ValueError(
                 f"{type(dataset).__name__} is a stream without a length: the posterior needs the number of "
                 f"rows, N; give a map-style dataset with __len__ and __getitem__"
             )
+        if isinstance(source, DataLoader):
+            _check_plain(source)
+            self.batch_size = getattr(source.batch_sampler, "batch_size", None)
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -89,6 +91,27 @@ class TorchRows:
     def digest(self) -> str:
         """A digest of up to 64 rows: they tell other data from these."""
         return self.take(spread(len(self), 64)).digest()
+
+
+def _check_plain(loader: DataLoader[Any]) -> None:
+    """ValueError unless the loader visits each row once, in order or shuffled."""
+    batches: Any = loader.batch_sampler  # None where the loader makes no batches
+    sampler: Any = loader.sampler if batches is None else getattr(batches, "sampler", None)
+    rows: Any = loader.dataset
+    own = None
+    if type(batches) not in (BatchSampler, type(None)):
+        own = type(batches).__name__
+    elif type(sampler) not in (RandomSampler, SequentialSampler):
+        own = type(sampler).__name__
+    elif getattr(sampler, "replacement", False):
+        own = "replacement=True"
+    elif len(sampler) != len(rows):
+        own = f"{type(sampler).__name__}, which gives {len(sampler)} of {len(rows)} rows"
+    if own is not None:
+        raise ValueError(
+            f"the DataLoader samples its rows with {own}; training visits each row once per epoch, in its "
+            f"own order"
+        )
 
 
 class _Seeded(TorchDataset[Any]):

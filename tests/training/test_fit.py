@@ -13,7 +13,15 @@ import pytest
 import torch
 from pyro.infer import RenyiELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from torch.utils.data import Dataset as TorchDataset
 
 from engine_fakes import Interrupts, classes, classifier, network, nothing_changes, values
@@ -334,9 +342,15 @@ def test_torchs_data_are_tensors_bit_for_bit(make: Callable[[], Any]) -> None:
     assert (one.free_energy, one.validation_nll) == (other.free_energy, other.validation_nll)
 
 
-def test_a_loaders_batch_size_is_taken() -> None:
-    loader = DataLoader(Noisy(0.0), batch_size=6)
-    assert torch.equal(found(fitted(loader, batch_size=None)), found(fitted(DATA)))
+def batched(sampler: Any) -> DataLoader[Any]:
+    return DataLoader(Noisy(0.0), batch_sampler=BatchSampler(sampler, 6, False))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: DataLoader(Noisy(0.0), batch_size=6), lambda: batched(RandomSampler(range(20)))]
+)
+def test_a_loaders_batch_size_is_taken(make: Callable[[], Any]) -> None:
+    assert torch.equal(found(fitted(make(), batch_size=None)), found(fitted(DATA)))
 
 
 def test_a_transform_is_seen_again_by_a_resumed_training_and_by_workers(tmp_path: Path) -> None:
@@ -379,10 +393,35 @@ class Stream(IterableDataset[Any]):
             lambda: DataLoader(Noisy(0.0), sampler=WeightedRandomSampler([1.0] * 20, 20)),
             "the DataLoader samples its rows with WeightedRandomSampler",
         ),
+        (lambda: batched(WeightedRandomSampler([1.0] * 20, 20)), "its rows with WeightedRandomSampler"),
+        (lambda: DataLoader(Noisy(0.0), batch_sampler=[[0, 1], [2]]), "its rows with list"),
+        (
+            lambda: DataLoader(Noisy(0.0), sampler=RandomSampler(range(20), replacement=True)),
+            "its rows with replacement=True",
+        ),
+        (
+            lambda: DataLoader(Noisy(0.0), sampler=RandomSampler(range(20), num_samples=10)),
+            "its rows with RandomSampler, which gives 10 of 20 rows",
+        ),
+        (
+            lambda: batched(SequentialSampler(range(5))),
+            "its rows with SequentialSampler, which gives 5 of 20",
+        ),
         (lambda: TensorDataset(DATA.train.x), r"the dataset must give pairs \(x, y\)"),
         (lambda: [1, 2], "data must be a Dataset"),
     ],
-    ids=["stream", "stream in a loader", "sampler", "no pairs", "a list"],
+    ids=[
+        "stream",
+        "stream in a loader",
+        "sampler",
+        "batches of a sampler",
+        "own batches",
+        "replacement",
+        "fewer draws",
+        "fewer rows",
+        "no pairs",
+        "a list",
+    ],
 )
 def test_data_that_make_no_posterior(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
