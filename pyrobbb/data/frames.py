@@ -133,7 +133,9 @@ def _from_objects(name: str, values: Column) -> Column:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+    if value is None or type(value).__name__ == "NAType":  # pandas' NA, met without pandas
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def is_missing(column: Column) -> npt.NDArray[np.bool_]:

@@ -401,3 +401,12 @@ def test_numbers_that_pandas_calls_a_category_are_one() -> None:
         assert [type(kind) for kind in data.columns.kinds] == [Numeric, Categorical]
         assert data.columns.kinds[1].categories == ("0", "1", "2")
         assert torch.equal(data.inputs(frame), data.inputs({"a": SIZE, "code": [0, 2, 1, 0, 2, 1]}))
+
+
+def test_pandas_na_in_an_array_is_missing() -> None:
+    """As the estimators' arrays have it, made of a frame with such columns."""
+    rooms, town = np.array([1, pandas.NA, 3], dtype=object), np.array(["a", "b", pandas.NA], dtype=object)
+    data = from_table({"rooms": rooms, "town": town, "y": [0.5, 1.5, 2.5]})
+    plain = from_table({"rooms": [1, None, 3], "town": ["a", "b", None], "y": [0.5, 1.5, 2.5]})
+    assert data.columns == plain.columns
+    assert torch.equal(data.train.x, plain.train.x)
