@@ -18,6 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pyrobbb._support import checks
+
 Column = npt.NDArray[Any]  # float64, NaN where missing; or objects: text, None where missing
 Frame = dict[str, Column]
 
@@ -97,13 +99,13 @@ def check_same_rows(x: Any, **others: Any) -> None:
 def as_column(name: str, values: Any) -> Column:
     """One column: float64 if all that is there is a number, else text; booleans count as text."""
     if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
+        values = as_array(name, values)
     if hasattr(values, "to_numpy"):  # a pandas Series, whose missing values have several forms
         values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
         values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]
-    if isinstance(values, str | int | float):
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise ValueError(f"{name} must be a list of values, one for each row, got {values!r}")
     array = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=object)
     if array.ndim != 1:
@@ -119,6 +121,12 @@ def as_column(name: str, values: Any) -> Column:
     if column.dtype.kind == "f" and np.isinf(column).any():
         raise ValueError(f"{name} holds {column[np.isinf(column)][0]} in row {np.isinf(column).argmax()}")
     return column
+
+
+def as_array(name: str, values: Tensor) -> npt.NDArray[Any]:
+    """The tensor's values; in double precision if they are fractions, as numpy lacks bfloat16."""
+    values = checks.dense(name, values).detach().cpu()
+    return (values.double() if values.is_floating_point() else values).numpy()
 
 
 def _from_objects(name: str, values: Column) -> Column:
@@ -156,7 +164,7 @@ def take(frame: Frame, rows: npt.NDArray[np.int64]) -> Frame:
 
 
 def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
-    array: Any = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
+    array: Any = as_array(name, source) if isinstance(source, Tensor) else source
     if not isinstance(array, np.ndarray):
         try:
             array = np.asarray(array)

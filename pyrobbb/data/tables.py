@@ -19,6 +19,7 @@ from pyrobbb.data.dataset import Dataset, Spec, Split, Task, Units
 from pyrobbb.data.frames import (
     Column,
     Frame,
+    as_array,
     as_column,
     as_frame,
     categories,
@@ -207,7 +208,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     if options.get("weights") is not None and not isinstance(options["weights"], str):
         added["weights"] = as_column("weights", options["weights"])
         options["weights"] = "weights"
-    array = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
+    array = as_array("y", y) if isinstance(y, Tensor) else y
     if np.ndim(array) == 2:
         several = {f"y{name}": column for name, column in as_frame("y", array).items()}
     else:

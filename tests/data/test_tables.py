@@ -410,3 +410,21 @@ def test_pandas_na_in_an_array_is_missing() -> None:
     plain = from_table({"rooms": [1, None, 3], "town": ["a", "b", None], "y": [0.5, 1.5, 2.5]})
     assert data.columns == plain.columns
     assert torch.equal(data.train.x, plain.train.x)
+
+
+@pytest.mark.parametrize("value", [None, 1.5, np.int64(1), "size"])
+def test_a_column_that_is_no_list_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="column 'size' must be a list of values, one for each row, got"):
+        load(TABLE | {"size": value})
+
+
+def test_tensors_of_every_floating_point_type_are_columns() -> None:
+    x, y = torch.tensor([SIZE, SIZE[::-1]]).T, torch.tensor(SIZE) / 2
+    expected = from_table(x, y)
+    for kind in (torch.bfloat16, torch.float16, torch.float64):
+        for table in (x.to(kind), {"0": x[:, 0].to(kind), "1": x[:, 1].to(kind)}):
+            data = from_table(table, y.to(kind))
+            assert torch.equal(data.train.x, expected.train.x)
+            assert torch.equal(data.train.y, expected.train.y)
+    with pytest.raises(ValueError, match="column 'size' is sparse"):
+        load(TABLE | {"size": torch.tensor(SIZE).to_sparse()})
