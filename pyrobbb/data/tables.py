@@ -140,7 +140,7 @@ class Table:
 
     def _targets(self, frame: Frame) -> tuple[str, ...]:
         if self.target is None:
-            return (next(name for name in reversed(frame) if name not in self.drop),)
+            return tuple([name for name in frame if name not in self.drop][-1:])
         return (str(self.target),) if isinstance(self.target, str | int) else tuple(map(str, self.target))
 
     def _check_names(self, frame: Frame, targets: tuple[str, ...]) -> None:
@@ -155,6 +155,9 @@ class Table:
             absent = [name for name in names if name not in frame]
             if absent:
                 raise ValueError(f"{key}: the table has no column {absent[0]!r}; it has {', '.join(frame)}")
+        if not targets or len(set(targets)) < len(targets):
+            found = f"names {', '.join(targets)}" if targets else "names no column"
+            raise ValueError(f"target {found}; it must name one column or more, each once, not dropped")
         if set(targets) & {*self.drop, *self.categorical, *weights}:
             raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
         if not set(frame) - {*targets, *self.drop, *weights}:

@@ -210,6 +210,9 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
     ("table", "options", "message"),
     [
         (TABLE, {"target": "cost"}, "target: the table has no column 'cost'"),
+        (TABLE, {"target": []}, "target names no column; it must name one column or more"),
+        (TABLE, {"target": None, "drop": [*TABLE]}, "target names no column"),
+        (TABLE, {"target": ["price", "price"]}, "target names price, price; .* each once"),
         (TABLE, {"drop": ["cost"]}, "drop: the table has no column 'cost'"),
         (TABLE, {"drop": "town"}, "drop must be a list"),
         (TABLE, {"drop": ["size", "rooms", "town"]}, "no column besides"),
