@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -190,6 +191,10 @@ def _read_csv(name: str, path: Path) -> list[tuple[str, Any]]:
             lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8, or pass a DataFrame") from error
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"{path} is not a whole gzip file ({error}); compress or copy it anew"
+            ) from error
     if not lines:
         raise ValueError(f"{path} is empty")
     if len(lines[0]) == 1 and any(mark in lines[0][0] for mark in ";\t"):

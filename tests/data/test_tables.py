@@ -431,3 +431,12 @@ def test_tensors_of_every_floating_point_type_are_columns() -> None:
             assert torch.equal(data.train.y, expected.train.y)
     with pytest.raises(ValueError, match="column 'size' is sparse"):
         load(TABLE | {"size": torch.tensor(SIZE).to_sparse()})
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[:-12], lambda _: CSV.encode(), lambda whole: whole[:12] + b"\xff" * 40]
+)
+def test_a_gzip_file_that_is_none_or_cut_is_refused_by_name(damage: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(damage(gzip.compress(CSV.encode())))
+    with pytest.raises(ValueError, match=r"t\.csv\.gz is not a whole gzip file"):
+        load(tmp_path / "t.csv.gz")
