@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -79,9 +80,9 @@ class Table:
     source: Any
     target: str | int | Sequence[str | int] | None = None
     task: Task | None = None
-    categorical: Sequence[str] = ()
-    drop: Sequence[str] = ()
-    weights: str | None = None
+    categorical: Sequence[str | int] = ()
+    drop: Sequence[str | int] = ()
+    weights: str | int | None = None
     validation: Any = 0.0
     test: Any = 0.0
     split_seed: int = 0
@@ -93,8 +94,11 @@ class Table:
         checks.one_of("dtype", self.dtype, ("float32", "float64"))
         checks.seed("split_seed", self.split_seed)
         for name in ("categorical", "drop"):
-            if isinstance(getattr(self, name), str):
+            if isinstance(getattr(self, name), str | Integral):
                 raise ValueError(f"{name} must be a list of column names, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, tuple(map(str, getattr(self, name))))
+        if self.weights is not None:
+            object.__setattr__(self, "weights", str(self.weights))
         for name in ("validation", "test"):
             if is_share(getattr(self, name)):
                 share = checks.between(name, getattr(self, name), 0, 1)
@@ -126,11 +130,11 @@ class Table:
                 f"classification, fewer labels"
             )
         inputs = {name: column for name, column in train.items() if name != self.weights}
-        texts = frozenset({*self.categorical, *categories(source)})
+        texts = frozenset({*map(str, self.categorical), *categories(source)})
         columns = Columns.learn(inputs, targets, classes, texts)
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         if self.weights is not None:
-            counts = row_weights(f"column {self.weights!r}", train[self.weights], splits["train"])
+            counts = row_weights(f"column {self.weights!r}", train[str(self.weights)], splits["train"])
             splits["train"] = replace(splits["train"], weights=counts)
         x = splits["train"].x
         units = None if classes else _units(targets, train, x.dtype)
@@ -141,7 +145,9 @@ class Table:
     def _targets(self, frame: Frame) -> tuple[str, ...]:
         if self.target is None:
             return tuple([name for name in frame if name not in self.drop][-1:])
-        return (str(self.target),) if isinstance(self.target, str | int) else tuple(map(str, self.target))
+        if isinstance(self.target, str | int | Integral):
+            return (str(self.target),)
+        return tuple(map(str, self.target))
 
     def _check_names(self, frame: Frame, targets: tuple[str, ...]) -> None:
         if "" in frame and "" not in self.drop:
@@ -165,7 +171,7 @@ class Table:
 
     def _counting(self, train: Frame) -> Frame:
         """The training rows without those that count nothing: no mean, no class has them."""
-        if self.weights is None or (counts := train[self.weights]).dtype.kind != "f":
+        if self.weights is None or (counts := train[str(self.weights)]).dtype.kind != "f":
             return train
         there = counts > 0
         if not there.any() or not (counts >= 0).all():  # for `row_weights` to refuse
@@ -205,10 +211,10 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     source = opened("x", source)
     check_same_rows(source, y=y, weights=options.get("weights"))
     frame = as_frame("x", source)
-    if not isinstance(options.get("categorical", ()), str):  # for `Table` to refuse
+    if not isinstance(options.get("categorical", ()), str | Integral):  # for `Table` to refuse
         options["categorical"] = (*options.get("categorical", ()), *categories(source))
     added: Frame = {}
-    if options.get("weights") is not None and not isinstance(options["weights"], str):
+    if options.get("weights") is not None and not isinstance(options["weights"], str | Integral):
         added["weights"] = as_column("weights", options["weights"])
         options["weights"] = "weights"
     array = as_array("y", y) if isinstance(y, Tensor) else y

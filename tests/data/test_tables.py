@@ -440,3 +440,19 @@ def test_a_gzip_file_that_is_none_or_cut_is_refused_by_name(damage: Any, tmp_pat
     (tmp_path / "t.csv.gz").write_bytes(damage(gzip.compress(CSV.encode())))
     with pytest.raises(ValueError, match=r"t\.csv\.gz is not a whole gzip file"):
         load(tmp_path / "t.csv.gz")
+
+
+def test_the_columns_of_an_array_are_named_by_whole_numbers() -> None:
+    x = np.stack([np.arange(6) % 2, SIZE, [1, 2, 1, 2, 1, 3], np.arange(6) ** 2 / 2], axis=1)
+    for kind in (int, np.int64):
+        numbers = {"target": kind(3), "weights": kind(2), "categorical": [kind(0)], "drop": [kind(1)]}
+        data = from_table(x, **numbers)
+        expected = from_table(x, target="3", weights="2", categorical=["0"], drop=["1"])
+        assert data.columns == expected.columns
+        assert [type(each) for each in data.columns.kinds] == [Categorical]
+        assert data.train.weights.tolist() == [1, 2, 1, 2, 1, 3]
+    beside = from_table(x[:, :3], x[:, 3], weights=2, categorical=[0], drop=[1])
+    assert torch.equal(beside.train.x, data.train.x)
+    assert beside.train.weights.tolist() == [1, 2, 1, 2, 1, 3]
+    with pytest.raises(ValueError, match="drop must be a list of column names, got 1"):
+        from_table(x, drop=1)
