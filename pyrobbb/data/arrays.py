@@ -52,8 +52,12 @@ def from_arrays(
         ValueError: what is wrong, in which array, and what would be right.
     """
     checks.one_of("task", task, get_args(Task))
-    if dtype not in (None, torch.long) and not dtype.is_floating_point:
-        raise ValueError(f"dtype must be a floating point type, or torch.long for tokens, got {dtype}")
+    floating = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    if dtype not in (None, torch.long) and not floating:
+        raise ValueError(
+            f"dtype must be a floating point type, such as torch.float64, or torch.long for tokens, got "
+            f"{dtype!r}"
+        )
     if classes is not None:
         if task != "classification":
             raise ValueError(f"classes is for classification only, got {classes!r} for {task}")

@@ -194,6 +194,8 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: classify(classes=3.0), "^classes must be a whole number of at least 1, got 3.0"),
     (lambda: regress(classes=3), "^classes is for classification only"),
     (lambda: regress(dtype=torch.int32), "^dtype must be a floating point type, .* got torch.int32"),
+    (lambda: regress(dtype="float64"), "^dtype must be .* such as torch.float64, .* got 'float64'"),
+    (lambda: regress(dtype=np.float64), "^dtype must be a floating point type, such as torch.float64"),
     (lambda: regress(dtype=torch.long), "^x must hold whole numbers for dtype=torch.long, got torch.float64"),
     (
         lambda: classify(y=LABELS + 1),
