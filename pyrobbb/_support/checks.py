@@ -62,6 +62,12 @@ def counts(name: str, value: Any) -> tuple[int, ...]:
     return tuple(count(f"{name}[{i}]", item) for i, item in enumerate(value))
 
 
+def keep(owner: object, **checked: Any) -> None:
+    """Give a frozen dataclass the plain values that checks made of its fields, such as of numpy's numbers."""
+    for name, value in checked.items():
+        object.__setattr__(owner, name, value)
+
+
 def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:

@@ -61,7 +61,7 @@ def from_arrays(
     if classes is not None:
         if task != "classification":
             raise ValueError(f"classes is for classification only, got {classes!r} for {task}")
-        checks.count("classes", classes)
+        classes = checks.count("classes", classes)
 
     check_same_rows(x, y=y, weights=weights)
     train = _split("", x, y, task, dtype, grid=classes is not None)

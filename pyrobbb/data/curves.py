@@ -29,7 +29,7 @@ class ToyPoints:
     test: int = 101
 
     def __post_init__(self) -> None:
-        checks.count("test", self.test, minimum=0)
+        checks.keep(self, test=checks.count("test", self.test, minimum=0))
 
     def truth(self, x: Tensor) -> Tensor:
         """The curve itself."""
@@ -64,7 +64,7 @@ class PaperCurve:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.count("N", self.N)
+        checks.keep(self, N=checks.count("N", self.N))
         check_common(self)
         checks.number("low", self.low)
         if checks.number("high", self.high) <= self.low:

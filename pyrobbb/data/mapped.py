@@ -107,9 +107,9 @@ class OnDisk:
     def __post_init__(self) -> None:
         checks.one_of("task", self.task, get_args(Task))
         checks.positive("scale", self.scale)
-        checks.count("validation", self.validation, minimum=0)
+        checks.keep(self, validation=checks.count("validation", self.validation, minimum=0))
         if self.classes is not None:
-            checks.count("classes", self.classes)
+            checks.keep(self, classes=checks.count("classes", self.classes))
         if (self.test_x is None) != (self.test_y is None):
             raise ValueError("test_x and test_y go together: give both, or neither")
 

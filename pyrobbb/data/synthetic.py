@@ -35,9 +35,9 @@ class Blobs:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.count("classes", self.classes, minimum=2)
-        checks.count("N", self.N, minimum=self.classes)  # every class occurs
-        checks.count("features", self.features)
+        checks.keep(self, classes=checks.count("classes", self.classes, minimum=2))
+        checks.keep(self, N=checks.count("N", self.N, minimum=self.classes))  # every class occurs
+        checks.keep(self, features=checks.count("features", self.features))
         checks.positive("separation", self.separation)
         check_common(self)
 
@@ -72,7 +72,7 @@ class NoisySine:
     gap: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        checks.count("N", self.N)
+        checks.keep(self, N=checks.count("N", self.N))
         check_common(self)
         if self.gap is not None and not (len(self.gap) == 2 and -1 < self.gap[0] < self.gap[1] < 1):
             raise ValueError(f"gap must be two numbers in order, between -1 and 1, got {self.gap!r}")
@@ -93,9 +93,9 @@ class NoisySine:
 def check_common(made: Any) -> None:
     """Raise ValueError if the noise, the seed, or the number of rows of a part is outside its domain."""
     checks.between("noise", made.noise, 0, math.inf)
-    checks.count("validation", made.validation, minimum=0)
-    checks.count("test", made.test, minimum=0)
-    checks.seed("seed", made.seed)
+    for name in ("validation", "test"):
+        checks.keep(made, **{name: checks.count(name, getattr(made, name), minimum=0)})
+    checks.keep(made, seed=checks.seed("seed", made.seed))
 
 
 def drawn(

@@ -92,13 +92,13 @@ class Table:
         if self.task is not None:
             checks.one_of("task", self.task, get_args(Task))
         checks.one_of("dtype", self.dtype, ("float32", "float64"))
-        checks.seed("split_seed", self.split_seed)
+        checks.keep(self, split_seed=checks.seed("split_seed", self.split_seed))
         for name in ("categorical", "drop"):
             if isinstance(getattr(self, name), str | Integral):
                 raise ValueError(f"{name} must be a list of column names, got {getattr(self, name)!r}")
-            object.__setattr__(self, name, tuple(map(str, getattr(self, name))))
+            checks.keep(self, **{name: tuple(map(str, getattr(self, name)))})
         if self.weights is not None:
-            object.__setattr__(self, "weights", str(self.weights))
+            checks.keep(self, weights=str(self.weights))
         for name in ("validation", "test"):
             if is_share(getattr(self, name)):
                 share = checks.between(name, getattr(self, name), 0, 1)

@@ -95,7 +95,7 @@ class UCI:
 
     def __post_init__(self) -> None:
         checks.one_of("name", self.name, KNOWN)
-        checks.count("split", self.split, minimum=0)
+        checks.keep(self, split=checks.count("split", self.split, minimum=0))
         checks.check_kinds(gap=(self.gap, bool))
         features = KNOWN[self.name].columns - 1
         if self.gap and self.split >= features:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,17 @@ def test_a_fraction_is_no_count() -> None:
 def test_numpy_numbers_are_numbers() -> None:
     assert checks.positive("here", np.float32(0.5)) == 0.5
     assert checks.count("here", np.int64(3)) == 3
+
+
+def test_a_frozen_dataclass_keeps_what_its_checks_made() -> None:
+    @dataclass(frozen=True)
+    class Draw:
+        seed: int
+
+        def __post_init__(self) -> None:
+            checks.keep(self, seed=checks.seed("seed", self.seed))
+
+    assert type(Draw(np.int64(3)).seed) is int  # type: ignore[arg-type]
 
 
 def test_lists_of_counts() -> None:

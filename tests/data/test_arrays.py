@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrobbb.data import Blobs, Dataset, NoisySine, from_arrays
+from pyrobbb.data import Blobs, Dataset, NoisySine, PaperCurve, from_arrays
 
 X = np.arange(12.0).reshape(6, 2)
 LABELS = np.array([0, 1, 2, 0, 1, 2])
@@ -279,3 +279,16 @@ def test_the_sine_and_its_noise() -> None:
 def test_made_data_checks_its_fields(kind: Any, field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{field} must .*, got {value!r}$"):
         kind(**{field: value})
+
+
+@pytest.mark.parametrize("kind", [*MADE, PaperCurve])
+def test_made_data_takes_numpys_whole_numbers(kind: Any) -> None:
+    options = {"N": 7, "validation": 2, "test": 4, "seed": 3}
+    plain = kind(**options).load()
+    made = kind(**{name: np.int64(value) for name, value in options.items()}).load()
+    assert torch.equal(made.train.x, plain.train.x)
+    assert made.spec == plain.spec
+
+
+def test_the_number_of_classes_is_a_plain_number() -> None:
+    assert type(classify(classes=np.int64(5)).spec.outputs) is int

@@ -191,3 +191,8 @@ def test_the_spread_of_targets_is_that_of_all_rows(tmp_path: Path, monkeypatch: 
     on_disk(tmp_path, np.zeros((1000, 1)), np.full(1000, 0.1), task="regression").load()
     with pytest.raises(ValueError, match="so far from zero"):
         on_disk(tmp_path, np.zeros((1000, 1)), 1e14 + y, task="regression", validation=3).load()
+
+
+def test_numpys_whole_numbers_are_plain_ones(tmp_path: Path) -> None:
+    data = on_disk(tmp_path, X, Y, classes=np.int64(4), validation=np.int64(2)).load()
+    assert (type(data.spec.N), type(data.spec.outputs)) == (int, int)

@@ -187,7 +187,7 @@ def test_parts_are_drawn_by_the_seed_and_do_not_overlap():
     parts = rows(3)
     assert [len(part) for part in parts] == [70, 20, 10]
     assert sorted(value for part in parts for value in part) == list(range(100))
-    assert rows(3) == parts
+    assert rows(3) == rows(np.int64(3)) == parts
     assert rows(4) != parts
 
 

@@ -63,11 +63,11 @@ class IdxImages:
         if not (self.root is None or isinstance(self.root, str | os.PathLike)):
             raise ValueError(f"root must be a folder or nothing, got {self.root!r}")
         checks.positive("scale", self.scale)
-        checks.count("validation", self.validation, minimum=0)
+        checks.keep(self, validation=checks.count("validation", self.validation, minimum=0))
         checks.between("validation", self.validation, 0, self.files.train_rows - 1)
-        checks.seed("split_seed", self.split_seed)
+        checks.keep(self, split_seed=checks.seed("split_seed", self.split_seed))
         if self.limit is not None:
-            checks.count("limit", self.limit)
+            checks.keep(self, limit=checks.count("limit", self.limit))
             checks.between("limit", self.limit, 1, self.files.train_rows - self.validation)
         for name in ("flatten", "download"):
             if not isinstance(getattr(self, name), bool):

@@ -108,6 +108,7 @@ def test_the_split_follows_its_own_seed_and_nothing_else(folder: str) -> None:
     torch.manual_seed(2)
     assert torch.equal(Tiny(root=folder).load().train.x, first.train.x)
     assert not torch.equal(Tiny(root=folder, split_seed=1).load().train.x, first.train.x)
+    assert torch.equal(Tiny(root=folder, split_seed=np.int64(0)).load().train.x, first.train.x)
 
 
 @pytest.mark.parametrize("kind", KINDS)
