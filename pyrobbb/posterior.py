@@ -138,7 +138,8 @@ class Posterior:
         Args:
             x: Inputs `(M, *features)`: a tensor, or what `from_arrays` takes; after a fit to a table a tensor
                 of inputs, or new rows as they stand in the table.
-            y: Targets, to have their log-likelihood too.
+            y: Targets, to have their log-likelihood too; beside the rows of a table classes by name, as they
+                stand in it.
             draws: Weight draws of each chain, on average if they have weights.
             mean_weights: Use the posterior mean of each chain's weights in place of all its draws.
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
@@ -267,6 +268,12 @@ class Posterior:
         dtype = self.model.dtype
         if self.columns is not None and not isinstance(x, Tensor):
             x = self.columns.inputs(x)
+            if (
+                isinstance(self.columns, Columns)
+                and self.columns.classes
+                and not isinstance(y, Tensor | None)
+            ):
+                y = self.columns.labels("y", y)
         if isinstance(x, Tensor):
             x = x.to(dtype) if x.is_floating_point() else x
         else:

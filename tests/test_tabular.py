@@ -180,6 +180,22 @@ def test_classes_and_noise_that_follows_the_inputs():
     assert spread.width(1) == 2
 
 
+@pytest.mark.parametrize("names", [("no", "yes"), (1, 2), (0.5, 1.5)])
+def test_the_classes_of_new_rows_go_by_their_names(names):
+    x = RNG.standard_normal(60)
+    labels = [names[int(value > 0)] for value in x]
+    data = from_table({"x": x, "y": labels}, target="y", task="classification")
+    posterior = fit_table(data, epochs=2, prior=Normal())
+    rows = {"x": [-1.0, 2.0]}
+    found = posterior.predict(rows, [names[1], names[0]])
+    expected = posterior.predict(rows).probs[[0, 1], [1, 0]].log()
+    torch.testing.assert_close(found.log_predictive, expected)
+    numbers = posterior.predict(rows, torch.tensor([1, 0]))
+    torch.testing.assert_close(numbers.log_predictive, expected)
+    with pytest.raises(ValueError, match="y is 'maybe', a class not in the training rows"):
+        posterior.predict(rows, ["maybe", names[0]])
+
+
 def test_an_experiment_on_a_table_is_measured_in_its_own_units(tmp_path):
     """Whatever the units, the same errors in them, and log p(y) less by the log of their ratio."""
 

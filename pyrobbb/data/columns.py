@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.files import write_json
-from pyrobbb.data.frames import Column, Frame, as_frame, is_missing, rows_of, to_tensor
+from pyrobbb.data.frames import Column, Frame, as_column, as_frame, is_missing, rows_of, to_tensor
 
 Matrix = npt.NDArray[np.float64]
 MOST = 10  # distinct texts that a column may have whatever the number of rows
@@ -156,6 +156,19 @@ class Columns:
         if not values.shape[1]:
             raise ValueError("no column varies over the training rows, so there is nothing to predict from")
         return to_tensor(values, torch.float64)
+
+    def labels(self, name: str, values: Any) -> Tensor:
+        """The numbers `(M,)` of classes that are given as they stand in the table.
+
+        Raises:
+            ValueError: One of them is no class of the training rows; `name` is what the values are called.
+        """
+        numbers = {label: i for i, label in enumerate(self.classes)}
+        texts = as_text(name, as_column(name, values))
+        unseen = [text for text in texts if text not in numbers]
+        if unseen:
+            raise ValueError(f"{name} is {unseen[0]!r}, a class not in the training rows")
+        return torch.tensor([numbers[text] for text in texts], dtype=torch.int64)
 
     def plain(self) -> dict[str, Any]:
         """Plain values, of which `from_plain` makes the same columns."""

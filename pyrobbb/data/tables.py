@@ -185,12 +185,7 @@ class Table:
             y = [_target(part, name, rows[name]) for name in columns.targets]
             return Split(x, to_tensor(np.stack(y, axis=1), dtype))
         name = columns.targets[0]
-        texts = as_text(name, _check_whole(part, name, rows[name]))
-        labels = {label: i for i, label in enumerate(columns.classes)}
-        unseen = [text for text in texts if text not in labels]
-        if unseen:
-            raise ValueError(f"{part}: target {name!r} is {unseen[0]!r}, a class not in the training rows")
-        return Split(x, torch.tensor([labels[text] for text in texts], dtype=torch.int64))
+        return Split(x, columns.labels(f"{part}: target {name!r}", _check_whole(part, name, rows[name])))
 
 
 def from_table(source: Any, y: Any = None, **options: Any) -> TableData:

@@ -78,13 +78,14 @@ class Options:
     def __post_init__(self) -> None:
         for name, default in (("kl", Uniform()), ("rates", {}), ("inference", SVI())):
             if getattr(self, name) is None:
-                object.__setattr__(self, name, default)
+                checks.keep(self, **{name: default})
         numbers = ["epochs", "samples", "record_every", *(["batch_size"] * (self.batch_size is not None))]
-        found = {name: checks.count(name, getattr(self, name)) for name in numbers}
-        found["validation_draws"] = checks.count("validation_draws", self.validation_draws, minimum=0)
-        found["seed"] = checks.seed("seed", self.seed)
-        for name, value in found.items():  # as plain numbers, which torch takes
-            object.__setattr__(self, name, value)
+        checks.keep(
+            self,
+            **{name: checks.count(name, getattr(self, name)) for name in numbers},
+            validation_draws=checks.count("validation_draws", self.validation_draws, minimum=0),
+            seed=checks.seed("seed", self.seed),
+        )
         checks.between("checkpoint_seconds", self.checkpoint_seconds, 0, math.inf)
         checks.one_of("fast", self.fast, FAST)
         checks.one_of("estimator", self.estimator, ESTIMATORS)
