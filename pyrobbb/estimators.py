@@ -100,7 +100,7 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
     Args:
         hidden: Units of each hidden layer.
         noise: "learned", the same for all rows; "heteroscedastic", which lets it depend on the inputs; or
-            None: the one with the lower free energy, in the time of two fits.
+            None: the better one, in the time of two fits, or of three with an `inference` without a bound.
         prior: By default `table_prior`.
         epochs: By default as many as make some 4000 steps.
         draws: Weight draws that a prediction averages over.

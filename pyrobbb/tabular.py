@@ -38,7 +38,7 @@ SMALL = 2**18  # numbers in a layer's output, up to which one thread is no slowe
 NOISE = ("learned", "heteroscedastic")
 GAINS = (1.0, 16.0)  # of the prior of a classifier's hidden layers
 DRAWS = 200  # of the weights, to compare them with
-HELD = 5  # a classifier holds back every fifth row to choose between them
+HELD = 5  # every fifth row is held back to choose by
 
 
 def fit_table(
@@ -53,11 +53,11 @@ def fit_table(
     """Fit a perceptron to a table, with defaults for small tables.
 
     They were searched on validation rows of four tables of scikit-learn and four of UCI; the search saw some
-    test scores as well (`experiments.studies.own_tables`). Two choices are made for each table, from its
-    training rows alone: which noise, by the free energy, which bounds -log P(D); and how wide the prior of a
-    classifier's hidden layers is, by the log-likelihood of its validation rows, or of a fifth of the training
-    rows, which it fits again afterwards. (There the bound misleads: under a mean field it prefers narrow
-    priors.) The first takes the time of two fits, the second of three.
+    test scores as well (`experiments.studies.own_tables`). Two choices are made for each table: which noise,
+    by the free energy, which bounds -log P(D); and how wide the prior of a classifier's hidden layers is, by
+    the log-likelihood of its validation rows, or of a fifth of the training rows, after which all are fitted
+    again. (There the bound misleads: under a mean field it prefers narrow priors.) A method without a bound,
+    such as `Laplace`, chooses the noise so too. By the bound it takes the time of two fits, else of three.
 
     >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
     >>> prediction = fit_table(data).predict(new_rows)  # doctest: +SKIP
@@ -67,7 +67,7 @@ def fit_table(
         hidden: Units of each hidden layer.
         noise: For regression: "learned", the same for all rows, as a share of each target's standard
             deviation; "heteroscedastic", which lets it depend on the inputs; or None: both are fitted, and
-            the one with the lower free energy is returned.
+            the better one is returned.
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
@@ -89,23 +89,21 @@ def fit_table(
     folder = None if options.get("folder") is None else Path(options.pop("folder"))
     dtype = str(data.train.x.dtype).removeprefix("torch.")
     model = TableModel(data.spec, tuple(checks.counts("hidden", hidden)), noise or NOISE[0], dtype=dtype)
-    if data.spec.task == "classification" and prior is None:
-        model, posterior = _wider(model, data, seed, folder, **options)
-    elif noise is not None or data.spec.task == "classification":
-        posterior = _fit(model, data, prior, seed, folder=folder, **options)
+    if data.spec.task == "classification":
+        several = {f"gain-{gain:g}": replace(model, gain=gain) for gain in GAINS} if prior is None else {}
     else:
-        found = []
-        for each in NOISE:
-            one = replace(model, noise=each)
-            inside = None if folder is None else folder / each
-            own = _with_copies(options)
-            found.append((one, _fit(one, data, prior, seed, folder=inside, **own), own))
-        model, posterior, own = min(found, key=lambda each: _free_energy(each[1].history))
-        _take_over(options, own)
+        several = {each: replace(model, noise=each) for each in NOISE} if noise is None else {}
+    inference = options.get("inference") or SVI()
+    if not several:
+        posterior = _fit(model, data, prior, seed, folder=folder, **options)
+    elif data.spec.task == "regression" and inference.bounds:
+        model, posterior = _by_bound(several, data, prior, seed, folder, **options)
+    else:
+        model, posterior = _by_held_rows(several, data, prior, seed, folder, **options)
     if folder is not None:
         posterior.save(folder)
         data.columns.save(folder / "columns.json")
-        kind = type(options.get("inference", SVI())).__name__
+        kind = type(inference).__name__
         write_json(folder / FILE, asdict(model) | {"own prior": prior is not None, "inference": kind})
     return posterior
 
@@ -170,10 +168,33 @@ class TableModel:
         return MeanFieldNormal(model, init_rho=-2.0 if self.spec.task == "classification" else -6.0)
 
 
-def _wider(
-    model: TableModel, data: TableData, seed: int, folder: Path | None, **options: Any
+def _by_bound(
+    several: dict[str, TableModel],
+    data: TableData,
+    prior: Prior | None,
+    seed: int,
+    folder: Path | None,
+    **options: Any,
 ) -> tuple[TableModel, Posterior]:
-    """A classifier with the gain under which rows that were held back have the higher log-likelihood."""
+    """Of several models the one with the lower free energy; each name is that of its folder."""
+    found = []
+    for name, model in several.items():
+        inside, own = None if folder is None else folder / name, _with_copies(options)
+        found.append((model, _fit(model, data, prior, seed, folder=inside, **own), own))
+    model, posterior, own = min(found, key=lambda each: _free_energy(each[1].history))
+    _take_over(options, own)
+    return model, posterior
+
+
+def _by_held_rows(
+    several: dict[str, TableModel],
+    data: TableData,
+    prior: Prior | None,
+    seed: int,
+    folder: Path | None,
+    **options: Any,
+) -> tuple[TableModel, Posterior]:
+    """Of several models the one under which rows that were held back have the higher log-likelihood."""
     part, held = data, data.validation
     if held is None:
         order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
@@ -181,17 +202,15 @@ def _wider(
         part, held = replace(data, train=data.train.take(rows[1])), data.train.take(rows[0])
         part = replace(part, spec=replace(data.spec, N=len(part.train)))
     found = []
-    for gain in GAINS:
-        inside = None if folder is None else folder / f"gain-{gain:g}"
-        one, own = replace(model, spec=part.spec, gain=gain), _with_copies(options)
-        posterior = _fit(one, part, None, seed, folder=inside, **own)
+    for name, model in several.items():
+        inside, own = None if folder is None else folder / name, _with_copies(options)
+        posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
         scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
         score = float(scores.mean() if held.weights is None else scores @ held.weights)
-        found.append((score, gain, posterior, own))
-    _, gain, posterior, own = max(found, key=lambda one: one[0])
-    model = replace(model, gain=gain)
+        found.append((score, model, posterior, own))
+    _, model, posterior, own = max(found, key=lambda one: one[0])
     if data.validation is None:
-        posterior = _fit(model, data, None, seed, folder=folder, **options)
+        posterior = _fit(model, data, prior, seed, folder=folder, **options)
     else:
         _take_over(options, own)
     return model, posterior
@@ -221,7 +240,7 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
         "optim": partial(torch.optim.Adam, lr=0.01),
     } | options
     guide = None
-    if isinstance(chosen.get("inference", SVI()), SVI):
+    if isinstance(chosen.get("inference") or SVI(), SVI):
         guide = model.guide
         chosen.setdefault("samples", 8)
     if "schedule" not in chosen:

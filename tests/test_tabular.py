@@ -15,7 +15,7 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Columns
 from pyrobbb.experiment import Run
-from pyrobbb.inference import MAP
+from pyrobbb.inference import MAP, Laplace
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Normal
@@ -60,6 +60,26 @@ def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
         likelihood = posterior.model.likelihood.likelihood
         assert isinstance(likelihood, likelihoods.HeteroscedasticNormal) == (kind == "heteroscedastic")
         assert (tmp_path / kind / "columns.json").exists()
+
+
+@pytest.mark.parametrize("inference", [MAP(), Laplace(structure="diagonal")])
+def test_without_a_bound_the_noise_is_the_one_that_held_rows_are_likelier_under(inference, tmp_path):
+    """-log P(w) says nothing here. The noise grows in the training rows, and falls or grows in those held."""
+    x = RNG.standard_normal(400)
+    heteroscedastic = {}
+    for name, sign in (("falls", -1), ("grows", 1)):
+        slope = np.where(np.arange(400) < 200, 1, sign)
+        table = {"x": x, "y": x + np.exp(slope * x - 1) * RNG.standard_normal(400)}
+        data = from_table(table, validation=range(200, 400))
+        posterior = fit_table(data, hidden=(10,), epochs=100, inference=inference, folder=tmp_path / name)
+        likelihood = posterior.model.likelihood.likelihood
+        heteroscedastic[name] = isinstance(likelihood, likelihoods.HeteroscedasticNormal)
+        assert posterior.model.N == 200
+    assert heteroscedastic == {"falls": False, "grows": True}
+    folder = tmp_path / "all"  # without rows for validation a fifth is held back, and then all are fitted
+    posterior = fit_table(from_table(table), hidden=(10,), epochs=30, inference=inference, folder=folder)
+    assert posterior.model.N == 400
+    assert {path.name for path in folder.iterdir()} >= {"learned", "heteroscedastic", "chain-0.pt"}
 
 
 def test_new_rows_are_predicted_by_the_columns_that_were_kept(fitted, tmp_path):
