@@ -21,6 +21,8 @@ class EmpiricalGuide(FlatGuide):
         init_loc: As of `FlatGuide`.
     """
 
+    gathers = "the draws of the whole training"
+
     def __init__(self, model: BayesianNetwork, draws: int, init_loc: Initial = network) -> None:
         super().__init__(model, init_loc)
         self.register_buffer("stored", self.loc.new_zeros(draws, self.loc.numel()))

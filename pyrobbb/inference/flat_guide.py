@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import pyro.distributions as dist
@@ -22,12 +22,15 @@ from pyrobbb.initializers import Initial, network
 class FlatGuide(PyroModule):
     """A point `loc` of shape `(D,)` in unconstrained coordinates; families derive from it.
 
-    A positive latent, say, is the exponential of its coordinate; a weight is its own coordinate.
+    A positive latent, say, is the exponential of its coordinate; a weight is its own coordinate. `gathers`
+    names what a family holds that the weights of a single epoch do not tell.
 
     Args:
         model: Its latents are those of one run without data.
         init_loc: Where they start (`pyrobbb.initializers`); by default the network's own values.
     """
+
+    gathers: ClassVar[str] = ""
 
     def __init__(self, model: BayesianNetwork, init_loc: Initial = network) -> None:
         super().__init__(unique_name("flat_guide"))

@@ -55,6 +55,8 @@ class LaplaceGuide(FlatGuide):
     `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others.
     """
 
+    gathers = "the curvature that is taken after the last step"
+
     where: Tensor
     fitted: Tensor
     log_evidence: Tensor

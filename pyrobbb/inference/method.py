@@ -8,6 +8,7 @@ files and figures are the same for all. To add one, imitate `sghmc.py`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,6 +21,8 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.kl_weights import Geometric
 from pyrobbb.svi import Step
+
+logger = logging.getLogger(__name__)
 
 MakeGuide = Callable[[BayesianNetwork], nn.Module]
 
@@ -108,3 +111,20 @@ def refuse_points(method: Inference, model: BayesianNetwork) -> None:
             f"{type(method).__name__} draws every parameter from the posterior, but these have no prior: "
             f"{', '.join(names)}; give them one, or freeze them in the network"
         )
+
+
+def check_gathered(method: Inference, what: str, got: int, asked: int) -> None:
+    """Log a warning if a callback stopped a training before all was gathered, ValueError if a point is left.
+
+    Args:
+        method: The method.
+        what: What it gathers on the way.
+        got: How many it has.
+        asked: How many it was to have.
+    """
+    if got >= asked:
+        return
+    stopped = f"{type(method).__name__} was stopped with {got} of its {asked} {what}, which are taken late"
+    if got < 2:
+        raise ValueError(f"{stopped}: that is a point, not a posterior; train without stopping, or take svi")
+    logger.warning("%s: the posterior is made of these alone", stopped)

@@ -20,6 +20,7 @@ first without noise, to find a mode, then with noise, to draw from it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import MakeGuide, OwnStep, refuse_points
+from pyrobbb.inference.method import MakeGuide, OwnStep, check_gathered, refuse_points
 from pyrobbb.initializers import Initial, network
 from pyrobbb.svi import Step, Terms
 
@@ -81,6 +82,12 @@ class SGHMC(OwnStep):
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
         return SGHMCStep(self, model, guide, optimizer, first, options["steps"], options["fast"])
+
+    def finish(
+        self, model: BayesianNetwork, guide: Any, rows: Callable[[], Split], log: Callable[[str], None]
+    ) -> bool:
+        check_gathered(self, "draws", int(guide.kept), self.cycles * self.draws)
+        return False
 
 
 class SGHMCStep:

@@ -11,6 +11,7 @@ section 3.3 and eq. 1), K of them for the low rank:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +20,17 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import MakeGuide
+from pyrobbb.inference.method import MakeGuide, check_gathered
 from pyrobbb.inference.point import Descent, DescentStep
 from pyrobbb.initializers import Initial, network
 
 
 class SWAGGuide(FlatGuide):
     """A normal with a diagonal and a low-rank part of equal weight; a point until there are two snapshots."""
+
+    gathers = "the snapshots of the whole training"
 
     def __init__(self, model: BayesianNetwork, rank: int, init_loc: Initial = network) -> None:
         super().__init__(model, init_loc)
@@ -124,3 +128,9 @@ class SWAG(Descent):
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
         return SWAGGuide(model, self.rank, self.init_loc)
+
+    def finish(
+        self, model: BayesianNetwork, guide: Any, rows: Callable[[], Split], log: Callable[[str], None]
+    ) -> bool:
+        check_gathered(self, "snapshots", int(guide.seen), self.snapshots)
+        return False

@@ -88,7 +88,8 @@ class Callback:
 class EarlyStopping(Callback):
     """Stops when a validation measure has not improved for `patience` epochs of the history.
 
-    The weights are those of the last epoch, not of the best; `BestCheckpoint` keeps the best.
+    The weights are those of the last epoch, not of the best; `BestCheckpoint` keeps the best. SGHMC and SWAG,
+    which gather their posterior late, raise a ValueError if they are stopped before that.
 
     Args:
         patience: Epochs without improvement after which to stop.
@@ -123,7 +124,8 @@ class EarlyStopping(Callback):
 class BestCheckpoint(Callback):
     """Keeps guide and model of the best epoch by validation, in `chain-0.best.pt` of the folder.
 
-    The posterior that `fit` returns is that of the last epoch; `best.restore(posterior)` loads the best.
+    The posterior that `fit` returns is that of the last epoch; `best.restore(posterior)` loads the best,
+    where its weights are all of a posterior: not of Laplace, SWAG and samplers.
 
     Args:
         measure: `nll` or `error`, of the validation data.
@@ -174,8 +176,16 @@ class BestCheckpoint(Callback):
 
         Raises:
             CheckpointError: A chain has none, or it belongs to another network or guide.
-            ValueError: Of several chains, if no folder was named.
+            ValueError: Of several chains, if no folder was named; or the posterior is more than the weights
+                of an epoch, as that of Laplace, SWAG or a sampler is.
         """
+        for _, guide in posterior.chains:
+            if gathers := getattr(guide, "gathers", ""):
+                raise ValueError(
+                    f"{type(guide).__name__} holds {gathers}, without which the best epoch's weights are a "
+                    f"point: keep the posterior as it is, or restore a fit by MAP() and take "
+                    f"Laplace().around(posterior, data.train)"
+                )
         for chain, (model, guide) in enumerate(posterior.chains):
             path = self.path(chain)
             found = checkpoint.load(path)

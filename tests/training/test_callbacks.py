@@ -13,8 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_fakes import Interrupts, classes, classifier, nothing_changes
+from engine_fakes import Interrupts, classes, classifier, network, nothing_changes
 from pyrobbb._support import checkpoint
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.inference import MAP, SGHMC, SWAG, Inference, Laplace
+from pyrobbb.likelihoods import Categorical
+from pyrobbb.priors import Normal
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import BestCheckpoint, Callback, EarlyStopping, View
 from pyrobbb.training.history import Epoch
@@ -240,6 +244,52 @@ def test_the_best_follows_the_folder_of_its_training(tmp_path: Path) -> None:
         training(callbacks=[best], epochs=1, folder=tmp_path / name).run()
         assert best.path() == tmp_path / name / "chain-0.best.pt"
         assert best.path().is_file()
+
+
+@pytest.mark.parametrize("method", [Laplace(), SWAG(snapshots=3, rank=2), SGHMC(cycles=1, draws=3)])
+def test_the_best_of_a_posterior_that_is_more_than_an_epoch_s_weights_is_refused(
+    method: Inference, tmp_path: Path
+) -> None:
+    data, best = classes(N, validation=8), BestCheckpoint(folder=tmp_path)
+    model = BayesianNetwork(network(), Normal(sigma=0.5), Categorical())
+    options: dict[str, Any] = {"epochs": 6, "batch_size": 6, "device": "cpu", "progress": None}
+    posterior = fit(model, None, data, callbacks=[best], inference=method, **options)
+    before = posterior.draw(3)
+    with pytest.raises(
+        ValueError, match=r"without which the best epoch's weights are a point: keep the post"
+    ):
+        best.restore(posterior)
+    assert all(torch.equal(value, before[name]) for name, value in posterior.draw(3).items())
+    # what the message says instead
+    mode = fit(model, None, data, callbacks=[best], inference=MAP(), **options)
+    best.restore(mode)
+    around = Laplace().around(mode, data.train).draw(3)
+    assert all(bool((value.std(0) > 0).all()) for value in around.values())
+
+
+@pytest.mark.parametrize(
+    "method", [SWAG(snapshots=4, rank=2, start=0.5), SGHMC(cycles=1, draws=4, exploring=0.5)]
+)
+def test_a_method_that_is_stopped_before_its_draws_says_so(
+    method: Inference, caplog: pytest.LogCaptureFixture
+) -> None:
+    """8 epochs of 4 steps: nothing is kept before the middle, all at the end, some in between."""
+    data = classes(N, validation=8)
+
+    def run(epoch: int) -> None:
+        model = BayesianNetwork(network(), Normal(sigma=0.5), Categorical())
+        fit(
+            model, None, data, epochs=8, batch_size=6, device="cpu", inference=method, progress=None,
+            callbacks=[StopsAt(epoch=epoch)],
+        )  # fmt: skip
+
+    with pytest.raises(ValueError, match=r"was stopped with 0 of its 4 .*: that is a point, not a posterior"):
+        run(3)
+    run(7)
+    assert "was stopped with 3 of its 4" in caplog.text
+    caplog.clear()
+    run(9)
+    assert "was stopped" not in caplog.text
 
 
 def test_the_best_of_several_chains_is_where_it_was_told_to_be(tmp_path: Path) -> None:
