@@ -79,7 +79,7 @@ def fit_table(
     """
     if not isinstance(data, TableData):
         raise ValueError(f"data must be a table, such as from_table(...) returns, got {type(data).__name__}")
-    checks.seed("seed", seed)
+    seed = checks.seed("seed", seed)
     if noise is not None:
         checks.one_of("noise", noise, NOISE)
     if "likelihood" in options:

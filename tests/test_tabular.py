@@ -304,6 +304,14 @@ def test_callbacks_are_those_of_the_fit_that_is_returned(target, held):
     assert watches.units == posterior.chains[0][1].loc.numel()
 
 
+def test_a_seed_of_numpy_s_is_the_seed_that_it_says():
+    for target in ("price", "town"):
+        data = from_table(HOUSES, target=target)
+        options = {"hidden": (3,), "epochs": 1, "progress": None}
+        plain, own = (fit_table(data, seed=seed, **options) for seed in (5, np.int64(5)))
+        assert torch.equal(own.mean_weights()["0.weight"], plain.mean_weights()["0.weight"])
+
+
 def test_few_rows_are_enough():
     data = from_table({"x": [0.0, 1.0, 0.1, 0.9], "y": ["a", "b", "a", "b"]})
     assert fit_table(data, epochs=2).predict(data.train.x).probs.shape == (4, 2)

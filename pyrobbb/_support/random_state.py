@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import RLock
+from typing import SupportsIndex
 
 import pyro
 import torch
@@ -22,7 +24,7 @@ def _cuda_index(device: torch.device | str) -> int | None:
 
 
 @contextmanager
-def isolated(seed: int | None = None, *, device: torch.device | str = "cpu") -> Iterator[None]:
+def isolated(seed: SupportsIndex | None = None, *, device: torch.device | str = "cpu") -> Iterator[None]:
     """Run the body with an empty parameter store, its own random state, and without Pyro's validation.
 
     Everything is restored at the end, even after an error: the user's global seeds and param store are
@@ -32,7 +34,8 @@ def isolated(seed: int | None = None, *, device: torch.device | str = "cpu") -> 
     out of its body. To fit several at once, use processes.
 
     Args:
-        seed: Seeds torch's generators inside; None continues from the present state.
+        seed: Seeds torch's generators inside, a whole number of any type; None continues from the present
+            state.
         device: Whose random state is kept besides the CPU's.
     """
     index = _cuda_index(device)
@@ -43,9 +46,9 @@ def isolated(seed: int | None = None, *, device: torch.device | str = "cpu") -> 
         pyro.validation_enabled(False),
     ):
         if seed is not None:
-            torch.default_generator.manual_seed(seed)
+            torch.default_generator.manual_seed(plain := operator.index(seed))
             if index is not None:
-                torch.cuda.default_generators[index].manual_seed(seed)
+                torch.cuda.default_generators[index].manual_seed(plain)
         yield
 
 

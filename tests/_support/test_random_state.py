@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -58,6 +59,13 @@ def test_the_seed_alone_decides(seed: int, outer: int) -> None:
         torch.randn(outer % 7)
         with isolated(seed):
             assert torch.equal(torch.randn(4), first)
+
+
+def test_a_whole_number_of_numpy_s_is_the_seed_that_it_says() -> None:
+    with isolated(7):
+        expected = torch.randn(4)
+    with isolated(np.int64(7)):
+        assert torch.equal(torch.randn(4), expected)
 
 
 def test_without_a_seed_the_state_goes_on_inside_and_is_put_back() -> None:
