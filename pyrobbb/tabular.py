@@ -25,6 +25,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec, Units
 from pyrobbb.data.tables import TableData
 from pyrobbb.inference import SVI, Inference
+from pyrobbb.inference.method import check_method
 from pyrobbb.likelihoods import Categorical, HeteroscedasticNormal, Likelihood, Normal, in_units
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
@@ -64,7 +65,7 @@ def fit_table(
 
     Args:
         data: The table.
-        hidden: Units of each hidden layer.
+        hidden: Units of each hidden layer; none makes a linear model.
         noise: For regression: "learned", the same for all rows, as a share of each target's standard
             deviation; "heteroscedastic", which lets it depend on the inputs; or None: both are fitted, and
             the better one is returned.
@@ -82,6 +83,13 @@ def fit_table(
     seed = checks.seed("seed", seed)
     if noise is not None:
         checks.one_of("noise", noise, NOISE)
+        if data.spec.task == "classification":
+            raise ValueError(f"noise={noise!r} is for values, but the target is a class: leave noise out")
+    if options.get("batch_size") is not None:
+        checks.count("batch_size", options["batch_size"])
+    checks.count("samples", options.get("samples", 1))
+    inference = options.get("inference") or SVI()
+    check_method(inference)
     if "likelihood" in options:
         raise ValueError(
             "fit_table makes the likelihood: say noise='learned' or 'heteroscedastic', or use fit"
@@ -89,11 +97,11 @@ def fit_table(
     folder = None if options.get("folder") is None else Path(options.pop("folder"))
     dtype = str(data.train.x.dtype).removeprefix("torch.")
     model = TableModel(data.spec, tuple(checks.counts("hidden", hidden)), noise or NOISE[0], dtype=dtype)
-    if data.spec.task == "classification":
-        several = {f"gain-{gain:g}": replace(model, gain=gain) for gain in GAINS} if prior is None else {}
+    if data.spec.task == "classification":  # the gain is that of hidden layers
+        gains = GAINS if prior is None and model.hidden else ()
+        several = {f"gain-{gain:g}": replace(model, gain=gain) for gain in gains}
     else:
         several = {each: replace(model, noise=each) for each in NOISE} if noise is None else {}
-    inference = options.get("inference") or SVI()
     if not several:
         posterior = _fit(model, data, prior, seed, folder=folder, **options)
     elif data.spec.task == "regression" and inference.bounds:
@@ -234,7 +242,7 @@ def _free_energy(history: Any) -> float:
 
 
 def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **options: Any) -> Posterior:
-    batch_size = min(options.pop("batch_size", max(64, data.spec.N // 100)), data.spec.N)
+    batch_size = min(options.pop("batch_size", None) or max(64, data.spec.N // 100), data.spec.N)
     chosen: dict[str, Any] = {
         "epochs": ceil(STEPS / ceil(data.spec.N / batch_size)),
         "optim": partial(torch.optim.Adam, lr=0.01),
@@ -245,7 +253,7 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
         chosen.setdefault("samples", 8)
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
-    small = batch_size * max(model.hidden) * chosen.get("samples", 1) <= SMALL
+    small = batch_size * max(model.hidden, default=1) * chosen.get("samples", 1) <= SMALL
     # several threads wait for each other, most of all where other programs run
     with threads(1) if small and data.train.x.device.type == "cpu" else nullcontext():
         return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)

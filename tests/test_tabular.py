@@ -254,6 +254,31 @@ def test_what_does_not_fit_is_refused():
     assert fit_table(data, epochs=1, prior=Normal(sigma=0.1), hidden=[5, 5]).model.num_weights == 56
 
 
+def test_without_hidden_layers_the_model_is_linear():
+    data = from_table(HOUSES)
+    posterior = fit_table(data, hidden=(), noise="learned", epochs=1, batch_size=None, progress=None)
+    assert set(posterior.model.sites) == {"0.weight", "0.bias"}
+    classes = from_table(HOUSES, target="town")
+    assert len(classes.train) == fit_table(classes, hidden=(), epochs=1, progress=None).model.N
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        ("price", {"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ("price", {"batch_size": "8"}, "batch_size must be a whole number of at least 1, got '8'"),
+        ("price", {"samples": None}, "samples must be a whole number of at least 1, got None"),
+        ("price", {"samples": "8"}, "samples must be a whole number of at least 1, got '8'"),
+        ("price", {"inference": "laplace"}, r"such as Laplace\(\), got 'laplace'"),
+        ("price", {"inference": Laplace}, r"inference must be a method with its options: write Laplace\(\)"),
+        ("town", {"noise": "heteroscedastic"}, "is for values, but the target is a class: leave noise out"),
+    ],
+)
+def test_a_slip_in_an_option_is_told_in_one_sentence(target, options, message):
+    with pytest.raises(ValueError, match=message):
+        fit_table(from_table(HOUSES, target=target), epochs=1, progress=None, **options)
+
+
 def test_the_prior_s_scale_follows_the_layer_s_width():
     spec = from_table(HOUSES).spec
     prior = table_prior(spec, "2.*")

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -101,6 +102,16 @@ class OwnStep(Inference):
                     f"follow another target in each; use kl=uniform"
                 )
             kl = getattr(kl, "then", None)
+
+
+def check_method(value: Any) -> None:
+    """Raise ValueError unless `value` is a method, with its options."""
+    if isinstance(value, type) and issubclass(value, Inference):
+        raise ValueError(f"inference must be a method with its options: write {value.__name__}()")
+    if not isinstance(value, Inference):
+        raise ValueError(
+            f"inference must be a method of pyrobbb.inference, such as Laplace(), got {checks.short(value)}"
+        )
 
 
 def refuse_points(method: Inference, model: BayesianNetwork) -> None:
