@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ def make_room(
     sites, hyper = _sites(network, prior, names, trained)
     shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
     bayesian = {id(network.get_parameter(name)) for name in sites}
+    left = []
     for path, parameter in list(network.named_parameters(remove_duplicate=False)):
         frozen = not parameter.requires_grad
         if id(parameter) in bayesian or frozen:
@@ -55,6 +56,8 @@ def make_room(
             delattr(module, attribute)  # tied weights share one buffer, as they shared one parameter
             # frozen ones belong to the model's state, initial values do not
             module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
+            left.append(path)
+    vars(network)["_weight_buffers"] = tuple(left)
     return tuple(sites), hyper
 
 
@@ -70,6 +73,19 @@ def places(network: nn.Module, sites: Sequence[str]) -> dict[str, str]:
         for attribute, buffer in module.named_buffers(recurse=False, remove_duplicate=False)
         if id(buffer) in owners
     }
+
+
+def weights_in_order(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of a network that `make_room` changed, by its path: Bayesian, frozen or a point estimate.
+
+    Buffers of the network's own, such as positional encodings, are none.
+    """
+    left = vars(network)["_weight_buffers"]
+    for path, module in network.named_modules():
+        for key, value in {**module._parameters, **module._buffers}.items():
+            name = f"{path}.{key}" if path else key
+            if value is not None and (key in module._parameters or name in left):
+                yield name, value
 
 
 def _owner(network: nn.Module, path: str) -> tuple[nn.Module, str]:

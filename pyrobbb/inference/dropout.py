@@ -12,7 +12,6 @@ mask for each minibatch; the entropy of q does not depend on M.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep
 from pyrobbb.initializers import Initial, network
+from pyrobbb.weight_sites import weights_in_order
 
 
 class DropoutGuide(FlatGuide):
@@ -34,7 +34,8 @@ class DropoutGuide(FlatGuide):
     def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = network) -> None:
         super().__init__(model, init_loc)
         self.p = p
-        first = next(iter(_matrices(model)), None)
+        matrices = (name for name, value in weights_in_order(model.network) if value.dim() > 1)
+        first = next(matrices, None)
         self.masked = [name for name, shape in self.shapes.items() if len(shape) > 1 and name != first]
 
     @property
@@ -56,14 +57,6 @@ class DropoutGuide(FlatGuide):
         locs = self.split(self.loc.detach())
         spread = (self.p / (1 - self.p)) ** 0.5
         return locs, {name: (name in self.masked) * spread * value.abs() for name, value in locs.items()}
-
-
-def _matrices(model: BayesianNetwork) -> Iterator[str]:
-    """The names of all weight matrices of the network in its own order, Bayesian or not."""
-    for path, module in model.network.named_modules():
-        for key, value in {**module._parameters, **module._buffers}.items():
-            if value is not None and value.dim() > 1:
-                yield f"{path}.{key}" if path else key
 
 
 class DropoutStep(DescentStep):

@@ -402,3 +402,26 @@ def test_dropout_masks_the_inputs_of_hidden_layers_alone():
     error = scale["2.weight"] / math.sqrt(4000)
     assert bool(((every.mean(0) - loc["2.weight"]).abs() <= 5 * error + 1e-6).all())
     torch.testing.assert_close(every.std(0), scale["2.weight"], rtol=0.1, atol=1e-6)
+
+
+class _Positions(nn.Module):
+    """Two layers after a buffer with two dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("positions", torch.zeros(3, 2))
+        self.l, self.o = nn.Linear(2, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(torch.relu(self.l(x + self.positions[0])))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_layer_whose_inputs_dropout_leaves_is_the_first_weight_matrix(frozen: bool):
+    """A buffer of the network's own is no weight; a frozen layer is one."""
+    net = nn.Sequential(nn.Linear(2, 2), _Positions()) if frozen else _Positions()
+    if frozen:
+        net[0].requires_grad_(False)
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal())
+    guide = MCDropout().guide(model, None)
+    assert guide.masked == (["1.l.weight", "1.o.weight"] if frozen else ["o.weight"])
