@@ -90,7 +90,7 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
         part = data.take(rows)
         factors = output_factors(model, model.apply_network(weights, part.x), part)
         jacobians = vmap(jacrev(one), in_dims=(None, 0))(chosen, part.x)
-        flat = torch.cat([jacobians[name].flatten(2) for name in names], -1)
+        flat = torch.cat([jacobians[n].reshape(len(part), width, chosen[n].numel()) for n in names], -1)
         yield factors.transpose(1, 2) @ flat
 
 

@@ -27,7 +27,12 @@ class Kronecker(Curvature):
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
         super().__init__(shapes, like)
         self.shapes = dict(shapes)
-        for i, shape in enumerate(shapes.values()):
+        for i, (name, shape) in enumerate(shapes.items()):
+            if not shape:
+                raise ValueError(
+                    f"structure='kronecker' needs matrices and vectors, but {name!r} is a single number; "
+                    f"take 'diagonal' or 'full'"
+                )
             rows, columns = shape[0], shape[1:].numel() if len(shape) > 1 else 1
             self.register_buffer(f"left_{i}", like.new_zeros(rows, rows))  # eigenvectors of B
             self.register_buffer(f"right_{i}", like.new_zeros(columns, columns))  # of A

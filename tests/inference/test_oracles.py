@@ -334,6 +334,37 @@ def test_predictions_are_those_of_the_linearised_network(layers):
     torch.testing.assert_close(prediction.probs.double(), torch.stack(probs).mean(0), rtol=1e-3, atol=1e-3)
 
 
+class _Scaled(nn.Module):
+    """A linear map times a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l, self.scale = nn.Linear(D, 1), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.l(x) * self.scale
+
+
+def test_a_single_number_is_a_weight_of_laplace_s():
+    """Its Jacobian is the linear map, beside those of the matrix and the bias."""
+    _, data, _, _ = _linear()
+    model = BayesianNetwork(_Scaled(), priors.Normal(sigma=SIGMA), likelihoods.Normal(scale=NOISE), N)
+    weights = model.initial()
+    ahead = data.x @ weights["l.weight"].T + weights["l.bias"]
+    slopes = {"l.weight": 2 * data.x, "l.bias": torch.full((N, 1), 2.0), "scale": ahead}
+    J = torch.cat([slopes[name] for name in model.sites], 1)
+    precision = J.T @ J / NOISE**2 + torch.eye(D + 2) / SIGMA**2
+    for structure, variance in (
+        ("full", precision.inverse().diagonal()),
+        ("diagonal", 1 / precision.diagonal()),
+    ):
+        guide = Laplace(structure=structure).guide(model, None)
+        guide.fit(model, data)
+        torch.testing.assert_close(guide.curvature.variance(), variance, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match="needs matrices and vectors, but 'scale' is a single number; take"):
+        Laplace().guide(model, None)
+
+
 def test_laplace_goes_around_any_fitted_posterior():
     model, data, precision, _ = _linear()
     whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
