@@ -100,6 +100,9 @@ class Curvature(nn.Module):
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
         super().__init__()
 
+    def check(self, mode: Mode) -> None:
+        """Raise ValueError if `fit` would, tried at a mode of few rows."""
+
     def fit(self, mode: Mode, prior: Tensor) -> None:
         """Take the curvature at `mode`, plus the `prior` precision."""
         raise NotImplementedError

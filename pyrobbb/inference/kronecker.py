@@ -38,6 +38,9 @@ class Kronecker(Curvature):
             self.register_buffer(f"right_{i}", like.new_zeros(columns, columns))  # of A
             self.register_buffer(f"variances_{i}", like.new_zeros(rows, columns))  # in their basis
 
+    def check(self, mode: Mode) -> None:
+        self._add(mode, {}, {})
+
     def fit(self, mode: Mode, prior: Tensor) -> None:
         names, data = mode.names, mode.data
         left: Weights = {}

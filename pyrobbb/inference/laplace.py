@@ -31,10 +31,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 from torch.func import jvp, vmap
+from torch.optim import Optimizer
 
 from pyrobbb._support import checks
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.distributions import univariate
@@ -44,7 +46,7 @@ from pyrobbb.inference.kronecker import Kronecker
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import counted
+from pyrobbb.svi import Step, counted
 
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
@@ -75,6 +77,22 @@ class LaplaceGuide(FlatGuide):
     @property
     def settings(self) -> dict[str, Any]:
         return {"linearised": self.method.linearised}
+
+    def check(self, model: BayesianNetwork, row: Split) -> None:
+        """ValueError if the curvature or a linearised prediction cannot be had, tried on one row."""
+        weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
+        with isolated(device=self.loc.device), evaluating(model):
+            if self.method.linearised:
+                drawn = {name: value.expand(2, *value.shape) for name, value in weights.items()}
+                try:
+                    with torch.no_grad():
+                        linearised(model, weights, self.names).apply_network(drawn, row.x)
+                except NotImplementedError as error:  # of torch, for an LSTM or weight_norm, say
+                    raise ValueError(
+                        f"torch cannot linearise this network ({checks.one_line(error, 100)}): take "
+                        f"Laplace(linearised=False), which predicts with the network itself"
+                    ) from error
+            self.curvature.check(Mode(model, weights, self.names, row))
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:
         """Take the curvature of all `data` at `loc`."""
@@ -153,6 +171,12 @@ class Laplace(Descent):
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
         return LaplaceGuide(self, model)
+
+    def step(
+        self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
+    ) -> Step:
+        guide.check(model, first.head(1))
+        return super().step(model, guide, optimizer, first, **options)
 
     def finish(
         self,

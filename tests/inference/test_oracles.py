@@ -28,6 +28,7 @@ from pyrobbb.inference.curvature import output_factors
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
 from pyrobbb.inference.swag import SWAGGuide
 from pyrobbb.posterior import Posterior
+from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.inputs import NoWeights
 from pyrobbb.training.trainer import fit
 
@@ -363,6 +364,51 @@ def test_a_single_number_is_a_weight_of_laplace_s():
         torch.testing.assert_close(guide.curvature.variance(), variance, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="needs matrices and vectors, but 'scale' is a single number; take"):
         Laplace().guide(model, None)
+
+
+class _Recurrent(nn.Module):
+    """The features one after the other through an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l, self.o = nn.LSTM(1, 2, batch_first=True), nn.Linear(2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(self.l(x[:, :, None])[0][:, -1])
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"structure": "diagonal"}, r"torch cannot linearise this network .*Laplace\(linearised=False\)"),
+        ({"linearised": False}, "needs each parameter used once, .* take 'diagonal'"),
+        ({"structure": "diagonal", "linearised": False}, None),
+        ({"layers": "last"}, None),
+    ],
+)
+def test_what_laplace_cannot_do_is_known_before_the_training(options: dict[str, Any], message: str | None):
+    class Steps(Callback):
+        taken = 0
+
+        def on_step(self, view: Any, terms: Any) -> None:
+            self.taken += 1
+
+    x = normal(10, D)
+    data, steps = from_arrays(x, x[:, :1], task="regression"), Steps()
+
+    def fitted() -> Posterior:
+        model = BayesianNetwork(_Recurrent(), priors.Normal(), likelihoods.Normal(scale=NOISE))
+        return fit(
+            model, None, data, inference=Laplace(**options), epochs=1, callbacks=[steps], progress=None
+        )
+
+    if message is None:
+        assert fitted().predict(x).mean.shape == (10, 1)
+        return
+    with pytest.raises(ValueError, match=message):
+        fitted()
+    assert steps.taken == 0
 
 
 def test_laplace_goes_around_any_fitted_posterior():
