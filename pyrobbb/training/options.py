@@ -16,6 +16,7 @@ from pyrobbb._support.device import best_device
 from pyrobbb._support.optim import MakeOptimizer, MakeSchedule
 from pyrobbb.accelerated import ESTIMATORS, FAST
 from pyrobbb.inference import SVI, Inference
+from pyrobbb.inference.method import check_method
 from pyrobbb.kl_weights import KLWeight, Uniform
 from pyrobbb.svi import check_elbo, is_default
 
@@ -93,8 +94,8 @@ class Options:
             raise ValueError(
                 "estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo"
             )
+        check_method(self.inference)
         checks.check_kinds(
-            inference=(self.inference, Inference),
             kl=(self.kl, (KLWeight, NoneType)),
             rates=(self.rates, (Mapping, NoneType)),
             vectorize=(self.vectorize, bool),

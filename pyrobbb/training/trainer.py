@@ -20,7 +20,8 @@ from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.trivial_bound import compared
-from pyrobbb.inference import SVI, Inference
+from pyrobbb.inference import SVI
+from pyrobbb.inference.method import check_method
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
@@ -165,11 +166,12 @@ def fit(
     checks.check_kinds(
         model=(model, BayesianNetwork if isinstance(model, nn.Module) else Callable),
         guide=(guide, (nn.Module, Callable, NoneType)),
-        inference=(options.get("inference"), (Inference, NoneType)),
         callbacks=(callbacks, Sequence),
         progress=(progress, (Progress, bool, NoneType)),
         together=(together, bool),
     )
+    inference = options.get("inference") or SVI()
+    check_method(inference)
     chains, seed = checks.count("chains", chains), checks.seed("seed", seed)
     if chains > 1 and isinstance(guide, nn.Module):
         raise ValueError(
@@ -186,7 +188,7 @@ def fit(
                 own = deepcopy(model)
             q: Any = guide
             if not isinstance(guide, nn.Module) and own.sites:
-                q = (options.get("inference") or SVI()).guide(own, guide)
+                q = inference.guide(own, guide)
             elif not isinstance(guide, nn.Module) and guide is not None:
                 q = guide(own)
         return Training(

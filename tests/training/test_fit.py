@@ -71,8 +71,8 @@ def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
     [
         ({"model": nn.Sequential(nn.Linear(3, 3))}, "model must be a BayesianNetwork, got Sequential"),
         ({"guide": "mean_field"}, "guide must be a Module or a Callable or nothing, got 'mean_field'"),
-        ({"inference": "laplace"}, "inference must be an Inference or nothing, got 'laplace'"),
-        ({"inference": Laplace}, "inference must be an Inference or nothing, got <class"),
+        ({"inference": "laplace"}, r"method of pyrobbb.inference, such as Laplace\(\), got 'laplace'"),
+        ({"inference": Laplace}, r"a method with its options: write Laplace\(\)"),
         ({"callbacks": EarlyStopping()}, "callbacks must be a Sequence"),
         ({"progress": "bar"}, "progress must be a Progress or a bool or nothing, got 'bar'"),
         ({"together": "no"}, "together must be a bool, got 'no'"),
