@@ -38,7 +38,7 @@ def error_by_epoch(curves: Mapping[str, Sequence[Curve]], *, title: str) -> Figu
     axes.set_ylim(0.93 * min(lows), max(1.15 * max(last), 1.1 * min(lows)))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     label(axes, "epoch", "validation error (%)")
-    axes.legend(loc="best")
+    figure.legend(loc="outside lower center", ncols=2)
     caption(figure, title)
     return figure
 

@@ -27,6 +27,10 @@ def mixture(record: Record) -> Found:
     found = {width: table1_report.errors(record, "mixture", width) for width in record["widths"]}
     each = {width: errors for width, errors in found.items() if errors}
     words = ", ".join(f"2x{width} {estimate(errors, 2)} %" for width, errors in each.items())
+    sgd = {width: table1_report.errors(record, "mixture_sgd", width) for width in each}
+    if any(sgd.values()):
+        each_sgd = ", ".join(f"2x{w} {estimate(errors, 2)} %" for w, errors in sgd.items() if errors)
+        words = f"with Adam {words}; with plain SGD, as in the paper, {each_sgd}"
     if len(record["seeds"]) < 2:
         return words, "one seed"
     reached = [interval(errors)[1] <= paper[width] for width, errors in each.items()]
