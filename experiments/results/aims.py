@@ -64,16 +64,17 @@ def beside_published(record: Record) -> Found:
     return words, "reached" if "behind" not in places else "in part" if len(places) > 1 else "missed"
 
 
-def clothes(record: Record) -> Found:
+def told_apart(images: str, record: Record) -> Found:
     """AUROC of the mean field less that of the plain network, paired by seed."""
     ours, plain = (rows_of(record["rows"], method=name) for name in ("mean field", REFERENCE))
-    gap = [a - b for a, b in pairs(ours, plain, "auroc Fashion-MNIST", "seed")]
+    gap = [a - b for a, b in pairs(ours, plain, f"auroc {images}", "seed")]
     return f"AUROC {estimate(gap, 3, sign=True)}, {seeds(len(gap))}", verdict(gap)
 
 
 def spread(record: Record) -> Found:
     """Which methods have NUTS' spread, between the data and away from them."""
-    near = {row["method"]: row["near"] for row in record["rows"] if row["method"] != YARDSTICK}
+    rows = rows_of(record["rows"], model="six_points")
+    near = {row["method"]: row["near"] for row in rows if row["method"] != YARDSTICK}
     every = [name for name, is_near in near.items() if is_near]
     words = f"{len(every)} of {len(near)} methods: {', '.join(every)}"
     return words, "reached" if near["mean field"] else "missed by the mean field"
@@ -115,7 +116,8 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "short code, 2x400": partial(short_code, 0.30, 2.5),
     "ranks": ranks,
     "beside published": beside_published,
-    "clothes": clothes,
+    "clothes": partial(told_apart, "Fashion-MNIST"),
+    "letters": partial(told_apart, "notMNIST"),
     "late regret": late_regret,
     "spread": spread,
 }
