@@ -49,6 +49,14 @@ def _cells(record: Record, row: str, width: int) -> list[Any]:
     return sorted(cells, key=lambda cell: cell["seed"])
 
 
+def shown_width(record: Record) -> int:
+    """The width of the figures: the greatest of those at which most methods were run."""
+    rows = {
+        width: len({c["row"] for c in record["cells"] if c["width"] == width}) for width in record["widths"]
+    }
+    return max(rows, key=lambda width: (rows[width], width))
+
+
 def errors_table(record: Record, write: Writer = table, more: bool = False) -> str:
     """Errors in percent, published and ours, as mean and standard deviation over seeds.
 
@@ -143,8 +151,8 @@ def report(record: Record) -> str:
 
 
 def figure2(record: Record) -> Figure:
-    """Validation error by epoch at the greatest width."""
-    width, rows = max(record["widths"]), declaration().rows
+    """Validation error by epoch, at one width."""
+    width, rows = shown_width(record), declaration().rows
     curves: dict[str, list[Curve]] = {row.title: [] for row in rows.values()}  # a method keeps its colour
     for cell in record["cells"]:
         if cell["width"] == width:
@@ -158,7 +166,7 @@ def figure2(record: Record) -> Figure:
 
 def figure3(record: Record) -> Figure:
     """Densities of the weights."""
-    network = f"2x{max(record['widths'])}, seed {record['seeds'][0]}"
+    network = f"2x{shown_width(record)}, seed {record['seeds'][0]}"
     title = f"Fig. 3: weights after {record['epochs']} epochs, {network}"
     weights = {row.title: record["weights"].get(row.title) for row in declaration().rows.values()}
     return weights_by_method(weights, title=f"{title}; one draw of Bayes by Backprop")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from experiments.paper.table1_report import shown_width
 from experiments.scoreboard.compare import joined
 
 Record = dict[str, Any]
@@ -48,7 +49,7 @@ class Records:
 
 
 def _cells_of(each: Sequence[Record]) -> Record:
-    """The cells of several parts of a table; of weights those at the greatest width."""
+    """The cells of several parts of a table; of weights those at the width that is shown."""
     keys = ("row", "width", "seed")
     cells = list({tuple(cell[key] for key in keys): cell for part in each for cell in part["cells"]}.values())
     found: Record = {"cells": cells}
@@ -56,8 +57,8 @@ def _cells_of(each: Sequence[Record]) -> Record:
         found[f"{key}s"] = list(dict.fromkeys(cell[key] for cell in cells))
     found["widths"].sort()
     found["seeds"].sort()
-    widest = [part["weights"] for part in each if max(part["widths"]) == found["widths"][-1]]
-    found["weights"] = {name: kept for weights in widest for name, kept in weights.items()}
+    shown = [part["weights"] for part in each if max(part["widths"]) == shown_width(found)]
+    found["weights"] = {name: kept for weights in shown for name, kept in weights.items()}
     return found
 
 
