@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyrobbb._support import checks
 from pyrobbb.evaluation.calibration import by_confidence
 
 Array = np.ndarray | Tensor
@@ -83,10 +84,20 @@ def entropy(probs: Array) -> Tensor:
 
 
 def as_tensor(values: Any) -> Tensor:
-    """Tensors without their gradient; arrays and lists as tensors of their own."""
+    """Tensors without their gradient; arrays and lists as tensors of their own.
+
+    Raises:
+        ValueError: They are not numbers.
+    """
     if isinstance(values, Tensor):
         return values.detach()
-    return torch.tensor(np.ascontiguousarray(values))  # a copy: torch shares no read-only memory
+    array = np.ascontiguousarray(values)
+    if array.dtype.kind not in "biufc":
+        raise ValueError(
+            f"values must be numbers, got {checks.short(array.flat[0]) if array.size else 'none'}; classes "
+            f"are numbered from 0, for a table by data.columns.labels(name, values)"
+        )
+    return torch.tensor(array)  # a copy: torch shares no read-only memory
 
 
 def _probabilities(probs: Array) -> Tensor:

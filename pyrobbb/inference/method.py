@@ -34,12 +34,14 @@ class Inference:
 
     `steps` says whether the training loop takes steps at all: a sampler that works on all data at once does
     everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy,
-    `planned` whether its draws are laid out over all steps, so that a longer training is another one.
+    `planned` whether its draws are laid out over all steps, so that a longer training is another one;
+    `own_guide` that it takes no guide of the user's.
     """
 
     steps: ClassVar[bool] = True
     bounds: ClassVar[bool] = False
     planned: ClassVar[bool] = False
+    own_guide: ClassVar[bool] = False
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         """Raise ValueError, with the reason, if the method cannot give a posterior of this training."""
@@ -77,6 +79,7 @@ class OwnStep(Inference):
     `holds` is the family of the guide that keeps its posterior; `why` ends its messages.
     """
 
+    own_guide = True
     holds: ClassVar[type[nn.Module]]
     why: ClassVar[str]
 

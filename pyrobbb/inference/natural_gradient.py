@@ -88,6 +88,7 @@ class NaturalGradient(OwnStep):
     radius: float = 1.0
 
     bounds = True
+    own_guide = False
     holds = NormalByScale
     why = "its step takes one natural gradient from one draw"
 

@@ -118,6 +118,7 @@ def test_rounding_beyond_one_is_taken_for_one():
         (np.eye(3), [0.0, 1.0, 2.0], "y must hold 3 whole-number labels"),
         (np.eye(3), [0, 1, 3], r"y must lie in 0\.\.2 for 3 classes, got 0\.\.3"),
         (np.eye(3), [0, 1, -1], r"got -1\.\.1"),
+        (np.eye(2), ["no", "yes"], "values must be numbers, got .*no.*numbered from 0"),
     ],
 )
 def test_bad_classification_input(probs, y, message):

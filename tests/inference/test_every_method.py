@@ -158,5 +158,7 @@ def test_a_guide_of_another_method_is_refused():
         ValueError, match="SGHMC keeps its posterior in EmpiricalGuide, not in MeanFieldNormal"
     ):
         fit(model, MeanFieldNormal(model), data, inference=METHODS["sghmc"], **FAST)
+    with pytest.raises(ValueError, match="SGHMC makes its own guide: pass None as the guide, not <class"):
+        fit(make, MeanFieldNormal, data, inference=METHODS["sghmc"], **FAST)
     with pytest.raises(ValueError, match="the mean field alone"):
         fit(make, AutoNormal, data, inference=METHODS["natural_gradient"], **FAST)
