@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
+import torch
 
 import seeds
 
@@ -17,8 +18,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _seeds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test draws without a seed of its own does not turn on which tests ran before it."""
     fixed = request.node.get_closest_marker("fixed_seeds")
     with seeds.unshifted() if fixed else nullcontext():
+        torch.manual_seed(0)
         yield
 
 
