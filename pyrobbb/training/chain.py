@@ -36,7 +36,7 @@ from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Progress, Silent
-from pyrobbb.training.site_checks import check_sites, check_trainable
+from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128
@@ -142,6 +142,7 @@ class Chain:
         sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
         check_data(self.model, sample, self.validation)
         check_trainable(self.model, self.guide)
+        check_made_for(self.model, self.guide)
         self.inference.check(self.model, self.guide, options, self.ranks)
         self.learned = [prior for prior in self.model.learned if prior.by == "em"]
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,26 @@ from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
 from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.priors import Learned
+
+
+def check_made_for(model: BayesianNetwork, guide: nn.Module) -> None:
+    """Raise ValueError if the guide was made for another network, or for a model that has no data yet."""
+    (other,) = getattr(guide, "_model", None) or (None,)  # as Pyro's autoguides and ours keep it
+    other = other.args[-1] if isinstance(other, partial) else other  # the autoguides' is wrapped
+    if not isinstance(other, BayesianNetwork) or other is model:
+        return
+    if other.N is None or _shapes(other) != _shapes(model):
+        raise ValueError(
+            f"the guide was made for another model than the one that is fitted: pass "
+            f"{type(guide).__name__}(model), or {type(guide).__name__} itself"
+        )
+
+
+def _shapes(model: BayesianNetwork) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in model.initial().items()}
 
 
 def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:

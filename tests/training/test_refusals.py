@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from pyro import poutine
 from pyro.infer import JitTrace_ELBO, RenyiELBO
 from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
 from torch import Tensor, nn
@@ -317,12 +318,17 @@ GUIDE_CASES: list[Case] = [
     (
         "a guide of another model",
         lambda: train(guide=lambda m: MeanFieldNormal(model(network(hidden=5)))),
-        "sites do not match the model's; the guide has site '0.weight' of shape (5, 3) instead of (4, 3)",
+        "the guide was made for another model than the one that is fitted: pass MeanFieldNormal(model)",
+    ),
+    (
+        "an autoguide of another model",
+        lambda: train(guide=lambda m: AutoNormal(model(network(hidden=5)))),
+        "the guide was made for another model than the one that is fitted: pass AutoNormal(model)",
     ),
     (
         "a guide of fewer sites",
-        lambda: train(guide=lambda m: MeanFieldNormal(model(nn.Linear(3, 3)))),
-        "the guide has no site '0.weight'",
+        lambda: train(guide=lambda m: AutoNormal(poutine.block(m, hide=["0.weight"]))),
+        "sites do not match the model's; the guide has no site '0.weight'",
     ),
     ("a guide without its model", lambda: train(guide=lambda m: MeanFieldNormal), "guide must be a Module"),
     (
