@@ -45,12 +45,16 @@ from pyrobbb.bnn import BayesianNetwork
 CONFIGS = {"paper": "paper/bandit", "showdown": "paper/bandit_showdown"}
 
 
-def network(config: DictConfig, mushrooms: Mushroom) -> nn.Module:
-    """(context, action) to one expected reward; initial weights as He et al., biases 0."""
+def network(config: DictConfig, mushrooms: Mushroom, width: int) -> nn.Module:
+    """(context, action) to what the likelihood needs of a reward; initial weights as He et al., biases 0."""
     if config.heads:
+        if width > 1:
+            raise ConfigError(
+                "heads: one output per action is for a likelihood that takes one, got heads=true"
+            )
         net: nn.Module = HeadPerAction(perceptron(mushrooms.features, config.hidden, mushrooms.actions), 2)
     else:
-        net = perceptron(mushrooms.features + mushrooms.actions, config.hidden, 1)
+        net = perceptron(mushrooms.features + mushrooms.actions, config.hidden, width)
     for parameter in net.parameters():
         nn.init.kaiming_normal_(parameter) if parameter.dim() > 1 else nn.init.zeros_(parameter)
     return net
@@ -63,10 +67,10 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
         name: config[name] for name in ("capacity", "batch_size", "updates", "every", "pulls", "kl_over")
     }
     likelihood = component("likelihood", config.likelihood)
-    sizes = (mushrooms.features, mushrooms.actions)
+    sizes, width = (mushrooms.features, mushrooms.actions), likelihood.width(1)
     if arm == "thompson":
         with isolated(seeds[0]):
-            net = network(config, mushrooms)
+            net = network(config, mushrooms, width)
         prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
         model = BayesianNetwork(net, prior, likelihood, config.capacity)
         guides = [make_guide(model) for _ in seeds]
@@ -78,7 +82,7 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
     nets = []
     for seed in seeds:
         with isolated(seed):
-            nets.append(network(config, mushrooms))
+            nets.append(network(config, mushrooms, width))
     plain = PointLearner(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
     return EpsilonGreedy(plain, *sizes, seeds, epsilon=epsilons, **options), seeds
 

@@ -45,10 +45,10 @@ def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None
     assert row["seeds"] == [1]
     assert correlation(("few", [row] * 2)) == "few: too few settings for a rank correlation"
     pairs = zip([1.0, 2.0, 3.0], [5.0, 7.0, 6.0], strict=True)
-    each = [{"free_energy_each": [F], "validation_error_each": [error]} for F, error in pairs]
-    assert "0.50 over 3 runs, 3 settings" in correlation(("some", each))
-    without = {"free_energy_each": [0.0], "validation_error_each": []}  # data.validation=0
-    assert "0.50 over 3 runs, 3 settings" in correlation(("some", [*each, without]))
+    each = [{"free_energy": F, "validation_error": error} for F, error in pairs]
+    assert "0.50 over 3 settings" in correlation(("some", each))
+    without = {"free_energy": 0.0, "validation_error": None}  # data.validation=0
+    assert "0.50 over 3 settings" in correlation(("some", [*each, without]))
 
 
 def test_where_rho_starts_is_compared_like_its_rate() -> None:
@@ -66,5 +66,5 @@ def test_where_rho_starts_is_compared_like_its_rate() -> None:
 
 @pytest.mark.parametrize("word", ["networks=[3x9]", "priors=[flat]"])
 def test_an_unknown_name_is_refused(word: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"must be one of (2x50|mixture)"):
+    with pytest.raises(ValueError, match=r"must be one of (2x10|mixture)"):
         main([word, f"folder={tmp_path}"])
