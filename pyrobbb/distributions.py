@@ -1,14 +1,18 @@
-"""Distributions missing from Pyro: the paper's scale mixture of two normals, and a change of units."""
+"""What Pyro lacks: the paper's scale mixture of two normals, a change of units, and some cdfs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, TransformedDistribution
 from pyro.distributions import constraints as C
+from scipy import special, stats
 from torch import Tensor
 from torch.distributions import AffineTransform
 from torch.distributions.utils import broadcast_all
@@ -146,13 +150,78 @@ class Affine(TransformedDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """A + b E[z]."""
+        """Its mean, a + b E[z]."""
         return self.loc + self.scale * self.base_dist.mean
 
     @property
     def variance(self) -> Tensor:
-        """b^2 Var[z]."""
+        """Its variance, b^2 Var[z]."""
         return self.scale**2 * self.base_dist.variance
+
+    @property
+    def stddev(self) -> Tensor:
+        """Its standard deviation, b sd[z]."""
+        return self.scale * self.base_dist.stddev
+
+
+class StudentT(dist.StudentT):
+    """Pyro's Student t with its cdf and quantiles."""
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(y <= value)."""
+        return _by_scipy(special.stdtr, self.df, (value - self.loc) / self.scale)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The quantile at the level `value`."""
+        return self.loc + self.scale * _by_scipy(special.stdtrit, self.df, value)
+
+
+class Poisson(dist.Poisson):
+    """Pyro's Poisson with its cdf and quantiles, and a `log_prob` that is right for large counts too.
+
+    In single precision the terms of log_prob cancel: at counts of a million it is wrong by a nat.
+    """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log P(y = value), in nats, computed in double precision."""
+        if self._validate_args:
+            self._validate_sample(value)
+        rate, y = self.rate.double(), value.double()
+        return (torch.xlogy(y, rate) - rate - torch.lgamma(y + 1)).to(self.rate.dtype)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(y <= value)."""
+        return _by_scipy(special.pdtr, value, self.rate)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The least count of which the cdf is `value` or more."""
+        return _by_scipy(stats.poisson.ppf, value, self.rate)
+
+
+class NegativeBinomial(dist.NegativeBinomial):
+    """Pyro's negative binomial with its cdf and quantiles, and its `log_prob` as `Poisson` has it."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log P(y = value), in nats, computed in double precision."""
+        if self._validate_args:
+            self._validate_sample(value)
+        r, logits, y = self.total_count.double(), self.logits.double(), value.double()
+        ways = torch.lgamma(r + y) - torch.lgamma(y + 1) - torch.lgamma(r)
+        return (r * F.logsigmoid(-logits) + y * F.logsigmoid(logits) + ways).to(self.logits.dtype)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(y <= value)."""
+        return _by_scipy(special.betainc, self.total_count, value + 1, torch.sigmoid(-self.logits))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The least count of which the cdf is `value` or more."""
+        return _by_scipy(stats.nbinom.ppf, value, self.total_count, torch.sigmoid(-self.logits))
+
+
+def _by_scipy(function: Callable[..., Any], *values: Tensor) -> Tensor:
+    """A function of tensors that scipy has, in double precision; the dtype and device are the last one's."""
+    found = function(*(value.detach().double().cpu().numpy() for value in values))
+    return torch.as_tensor(np.asarray(found)).to(values[-1])
 
 
 def univariate(distribution: Any) -> Any:

@@ -50,7 +50,9 @@ def one_draw(chain: Chain, key: tuple[int, int, int]) -> Weights:
             return model.with_padding(guide.stored_draw(key[2]))
     with isolated(mixed_seed(*key), device=model.device), torch.no_grad():
         trace = poutine.trace(guide).get_trace()
-    return model.with_padding({name: trace.nodes[name]["value"] for name in model.latents})
+    values = {name: trace.nodes[name]["value"] for name in model.latents}
+    own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}  # no parameters
+    return model.with_padding(own)
 
 
 def order(chain: Chain, draws: int) -> list[int] | None:

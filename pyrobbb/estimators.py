@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pyrobbb.data.columns import as_text
 from pyrobbb.data.dataset import Task
+from pyrobbb.data.frames import as_column, is_table
 from pyrobbb.data.tables import from_table
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 from pyrobbb.priors import Prior
@@ -20,13 +22,14 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_X_y, validate_data
 except ImportError as missing:
     raise ImportError(
         "pyrobbb.estimators needs scikit-learn 1.6 or later: pip install 'pyrobbb[sklearn]'"
     ) from missing
 
 Array = npt.NDArray[Any]
+Frame = dict[str, Any]
 
 OWN = {"hidden": "hidden", "noise": "noise", "prior": "prior", "seed": "random_state"}  # options of fit_table
 
@@ -51,23 +54,40 @@ class _TableEstimator(BaseEstimator):
         tags.input_tags.categorical = True
         return tags
 
-    def _counting(self, X: Array, y: Array, sample_weight: Any) -> tuple[Array, Array, Array | None]:
-        """The rows that count, with their weights: a row that counts nothing is no row."""
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        there = weights > 0
-        return X[there], y[there], None if sample_weight is None else weights[there]
+    def _checked(self, X: Any, y: Any = "no_validation", **how: Any) -> tuple[Frame, Any]:
+        """The columns by name, those of a DataFrame with the kinds that an array would lose, and the targets.
 
-    def _fit(self, X: Array, y: Array, weights: Array | None, task: Task, **options: Any) -> Self:
+        Without targets, the rows must be like those of `fit`.
+        """
+        fitting = not isinstance(y, str)
+        how = {"dtype": None, "ensure_all_finite": "allow-nan"} | how
+        if is_table(X):  # its names are checked here, its values by `from_table`
+            validate_data(self, X, y, reset=fitting, skip_check_array=True)
+            if fitting:
+                _, y = check_X_y(np.zeros((len(X), 1)), y, **how)
+            return {str(name): column for name, column in X.items()}, y
+        found = validate_data(self, X, y, reset=fitting, **how)
+        array, y = found if fitting else (found, y)
+        names = getattr(self, "feature_names_in_", range(array.shape[1]))
+        return {str(name): array[:, i] for i, name in enumerate(names)}, y
+
+    def _fit(self, frame: Frame, y: Array, sample_weight: Any, task: Task, **options: Any) -> Self:
+        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        there = weights > 0  # a row that counts nothing is no row
+        frame, y = {key: column[there] for key, column in frame.items()}, y[there]
         own = sorted({*OWN} & {*(self.options or {})})
         if own:
             raise ValueError(f"options holds {own[0]!r}: pass {OWN[own[0]]}= to the estimator itself")
-        frame, name = self._named(X), "y"
+        name = "y"
         while any(column.startswith(name) for column in frame):
             name += "_"
         targets = {f"{name}{i}": column for i, column in enumerate(np.atleast_2d(y.T))}
         data = from_table(frame | targets, target=tuple(targets), task=task, dtype="float64")
-        if weights is not None:
-            data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights)))
+        if sample_weight is not None:
+            data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights[there])))
+        if task == "classification":  # labels by their own names, of which y holds the numbers
+            classes = as_text("y", as_column("y", self.classes_))
+            data = replace(data, columns=replace(data.columns, classes=tuple(classes)))
         options |= {} if self.epochs is None else {"epochs": self.epochs}
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         chosen = {"progress": None, **options, **(self.options or {})}
@@ -77,13 +97,7 @@ class _TableEstimator(BaseEstimator):
 
     def _predict(self, X: Any) -> Any:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan")
-        return self.posterior_.predict(self._named(X), draws=self.draws)
-
-    def _named(self, X: Array) -> dict[str, Array]:
-        """The columns as the DataFrame that `fit` was given called them, else 0, 1, ..."""
-        names = getattr(self, "feature_names_in_", range(X.shape[1]))
-        return {str(name): X[:, i] for i, name in enumerate(names)}
+        return self.posterior_.predict(self._checked(X)[0], draws=self.draws)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -124,12 +138,9 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
         Raises:
             ValueError: What does not fit, and what would be right.
         """
-        X, y = validate_data(
-            self, X, y, dtype=None, ensure_all_finite="allow-nan", y_numeric=True, multi_output=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
+        frame, y = self._checked(X, y, y_numeric=True, multi_output=True, ensure_min_samples=2)
         self._flat = y.ndim == 1
-        return self._fit(*self._counting(X, y, sample_weight), "regression", noise=self.noise)
+        return self._fit(frame, y, sample_weight, "regression", noise=self.noise)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """E[y | x], of the shape that `y` had; with `return_std` also the standard deviation of y.
@@ -137,7 +148,7 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
         The deviation is that of the posterior predictive: noise, and what is not known of the function.
         """
         prediction: ValuePrediction = self._predict(X)
-        found = (prediction.mean, *((prediction.variance.sqrt(),) if return_std else ()))
+        found = (prediction.mean, *((prediction.std,) if return_std else ()))
         mean, *std = (part.cpu().numpy()[:, 0] if self._flat else part.cpu().numpy() for part in found)
         return (mean, std[0]) if return_std else mean
 
@@ -162,11 +173,11 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
         Raises:
             ValueError: What does not fit, and what would be right.
         """
-        X, y = validate_data(self, X, y, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=2)
+        frame, y = self._checked(X, y, ensure_min_samples=2)
         check_classification_targets(y)
-        X, y, weights = self._counting(X, y, sample_weight)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        return self._fit(X, labels, weights, "classification")
+        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        self.classes_ = np.unique(y[weights > 0])
+        return self._fit(frame, np.searchsorted(self.classes_, y), sample_weight, "classification")
 
     def predict_proba(self, X: Any) -> Array:
         """P(c | x), averaged over weight draws, `(M, classes)`."""

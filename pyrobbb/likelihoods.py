@@ -18,6 +18,7 @@ from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor
 from torch.distributions import Distribution
 
+from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Spec, Task
 from pyrobbb.distributions import Affine, univariate
@@ -173,7 +174,8 @@ class StudentT(Likelihood):
         _set_scale(self, scale, learn_scale)
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        return dist.StudentT(output.new_full((), self.df), output, self.scale.to(output.dtype)).to_event(1)
+        df, scale = output.new_full((), self.df), self.scale.to(output.dtype)
+        return distributions.StudentT(df, output, scale).to_event(1)
 
 
 def _set_scale(likelihood: Likelihood, scale: float | Distribution | None, learn: bool) -> None:
@@ -223,7 +225,7 @@ class Poisson(Likelihood):
     """
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        return dist.Poisson(output.exp()).to_event(1)
+        return distributions.Poisson(output.exp()).to_event(1)
 
 
 class NegativeBinomial(Likelihood):
@@ -245,7 +247,7 @@ class NegativeBinomial(Likelihood):
 
     def forward(self, output: Tensor) -> TorchDistribution:
         r = self.concentration.to(output.dtype)
-        return dist.NegativeBinomial(r, logits=output - r.log()).to_event(1)
+        return distributions.NegativeBinomial(r, logits=output - r.log()).to_event(1)
 
 
 class Rescaled(Likelihood):

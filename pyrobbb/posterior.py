@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import islice, repeat
 from math import inf
@@ -23,10 +25,15 @@ from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names, from_plain
+from pyrobbb.data.frames import check_same_rows
 from pyrobbb.draws import fitted, one_draw, stacked
 from pyrobbb.moments import moments
 
 __all__ = ["Posterior", "moments"]
+
+UNLIKELY = 20.0  # standard deviations that hardly a row of a table is from the mean of the training rows
+
+logger = logging.getLogger(__name__)
 
 
 class Posterior:
@@ -138,8 +145,8 @@ class Posterior:
         Args:
             x: Inputs `(M, *features)`: a tensor, or what `from_arrays` takes; after a fit to a table a tensor
                 of inputs, or new rows as they stand in the table.
-            y: Targets, to have their log-likelihood too; beside the rows of a table classes by name, as they
-                stand in it.
+            y: Targets, to have their log-likelihood too; after a fit to a table classes by name, as they
+                stand in it, or a tensor of their numbers.
             draws: Weight draws of each chain, on average if they have weights.
             mean_weights: Use the posterior mean of each chain's weights in place of all its draws.
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
@@ -189,7 +196,9 @@ class Posterior:
                         yield from repeat(one, count if fixed else 1)
 
             encode = partial(self.model.encoded, draws=1)
-            return self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
+            found: Any = self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
+            names = getattr(self.columns, "classes", ())
+            return replace(found, classes=names) if names else found
 
     def network(self, chain: int = 0) -> BayesianNetwork:
         """The model as the predictions of a chain take it: with another network if the guide says so."""
@@ -266,14 +275,18 @@ class Posterior:
     def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
         """Arrays, lists and tables as `from_arrays` takes them, in the precision of the weights."""
         dtype = self.model.dtype
+        check_same_rows({"x": x, "y": y})
+        table = self.columns if isinstance(self.columns, Columns) else None
+        if table and table.classes and not isinstance(y, Tensor | None):
+            y = table.labels("y", y)
+        if table and isinstance(x, Tensor) and x.is_floating_point() and bool((x.abs() > UNLIKELY).any()):
+            logger.warning(
+                "x, a tensor, counts as inputs, which are standardised, but holds values up to %.3g; pass "
+                "rows as they stand in the table as an array, such as x.numpy()",
+                float(x.abs().max()),
+            )
         if self.columns is not None and not isinstance(x, Tensor):
             x = self.columns.inputs(x)
-            if (
-                isinstance(self.columns, Columns)
-                and self.columns.classes
-                and not isinstance(y, Tensor | None)
-            ):
-                y = self.columns.labels("y", y)
         if isinstance(x, Tensor):
             x = x.to(dtype) if x.is_floating_point() else x
         else:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
-from pyrobbb.distributions import univariate
+from pyrobbb.data.columns import class_numbers
+from pyrobbb.distributions import Affine, univariate
 from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
 
 Encode = Callable[[Any, Tensor], Tensor]
@@ -103,12 +104,14 @@ class Prediction:
 class ClassPrediction(Prediction):
     """p(c | x) = mean_s p(c | x, w_s), shape `(M, *grid, C)`, and its entropies, in nats.
 
-    `predictive_entropy` is H(mean_s p_s), `expected_entropy` mean_s H(p_s), both of shape `(M, *grid)`.
+    `predictive_entropy` is H(mean_s p_s), `expected_entropy` mean_s H(p_s), both of shape `(M, *grid)`;
+    `classes` are the names of the classes, if the data have names for them.
     """
 
     probs: Tensor
     predictive_entropy: Tensor
     expected_entropy: Tensor
+    classes: tuple[str, ...] = ()
 
     error: ClassVar[ErrorMetric] = ErrorMetric("error", "%", "{:.2f} %")
 
@@ -136,14 +139,20 @@ class ClassPrediction(Prediction):
         probs = probs / total
         return {"probs": probs, "predictive_entropy": entropy(probs), "expected_entropy": expected / total}
 
+    def labels(self, y: Any) -> Tensor:
+        """Labels as numbers from 0, as a tensor holds them; anything else holds classes by name, if any."""
+        if self.classes and not isinstance(y, Tensor):
+            return class_numbers(self.classes, "y", y)
+        return as_tensor(y)
+
     def losses(self, y: Any) -> Tensor:
         """The share of wrong labels, in percent."""
-        wrong = self.probs.argmax(-1) != as_tensor(y).to(self.probs.device).reshape(self.probs.shape[:-1])
+        wrong = self.probs.argmax(-1) != self.labels(y).to(self.probs.device).reshape(self.probs.shape[:-1])
         return 100 * wrong.double().reshape(len(wrong), -1).mean(1)
 
     def metrics(self, y: Any) -> dict[str, float]:
         """Error in percent, NLL, Brier score, calibration error and mutual information."""
-        labels = as_tensor(y).long().flatten()
+        labels = self.labels(y).long().flatten()
         scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels)
         return {**scores, "mutual_information": float(self.mutual_information.mean())}
 
@@ -203,15 +212,28 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: If y has no variance.
         """
-        total = torch.stack([part.variance.sum(0) for part in self.components]).sum(0)
+        return self._noise.to(self.means.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        """Var[y | x]: the spread of the means over draws, plus the mean noise variance."""
+        return self._variance.to(self.means.dtype)
+
+    @property
+    def std(self) -> Tensor:
+        """The standard deviation of y given x, also where its square is beyond single precision."""
+        return self._variance.sqrt().to(self.means.dtype)
+
+    @property
+    def _noise(self) -> Tensor:
+        total = torch.stack([part.stddev.double().square().sum(0) for part in self.components]).sum(0)
         if bool(total.isnan().any()):
             raise ValueError(f"{self._name} has no variance: use interval(0.95)")
         return total / len(self.means)
 
     @property
-    def variance(self) -> Tensor:
-        """Var[y | x]: the spread of the means over draws, plus the mean noise variance."""
-        return self.means.var(0, unbiased=False) + self.noise
+    def _variance(self) -> Tensor:
+        return self.means.double().var(0, unbiased=False) + self._noise
 
     @property
     def median(self) -> Tensor:
@@ -306,6 +328,8 @@ def _centre(distribution: Any) -> Tensor:
     mean: Tensor = distribution.mean
     if not bool(mean.isnan().any()):
         return mean
+    if isinstance(distribution, Affine):
+        return distribution.loc + distribution.scale * _centre(distribution.base_dist)
     try:
         return distribution.icdf(torch.full_like(mean, 0.5))
     except NotImplementedError:  # a symmetric one, such as Student's t

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
@@ -94,9 +95,11 @@ def fit_table(
         raise ValueError(
             "fit_table makes the likelihood: say noise='learned' or 'heteroscedastic', or use fit"
         )
-    folder = None if options.get("folder") is None else Path(options.pop("folder"))
+    given = options.pop("folder", None)
+    folder = None if given is None else Path(given)
     dtype = str(data.train.x.dtype).removeprefix("torch.")
-    model = TableModel(data.spec, tuple(checks.counts("hidden", hidden)), noise or NOISE[0], dtype=dtype)
+    sizes = tuple(checks.counts("hidden", hidden))
+    model = TableModel(data.spec, sizes, noise or NOISE[0], dtype=dtype, latent=inference.samples)
     if data.spec.task == "classification":  # the gain is that of hidden layers
         gains = GAINS if prior is None and model.hidden else ()
         several = {f"gain-{gain:g}": replace(model, gain=gain) for gain in gains}
@@ -161,10 +164,11 @@ class TableModel:
     noise: str
     gain: float = 8.0
     dtype: str = "float32"
+    latent: bool = False  # whether the noise is drawn with the weights, as samplers need it
 
     def made(self, prior: Prior | None = None) -> BayesianNetwork:
         """A fresh model, under `prior` or `table_prior`."""
-        likelihood = table_likelihood(self.spec, self.noise)
+        likelihood = table_likelihood(self.spec, self.noise, self.latent)
         sizes = (*self.spec.features, *self.hidden)
         layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
         network = nn.Sequential(*layers, nn.Linear(sizes[-1], likelihood.width(self.spec.outputs)))
@@ -259,13 +263,17 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
         return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
 
 
-def table_likelihood(spec: Spec, noise: str = "learned") -> Likelihood:
-    """Class labels; or values in the units of the table, with noise that starts at their whole spread."""
+def table_likelihood(spec: Spec, noise: str = "learned", latent: bool = False) -> Likelihood:
+    """Class labels; or values in the units of the table, with noise that starts at their whole spread.
+
+    Latent noise has the prior HalfNormal(1), in units of that spread.
+    """
     checks.one_of("noise", noise, NOISE)
     if spec.task == "classification":
         return Categorical()
-    learned = noise == "learned"
-    return in_units(Normal(scale=1.0, learn_scale=True) if learned else HeteroscedasticNormal(), spec)
+    if noise == "heteroscedastic":
+        return in_units(HeteroscedasticNormal(), spec)
+    return in_units(Normal(dist.HalfNormal(1.0)) if latent else Normal(scale=1.0, learn_scale=True), spec)
 
 
 def table_prior(spec: Spec, last: str, gain: float = 8.0) -> Prior:

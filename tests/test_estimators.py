@@ -124,3 +124,25 @@ def test_a_class_whose_rows_all_weigh_nothing_is_no_class():
     assert list(fitted.classes_) == ["down", "up"]
     assert fitted.predict_proba(X).shape == (40, 2)
     assert (fitted.predict(X) == LABELS).mean() > 0.8
+
+
+def test_a_data_frame_keeps_the_kinds_of_its_columns():
+    """An array of them all has none: categories that are numbers became one input, and truth values too."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    code = pandas.Categorical(RNG.integers(0, 4, 40))
+    rows = pandas.DataFrame({"code": code, "x": X[:, 0], "b": X[:, 1] > 0})
+    fitted = clone(REGRESSOR).fit(rows, Y, sample_weight=np.arange(40.0))
+    kinds = [type(kind).__name__ for kind in fitted.columns_.kinds]
+    assert kinds == ["Categorical", "Numeric", "Categorical"]
+    found = fitted.posterior_.predict(rows, draws=10).mean[:, 0]
+    np.testing.assert_array_equal(found, fitted.predict(rows))
+    with pytest.raises(
+        ValueError, match=r"column 'd' holds values of type Timestamp.*turn dates into numbers"
+    ):
+        clone(REGRESSOR).fit(rows.assign(d=pandas.Timestamp("2020-01-01")), Y)
+
+
+def test_the_posterior_knows_the_labels_that_fit_was_given():
+    fitted = clone(CLASSIFIER).fit(X, LABELS)
+    prediction = fitted.posterior_.predict(X, LABELS, draws=10)
+    assert prediction.metrics(LABELS)["error"] == pytest.approx(100 * (1 - fitted.score(X, LABELS)))

@@ -10,8 +10,10 @@ from torch import nn
 from pyrobbb import BayesianNetwork, likelihoods, priors
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Units
+from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training.trainer import Training
 
 UNITS = Units((1000.0, -3.0), (50.0, 0.02))
@@ -78,3 +80,18 @@ def test_training_is_that_of_the_standardised_targets_and_log_scale_a_datum_more
     base = likelihoods.Normal(scale=1.0, learn_scale=True)
     own = free_energy(10.0 + 4.0 * z, Rescaled(base, units.loc, units.scale), fast)
     assert own == pytest.approx([f + math.log(4.0) for f in plain], abs=1e-4)
+
+
+def test_the_function_of_noise_without_a_mean_follows_the_inputs():
+    prediction = ValuePrediction(None, None, (made(likelihoods.StudentT(df=1.0, scale=0.5))(F).base_dist,))
+    torch.testing.assert_close(prediction.means, LOC + SCALE * F)
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e22])
+def test_the_standard_deviation_in_units_whose_squares_float32_lacks(unit):
+    one, other = (
+        ValuePrediction(None, None, (Rescaled(likelihoods.Normal(0.5), [0.0], [u])(F[..., :1]).base_dist,))
+        for u in (1.0, unit)
+    )
+    torch.testing.assert_close(other.std / unit, one.std)
+    assert calibrate(other, torch.zeros(7)).scores.isfinite().all()

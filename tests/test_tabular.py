@@ -14,8 +14,9 @@ from pyrobbb import likelihoods, tabular
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Columns
+from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.experiment import Run
-from pyrobbb.inference import MAP, Laplace
+from pyrobbb.inference import MAP, NUTS, SGHMC, Laplace
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Normal
@@ -358,3 +359,48 @@ def test_several_chains_start_from_networks_of_their_own():
     assert not torch.allclose(first, second, atol=0.1)
     torch.testing.assert_close(first, alone.mean_weights()["0.weight"], rtol=1e-4, atol=1e-5)
     assert len(fit_table(data, chains=2, epochs=1, progress=None).chains) == 2  # compares two kinds of noise
+
+
+@pytest.fixture(scope="module")
+def numbered():
+    """Classes 1, 2 and 3 of a table, told apart by their one input."""
+    kind = RNG.integers(1, 4, 90)
+    data = from_table({"x": kind + 0.1 * RNG.standard_normal(90), "kind": kind}, task="classification")
+    return kind, data, fit_table(data, prior=Normal(sigma=1.0), epochs=30, progress=None)
+
+
+def test_classes_go_by_their_names_in_every_score(numbered):
+    kind, _, posterior = numbered
+    rows = {"x": kind.astype(float)}
+    prediction = posterior.predict(rows, kind)
+    numbers = torch.from_numpy(kind - 1)
+    assert prediction.metrics(kind) == prediction.metrics(numbers)
+    assert prediction.metrics(kind)["nll"] == pytest.approx(-float(prediction.log_predictive.mean()))
+    assert torch.equal(prediction.losses(kind.tolist()), prediction.losses(numbers))
+    assert torch.equal(calibrate(prediction, kind).scores, calibrate(prediction, numbers).scores)
+    with pytest.raises(ValueError, match=r"y is '0', a class not in the training rows; they are 1, 2, 3"):
+        prediction.metrics([0] * len(kind))
+
+
+def test_a_tensor_of_rows_as_they_stand_in_the_table_is_told(numbered, caplog):
+    _, data, posterior = numbered
+    posterior.predict(data.train.x)
+    assert not caplog.records
+    posterior.predict(torch.tensor([[100.0]]))
+    assert "x, a tensor, counts as inputs, which are standardised, but holds values up to 100" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "make", [partial(NUTS, warmup=20, draws=20), partial(SGHMC, lr=0.001, cycles=1, draws=3)]
+)
+def test_samplers_draw_the_noise_as_well(make, tmp_path):
+    data = from_table(HOUSES, target="price")
+    options = {"hidden": (), "noise": "learned", "epochs": 3, "inference": make()}
+    posterior = fit_table(data, folder=tmp_path, progress=None, **options)
+    assert "likelihood.likelihood.scale" in posterior.draw(2)
+    again = load_table(tmp_path, inference=make())
+    assert torch.equal(again.predict(HOUSES).mean, posterior.predict(HOUSES).mean)
+
+
+def test_a_folder_of_none_keeps_nothing():
+    fit_table(from_table(HOUSES), noise="learned", epochs=1, folder=None, progress=None)

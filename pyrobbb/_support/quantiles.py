@@ -17,16 +17,26 @@ VALUES = 2**25  # of these at most, in memory at once
 
 
 def mixture_quantile(components: Sequence[Any], level: float) -> Tensor:
-    """Where mean_s F_s(y) passes `level`, found by bisection between the components' own quantiles there."""
+    """The least y at which mean_s F_s(y) is `level` or more, a whole number if the y are.
+
+    It is found by bisection between the components' own quantiles there.
+
+    Raises:
+        NotImplementedError: A component does not know its cdf.
+    """
     each = torch.cat([part.icdf(torch.full_like(part.variance, level)) for part in components])
     low, high = each.amin(0), each.amax(0)
     if level in (0, 1):
         return high if level else low
+    whole = all(part.support.is_discrete for part in components)
+    low = low - 1 if whole else low
     for _ in range(BISECTIONS):
-        middle = (low + high) / 2
+        middle = ((low + high) / 2).floor() if whole else (low + high) / 2
+        if not bool(((low < middle) & (middle < high)).any()):  # nothing lies between them any more
+            break
         below = torch.stack([part.cdf(middle).sum(0) for part in components]).sum(0) < level * len(each)
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return (low + high) / 2
+    return high if whole else (low + high) / 2
 
 
 def sample_quantiles(components: Sequence[Any], levels: Sequence[float]) -> Tensor:

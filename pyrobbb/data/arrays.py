@@ -63,7 +63,8 @@ def from_arrays(
             raise ValueError(f"classes is for classification only, got {classes!r} for {task}")
         classes = checks.count("classes", classes)
 
-    check_same_rows(x, y=y, weights=weights)
+    check_same_rows({"x": x, "y": y, "weights": weights})
+    columns = Names(tuple(map(str, x.columns))) if is_table(x) else None
     train = _split("", x, y, task, dtype, grid=classes is not None)
     if weights is not None:
         train = Split(train.x, train.y, row_weights("weights", weights, train))
@@ -81,10 +82,12 @@ def from_arrays(
         if pair is not None:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise ValueError(f"{part} must be a pair (x, y), got {type(pair).__name__}")
+            check_same_rows({f"{part} x": pair[0], f"{part} y": pair[1]})
+            if columns is not None:
+                columns.inputs(pair[0], f"{part} x")
             split = _split(f"{part} ", pair[0], pair[1], task, dtype, grid=classes is not None)
             _check_against(spec, f"{part} ", split, inferred=classes is None)
             parts[part] = split
-    columns = Names(tuple(map(str, x.columns))) if is_table(x) else None
     return Dataset(name, train, spec, parts["validation"], parts["test"], columns)
 
 

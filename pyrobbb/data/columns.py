@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,20 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.files import write_json
-from pyrobbb.data.frames import Column, Frame, as_column, as_frame, is_missing, rows_of, to_tensor
+from pyrobbb.data.frames import (
+    Column,
+    Frame,
+    as_column,
+    as_frame,
+    as_number,
+    is_missing,
+    rows_of,
+    to_tensor,
+)
 
 Matrix = npt.NDArray[np.float64]
 MOST = 10  # distinct texts that a column may have whatever the number of rows
-BOOLEANS = {"0": "False", "1": "True"}  # as a column of booleans prints them
+BOOLEANS = {"0": "False", "1": "True", "false": "False", "true": "True"}  # as a column of booleans prints
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +104,12 @@ class Categorical:
         return cls(name, tuple(ordered), shares)
 
     def inputs(self, column: Column) -> Matrix:
-        """`(M, categories)`; numbers count as the texts they print as."""
-        texts = as_text(self.name, column)
-        if set(self.categories) <= {"False", "True", None}:
-            texts = np.array([BOOLEANS.get(text, text) for text in texts], dtype=object)
+        """`(M, categories)`; numbers count as the texts they print as.
+
+        Raises:
+            ValueError: Numbers, where training rows have texts that differ and are the same number.
+        """
+        texts = np.array([self._known(text) for text in self._as_text(column)], dtype=object)
         hot = np.stack([_same(texts, value) for value in self.categories], axis=1).astype(np.float64)
         known = np.asarray(hot.any(axis=1))
         odd = [text for text, there in zip(texts, known, strict=True) if not there and text is not None]
@@ -109,6 +120,26 @@ class Categorical:
                 self.name, len(odd), len(texts), odd[0],
             )  # fmt: skip
         return np.where(known[:, None], hot - np.array(self.shares), 0.0)
+
+    def _as_text(self, column: Column) -> Column:
+        if column.dtype.kind == "f":
+            written = [c for c in self.categories if c is not None and _print_of(c) not in (None, c)]
+            if written:
+                raise ValueError(
+                    f"column {self.name!r} holds numbers here, and texts such as {written[0]!r} in the "
+                    f"training rows, which no number tells from {_print_of(written[0])!r}: pass it as text, "
+                    f"such as read_csv(..., dtype={{{self.name!r}: str}})"
+                )
+        return as_text(self.name, column)
+
+    def _known(self, text: str | None) -> str | None:
+        """The category that a text is, also where it is the same number or truth value written otherwise."""
+        if text is None or text in self.categories:
+            return text
+        if set(self.categories) <= {"False", "True", None}:
+            return BOOLEANS.get(text.lower(), text)
+        printed = _print_of(text)
+        return text if printed is None or printed not in self.categories else printed
 
 
 Kind = Numeric | Categorical
@@ -130,13 +161,16 @@ class Columns:
         cls, frame: Frame, targets: tuple[str, ...], classes: tuple[str, ...], texts: frozenset[str]
     ) -> Columns:
         """From the training rows; the columns `texts` are categorical even if they hold numbers."""
-        kinds = (
-            Categorical.learn(name, as_text(name, column))
-            if name in texts or column.dtype.kind != "f"
-            else Numeric.learn(name, column)
-            for name, column in frame.items()
-            if name not in targets
-        )
+        kinds: list[Kind] = []
+        for name, column in frame.items():
+            if name in targets:
+                continue
+            if name not in texts and column.dtype.kind == "f":
+                kinds.append(Numeric.learn(name, column))
+                continue
+            kinds.append(Categorical.learn(name, as_text(name, column)))
+            if name not in texts:
+                _warn_of_numbers(name, column)
         return cls(tuple(kinds), targets, classes)
 
     def inputs(self, rows: Any) -> Tensor:
@@ -147,7 +181,8 @@ class Columns:
         Raises:
             ValueError: A column is absent, or holds text where the training rows hold numbers.
         """
-        frame = as_frame("rows", rows)
+        texts = {kind.name: kind.categories for kind in self.kinds if isinstance(kind, Categorical)}
+        frame = as_frame("rows", rows, texts)
         absent = [kind.name for kind in self.kinds if kind.name not in frame]
         if absent:
             raise ValueError(f"the rows have no column {', '.join(map(repr, absent))}, which training had")
@@ -158,17 +193,8 @@ class Columns:
         return to_tensor(values, torch.float64)
 
     def labels(self, name: str, values: Any) -> Tensor:
-        """The numbers `(M,)` of classes that are given as they stand in the table.
-
-        Raises:
-            ValueError: One of them is no class of the training rows; `name` is what the values are called.
-        """
-        numbers = {label: i for i, label in enumerate(self.classes)}
-        texts = as_text(name, as_column(name, values))
-        unseen = [text for text in texts if text not in numbers]
-        if unseen:
-            raise ValueError(f"{name} is {unseen[0]!r}, a class not in the training rows")
-        return torch.tensor([numbers[text] for text in texts], dtype=torch.int64)
+        """The numbers `(M,)` of classes that are given as they stand in the table, as `class_numbers`."""
+        return class_numbers(self.classes, name, values)
 
     def plain(self) -> dict[str, Any]:
         """Plain values, of which `from_plain` makes the same columns."""
@@ -204,12 +230,12 @@ class Names:
 
     names: tuple[str, ...]
 
-    def inputs(self, rows: Any) -> Any:
+    def inputs(self, rows: Any, name: str = "x") -> Any:
         """The rows as they are; ValueError for a DataFrame of other columns, or in another order."""
         given = tuple(map(str, getattr(rows, "columns", self.names)))
         if given != self.names:
             raise ValueError(
-                f"x has the columns {', '.join(given)}; those of the training x were "
+                f"{name} has the columns {', '.join(given)}; those of the training x were "
                 f"{', '.join(self.names)}, in this order"
             )
         return rows
@@ -224,6 +250,25 @@ def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
     if not content:
         return None
     return Names(tuple(content["names"])) if "names" in content else Columns.from_plain(content)
+
+
+def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:
+    """The numbers `(M,)`, from 0, of classes that are given by name.
+
+    Raises:
+        ValueError: One of them is no class of the training rows; `name` is what the values are called.
+    """
+    numbers = {label: i for i, label in enumerate(classes)}
+    texts = as_text(name, as_column(name, values))
+    if set(classes) <= set(BOOLEANS.values()):
+        texts = np.array([BOOLEANS.get(text.lower(), text) for text in texts.tolist()], dtype=object)
+    unseen = [text for text in texts if text not in numbers]
+    if unseen:
+        raise ValueError(
+            f"{name} is {unseen[0]!r}, a class not in the training rows; they are {', '.join(classes[:20])}, "
+            f"numbered from 0 in a tensor"
+        )
+    return torch.tensor([numbers[text] for text in texts], dtype=torch.int64)
 
 
 def as_text(name: str, column: Column) -> Column:
@@ -246,6 +291,24 @@ def as_text(name: str, column: Column) -> Column:
 def _as_text(value: float) -> str:
     text = f"{value:.15g}"  # 15 digits tell all fractions apart that a person would
     return f"{value:.0f}" if value.is_integer() and float(text) != value else text
+
+
+def _warn_of_numbers(name: str, column: Column) -> None:
+    """Say so if a column of text holds mostly numbers: one slip makes a category of each of them."""
+    present = [value for value in column if value is not None]
+    others = [value for value in present if as_number(value) is None]
+    if others and 2 * len(others) < len(present):
+        logger.warning(
+            "column %r is one of categories, because %d of its %d values are no numbers, such as %r; if that "
+            "is a slip, mend it or leave it empty, else say categorical=[%r]",
+            name, len(others), len(present), others[0], name,
+        )  # fmt: skip
+
+
+def _print_of(text: str) -> str | None:
+    """How the number that a text is prints, if it is one."""
+    value = as_number(text)
+    return None if value is None or not np.isfinite(value) else _as_text(value)
 
 
 def _same(column: Column, value: str | None) -> npt.NDArray[np.bool_]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import logging
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +26,21 @@ from pyrobbb._support import checks
 Column = npt.NDArray[Any]  # float64, NaN where missing; or objects: text, None where missing
 Frame = dict[str, Column]
 
+NUMBERS_OR_TEXT = "a column is numbers or text (turn dates into numbers, such as days)"
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
+logger = logging.getLogger(__name__)
 
-def as_frame(name: str, source: Any) -> Frame:
+
+def as_frame(name: str, source: Any, texts: Mapping[str, Collection[str | None]] | None = None) -> Frame:
     """The columns of `source`, each float64 or text, all of one length.
 
     Args:
         name: What messages call it.
         source: A path to `.csv`, `.csv.gz` or `.parquet`; a DataFrame; a mapping of names to columns; or an
             array or tensor `(N, columns)`, whose columns are called "0", "1", ...
+        texts: Columns that a file must not turn into numbers, as "007" and "7" would be one; each with the
+            categories that it is known to have, of which none stands for a missing value.
 
     Raises:
         ValueError: It is none of these, its columns differ in length, or a name occurs twice.
@@ -41,8 +48,11 @@ def as_frame(name: str, source: Any) -> Frame:
     source = opened(name, source)
     columns: Iterable[tuple[Any, Any]]
     if isinstance(source, Path):
-        columns = _read_csv(name, source)
-    elif isinstance(source, Mapping) or is_table(source):
+        columns = _read_csv(name, source, texts or {})
+    elif isinstance(source, Mapping):
+        check_same_rows({f"{name}[{key!r}]": values for key, values in source.items()})
+        columns = source.items()
+    elif is_table(source):
         columns = source.items()
     else:
         columns = _columns_of_array(name, source)
@@ -85,15 +95,18 @@ def is_table(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "iloc")
 
 
-def check_same_rows(x: Any, **others: Any) -> None:
-    """ValueError if pandas says that these have other rows than x, or the same in another order."""
-    index: Any = getattr(x, "index", None)
-    for name, values in others.items():
-        own = getattr(values, "index", None)  # that of a list is a method
-        if hasattr(index, "equals") and hasattr(own, "equals") and not index.equals(own):
+def check_same_rows(parts: Mapping[str, Any]) -> None:
+    """ValueError if pandas says that parts of one table have other rows, or the same in another order."""
+    indices: dict[str, Any] = {name: getattr(values, "index", None) for name, values in parts.items()}
+    labelled = {
+        name: index for name, index in indices.items() if hasattr(index, "equals")
+    }  # no list's method
+    for first, name in pairwise(labelled):
+        if not labelled[first].equals(labelled[name]):
             raise ValueError(
-                f"x and {name} have different row labels (their index): bring them into one order, such as "
-                f"{name}.loc[x.index], or pass {name}.to_numpy() if the rows agree as they stand"
+                f"{first} and {name} have different row labels (their index): bring them into one order, "
+                f"such as {name}.loc[{first}.index], or pass {name}.to_numpy() if the rows agree as they "
+                f"stand"
             )
 
 
@@ -116,9 +129,7 @@ def as_column(name: str, values: Any) -> Column:
     elif array.dtype.kind in "bOUS":
         column = _from_objects(name, array.astype(object))
     else:
-        raise ValueError(
-            f"{name} holds {array.dtype}; a column is numbers or text (turn dates into numbers, such as days)"
-        )
+        raise ValueError(f"{name} holds {array.dtype}; {NUMBERS_OR_TEXT}")
     if column.dtype.kind == "f" and np.isinf(column).any():
         raise ValueError(f"{name} holds {column[np.isinf(column)][0]} in row {np.isinf(column).argmax()}")
     return column
@@ -134,10 +145,13 @@ def _from_objects(name: str, values: Column) -> Column:
     present = [value for value in values if not _is_missing(value)]
     kinds = {bool if isinstance(v, bool | np.bool_) else type(v) for v in present}
     if all(issubclass(kind, int | float | np.number) and kind is not bool for kind in kinds):
-        return np.array([np.nan if _is_missing(v) else float(v) for v in values])
+        try:
+            return np.array([np.nan if _is_missing(v) else float(v) for v in values])
+        except OverflowError as error:
+            raise ValueError(f"{name} holds a whole number that is too large: {error}") from error
     odd = next((kind for kind in kinds if not issubclass(kind, str | bool | int | float | np.number)), None)
     if odd is not None:
-        raise ValueError(f"{name} holds values of type {odd.__name__}; a column is numbers or text")
+        raise ValueError(f"{name} holds values of type {odd.__name__}; {NUMBERS_OR_TEXT}")
     return np.array([None if _is_missing(v) else str(v) for v in values], dtype=object)
 
 
@@ -171,6 +185,8 @@ def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
             array = np.asarray(array)
         except ValueError as error:  # rows of different lengths
             raise ValueError(f"{name} is not a table: {error}") from error
+        if array.dtype.kind in "US":  # numbers beside text stay numbers
+            array = np.asarray(source, dtype=object)
     if array.ndim != 2:
         raise ValueError(
             f"{name} must be a file, a DataFrame, a mapping of columns or an array (N, columns), "
@@ -179,10 +195,11 @@ def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
     return [(str(i), array[:, i]) for i in range(array.shape[1])]
 
 
-def _read_csv(name: str, path: Path) -> list[tuple[str, Any]]:
+def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]) -> list[tuple[str, Any]]:
     """The columns of a comma-separated file: numbers where every value is one, else text.
 
-    A first line that is all numbers is a row and not a head; the columns are then called "0", "1", ...
+    A first line of numbers and missing values is a row and not a head; the columns are then called "0", "1",
+    ..., which is logged.
     """
     if _kind(path) != "csv":
         raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
@@ -202,25 +219,34 @@ def _read_csv(name: str, path: Path) -> list[tuple[str, Any]]:
     for number, line in enumerate(lines, 1):
         if len(line) != len(lines[0]):
             raise ValueError(f"{path}: line {number} has {len(line)} values, the first has {len(lines[0])}")
-    headless = all(_number(cell) is not None for cell in lines[0])
+    values = [cell for cell in lines[0] if cell.lower() not in MISSING]
+    headless = bool(values) and all(as_number(cell) is not None for cell in values)
+    if headless:
+        logger.warning(
+            "%s: the first line has only numbers, so it is a row, and the columns are called '0' to '%d'",
+            path.name, len(lines[0]) - 1,
+        )  # fmt: skip
     head = [str(i) for i in range(len(lines[0]))] if headless else lines.pop(0)
     columns = zip(*lines, strict=True) if lines else ((),) * len(head)
-    return [(key, _parsed(cells)) for key, cells in zip(head, columns, strict=True)]
+    return [(key, _parsed(cells, texts.get(key))) for key, cells in zip(head, columns, strict=True)]
 
 
 def _kind(path: Path) -> str:
     return path.name.removesuffix(".gz").rpartition(".")[2].lower()
 
 
-def _parsed(cells: Iterable[str]) -> Column:
-    values = [None if cell.lower() in MISSING else cell for cell in cells]
-    numbers = [None if value is None else _number(value) for value in values]
-    if any(n is None and v is not None for n, v in zip(numbers, values, strict=True)):
+def _parsed(cells: Iterable[str], known: Collection[str | None] | None) -> Column:
+    """Numbers if all are, unless categories are `known`, which may be none as yet."""
+    kept = known or ()
+    values = [None if cell.lower() in MISSING and cell not in kept else cell for cell in cells]
+    numbers = [None if value is None else as_number(value) for value in values]
+    if known is not None or any(n is None and v is not None for n, v in zip(numbers, values, strict=True)):
         return np.array(values, dtype=object)
     return np.array([np.nan if n is None else n for n in numbers], dtype=np.float64)
 
 
-def _number(cell: str) -> float | None:
+def as_number(cell: str) -> float | None:
+    """The number that a text is, if it is one."""
     try:
         return None if "_" in cell else float(cell)  # 1_0 is a code, though Python reads it as 10
     except ValueError:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from pyrobbb.data.frames import Frame, as_frame, rows_of, take
 
 Rows = npt.NDArray[np.int64]
 
 
-def split_rows(frame: Frame, targets: Sequence[str], given: Mapping[str, Any], seed: int) -> dict[str, Frame]:
+def split_rows(
+    frame: Frame,
+    targets: Sequence[str],
+    given: Mapping[str, Any],
+    seed: int,
+    texts: Mapping[str, Collection[str]] | None = None,
+) -> dict[str, Frame]:
     """The rows of each part that has any: `train`, and those that are `given`.
 
     Args:
@@ -23,6 +28,7 @@ def split_rows(frame: Frame, targets: Sequence[str], given: Mapping[str, Any], s
         targets: Columns that a part given as a table must have.
         given: A share of all rows, a list of row numbers or a table, by part; the first draws first.
         seed: Of the draw of shares.
+        texts: Columns that are text in every part, as in `as_frame`.
     """
     N = rows_of(frame)
     order = torch.randperm(N, generator=torch.Generator().manual_seed(seed)).numpy()
@@ -33,10 +39,10 @@ def split_rows(frame: Frame, targets: Sequence[str], given: Mapping[str, Any], s
             rows = order[~held[order]][: round(asked * N)]
             if asked and not len(rows):
                 raise ValueError(f"{part}={asked:g} of {N} rows is not one row; take a larger share")
-        elif isinstance(asked, Sequence | np.ndarray | Tensor) and np.ndim(asked) == 1:
+        elif _is_list(asked):
             rows = _row_numbers(part, asked, N)
         else:
-            parts[part] = as_frame(part, asked)
+            parts[part] = as_frame(part, asked, texts)
             absent = [name for name in targets if name not in parts[part]]
             if absent:
                 raise ValueError(f"{part} has no column {absent[0]!r}, the target")
@@ -49,6 +55,13 @@ def split_rows(frame: Frame, targets: Sequence[str], given: Mapping[str, Any], s
     if held.all():
         raise ValueError(f"validation and test take all {N} rows, and leave none for training")
     return {"train": take(frame, np.flatnonzero(~held)), **parts}
+
+
+def _is_list(given: Any) -> bool:
+    """Whether a part is asked for by row numbers, in whatever holds them."""
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return not any(np.ndim(each) for each in given)
+    return getattr(given, "ndim", 0) == 1
 
 
 def is_share(given: Any) -> bool:

@@ -108,7 +108,7 @@ class Table:
     def load(self) -> TableData:
         """Read the table, split its rows and learn its columns from those for training."""
         source = opened("the table", self.source)
-        frame = as_frame("the table", source)
+        frame = as_frame("the table", source, dict.fromkeys(map(str, self.categorical), ()))
         targets = self._targets(frame)
         self._check_names(frame, targets)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
@@ -118,7 +118,13 @@ class Table:
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
-        parts = split_rows(frame, targets, given, self.split_seed)
+        texts = frozenset({*map(str, self.categorical), *categories(source)})
+        known = {
+            name: frozenset() if name in texts else frozenset(column)
+            for name, column in frame.items()
+            if name in texts or column.dtype.kind != "f"
+        }
+        parts = split_rows(frame, targets, given, self.split_seed, known)
         train = parts["train"] = self._counting(parts["train"])
         classes = tuple(_in_order(targets[0], train[targets[0]])) if task == "classification" else ()
         if task == "classification" and len(classes) < 2:
@@ -130,7 +136,6 @@ class Table:
                 f"classification, fewer labels"
             )
         inputs = {name: column for name, column in train.items() if name != self.weights}
-        texts = frozenset({*map(str, self.categorical), *categories(source)})
         columns = Columns.learn(inputs, targets, classes, texts)
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         if self.weights is not None:
@@ -194,7 +199,8 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     >>> data = from_table("houses.csv", target="price", task="regression", test=0.2)
     >>> data = from_table(x, y, task="classification", test=0.2)
 
-    With `y`, `weights` are numbers as well, one for each row.
+    With `y`, `weights` are numbers as well, one for each row, and a table for validation or test is a pair
+    `(x, y)`.
 
     Raises:
         ValueError: What is wrong with the table, in which column and row, and what would be right.
@@ -204,28 +210,45 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     if "target" in options:
         raise ValueError("target names a column of the table; it cannot be given beside y")
     source = opened("x", source)
-    check_same_rows(source, y=y, weights=options.get("weights"))
-    frame = as_frame("x", source)
-    if not isinstance(options.get("categorical", ()), str | Integral):  # for `Table` to refuse
-        options["categorical"] = (*options.get("categorical", ()), *categories(source))
-    added: Frame = {}
+    categorical = options.get("categorical", ())
+    if not isinstance(categorical, str | Integral):  # else for `Table` to refuse
+        options["categorical"] = categorical = (*map(str, categorical), *categories(source))
+    check_same_rows({"x": source, "weights": options.get("weights")})
+    targets, frame = _with_targets("", source, y, categorical)
     if options.get("weights") is not None and not isinstance(options["weights"], str | Integral):
-        added["weights"] = as_column("weights", options["weights"])
+        weights = options["weights"]
+        if "weights" in frame:
+            raise ValueError(_TAKEN.format("weights", "weights"))
+        truths = isinstance(weights, np.ndarray) and weights.dtype == bool
+        frame["weights"] = as_column("weights", weights.astype(float) if truths else weights)
         options["weights"] = "weights"
-    array = as_array("y", y) if isinstance(y, Tensor) else y
+    for part in ("validation", "test"):
+        given = options.get(part)
+        if isinstance(given, tuple) and len(given) == 2 and not is_share(given[0]):
+            options[part] = _with_targets(f"{part} ", given[0], given[1], categorical)[1]
+    return Table(source=frame, target=targets, **options).load()
+
+
+_TAKEN = (
+    "x has a column {0!r} already, which {1} would overwrite: rename the column, or let target= and weights= "
+    "name columns of x"
+)
+
+
+def _with_targets(part: str, x: Any, y: Any, texts: Any) -> tuple[tuple[str, ...], Frame]:
+    """Names of the targets, and the columns of x with them."""
+    check_same_rows({f"{part}x": x, f"{part}y": y})
+    known = dict.fromkeys(texts, ()) if isinstance(texts, tuple) else None
+    frame = as_frame(f"{part}x", x, known)
+    array = as_array(f"{part}y", y) if isinstance(y, Tensor) else y
     if np.ndim(array) == 2:
-        several = {f"y{name}": column for name, column in as_frame("y", array).items()}
+        targets = {f"y{name}": column for name, column in as_frame(f"{part}y", array).items()}
     else:
-        several = {"y": as_column("y", array)}
-    added |= several
-    taken = [name for name in ("y", *added) if name in frame]
+        targets = {"y": as_column(f"{part}y", array)}
+    taken = [name for name in ("y", *targets) if name in frame]
     if taken:
-        given = "weights" if taken[0] == "weights" else "y"
-        raise ValueError(
-            f"x has a column {taken[0]!r} already, which {given} would overwrite: rename the column, or let "
-            f"target= and weights= name columns of x"
-        )
-    return Table(source=frame | added, target=tuple(several), **options).load()
+        raise ValueError(_TAKEN.format(taken[0], "y"))
+    return tuple(targets), frame | targets
 
 
 def _check_whole(part: str, name: str, column: Column) -> Column:

@@ -17,17 +17,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb.evaluation.metrics import as_tensor
 from pyrobbb.predictive import ClassPrediction, Prediction, ValuePrediction
 
 SCORES = ("aps", "lac")
 
 
-def calibrate(prediction: Prediction, y: Tensor, *, score: str = "aps") -> ConformalIntervals | ConformalSets:
+def calibrate(prediction: Prediction, y: Any, *, score: str = "aps") -> ConformalIntervals | ConformalSets:
     """Intervals for values, sets for class labels, from rows that the fit has not seen.
 
     Args:
@@ -42,15 +44,16 @@ def calibrate(prediction: Prediction, y: Tensor, *, score: str = "aps") -> Confo
         ValueError: The targets do not fit the prediction.
     """
     checks.one_of("score", score, SCORES)
-    y = torch.as_tensor(y)
     if isinstance(prediction, ValuePrediction):
         centre, scale = _centre_and_scale(prediction)
-        y = y.to(centre).reshape(len(y), -1)
+        y = as_tensor(y).to(centre)
+        y = y.reshape(len(y), -1)
         if y.shape != centre.shape:
             raise ValueError(f"y has the shape {tuple(y.shape)}, the prediction {tuple(centre.shape)}")
         return ConformalIntervals(_finite((y - centre).abs() / scale))
     if not isinstance(prediction, ClassPrediction) or prediction.probs.dim() != 2:
         raise ValueError("conformal sets are for one class label in each row")
+    y = prediction.labels(y)
     if y.shape != prediction.probs.shape[:1]:
         raise ValueError(f"y has the shape {tuple(y.shape)}, but {len(prediction.probs)} rows were predicted")
     of_classes = _class_scores(prediction.probs, score)
@@ -142,7 +145,7 @@ def _class_scores(probs: Tensor, score: str) -> Tensor:
 
 def _centre_and_scale(prediction: ValuePrediction) -> tuple[Tensor, Tensor]:
     """E[y | x] and sd[y | x], `(M, K)` each; ValueError if y has no finite standard deviation."""
-    centre, scale = prediction.mean, prediction.variance.sqrt()
+    centre, scale = prediction.mean, prediction.std
     if not bool(scale.isfinite().all()):
         raise ValueError(
             "y has no finite standard deviation under this prediction, in units of which intervals are "

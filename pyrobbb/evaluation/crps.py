@@ -39,7 +39,7 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
     if any(not isinstance(_base(part), Normal) for part in prediction.components):
         raise ValueError("crps knows normal noise alone; draw samples for another likelihood")
     means = torch.cat([part.mean for part in prediction.components]).double()
-    variances = torch.cat([part.variance for part in prediction.components]).double()
+    variances = torch.cat([part.stddev for part in prediction.components]).double().square()
     y = prediction.targets(y)
     means, variances, flat = means.flatten(1).T, variances.flatten(1).T, y.double().flatten()
     rows = max(1, int(megabytes * 2**20 / (8 * means.shape[1] ** 2)))

@@ -35,13 +35,15 @@ class Inference:
     `steps` says whether the training loop takes steps at all: a sampler that works on all data at once does
     everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy,
     `planned` whether its draws are laid out over all steps, so that a longer training is another one;
-    `own_guide` that it takes no guide of the user's.
+    `own_guide` that it takes no guide of the user's; `samples` that it draws every parameter, so that none
+    may be without a prior.
     """
 
     steps: ClassVar[bool] = True
     bounds: ClassVar[bool] = False
     planned: ClassVar[bool] = False
     own_guide: ClassVar[bool] = False
+    samples: ClassVar[bool] = False
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         """Raise ValueError, with the reason, if the method cannot give a posterior of this training."""
@@ -95,6 +97,12 @@ class OwnStep(Inference):
         for key, plain in (("elbo", None), ("clip_norm", None), ("samples", 1), ("estimator", "weights")):
             if getattr(options, key) != plain:
                 raise ValueError(f"{key} has no meaning for {name}: {self.why}")
+        points = [key for key, _ in model.named_parameters()] if self.samples else []
+        if points:
+            raise ValueError(
+                f"{name} draws every parameter from the posterior, but these have no prior: "
+                f"{', '.join(points)}; give them one, or freeze them in the network"
+            )
         if ranks.size > 1:
             raise ValueError(f"{name} trains in one process, got {ranks.size}: {self.why}")
         kl = options.kl
@@ -114,16 +122,6 @@ def check_method(value: Any) -> None:
     if not isinstance(value, Inference):
         raise ValueError(
             f"inference must be a method of pyrobbb.inference, such as Laplace(), got {checks.short(value)}"
-        )
-
-
-def refuse_points(method: Inference, model: BayesianNetwork) -> None:
-    """Raise ValueError for parameters without a prior, which a sampler cannot draw."""
-    names = [name for name, _ in model.named_parameters()]
-    if names:
-        raise ValueError(
-            f"{type(method).__name__} draws every parameter from the posterior, but these have no prior: "
-            f"{', '.join(names)}; give them one, or freeze them in the network"
         )
 
 

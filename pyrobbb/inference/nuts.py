@@ -23,7 +23,7 @@ from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import MakeGuide, OwnStep, refuse_points
+from pyrobbb.inference.method import MakeGuide, OwnStep
 from pyrobbb.kl_weights import Uniform
 from pyrobbb.svi import Step, Terms
 
@@ -48,6 +48,7 @@ class NUTS(OwnStep):
     max_tree_depth: int = 7
 
     steps = False
+    samples = True
     holds = EmpiricalGuide
     why = "it draws from the posterior of all data at once"
 
@@ -59,7 +60,6 @@ class NUTS(OwnStep):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)
-        refuse_points(self, model)
         if not isinstance(options.kl, Uniform):
             raise ValueError(
                 "NUTS draws from the posterior itself, which gives the KL no other weight than 1"

@@ -25,16 +25,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from pyrobbb._support import checks
-from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import MakeGuide, OwnStep, check_gathered, refuse_points
+from pyrobbb.inference.method import MakeGuide, OwnStep, check_gathered
 from pyrobbb.initializers import Initial, network
 from pyrobbb.svi import Step, Terms
 
@@ -61,6 +60,7 @@ class SGHMC(OwnStep):
     init_loc: Initial = field(default=network, repr=False)
 
     planned = True
+    samples = True
     holds = EmpiricalGuide
     why = "its step is a sampler's"
 
@@ -70,10 +70,6 @@ class SGHMC(OwnStep):
         checks.count("cycles", self.cycles)
         checks.count("draws", self.draws)
         checks.share("exploring", self.exploring, zero=True)
-
-    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        super().check(model, guide, options, ranks)
-        refuse_points(self, model)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:
         return EmpiricalGuide(model, self.cycles * self.draws, self.init_loc)

@@ -80,8 +80,9 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
         latents = model.prior_draw() if model.latents != model.sites else None
         distribution = model.observation(model.apply_network(model.initial(), x), latents)
         try:
-            off = (model.encoded(distribution, y) - univariate(distribution).mean).square().mean().sqrt()
-            ratio = float(off / univariate(distribution).variance.mean().sqrt())
+            one = univariate(distribution)
+            off = (model.encoded(distribution, y).double() - one.mean).square().mean().sqrt()
+            ratio = float(off / one.stddev.double().square().mean().sqrt())
         except NotImplementedError:  # a distribution without these moments
             return
     if ratio > FAR:

@@ -456,3 +456,106 @@ def test_the_columns_of_an_array_are_named_by_whole_numbers() -> None:
     assert beside.train.weights.tolist() == [1, 2, 1, 2, 1, 3]
     with pytest.raises(ValueError, match="drop must be a list of column names, got 1"):
         from_table(x, drop=1)
+
+
+CODES = ["007", "7", "012", "AB1"]
+
+
+def codes(target: Any = None, **options: Any) -> Any:
+    table = {"code": CODES * 3, "y": np.arange(12.0) ** 2}
+    return from_table(table if target is None else target, target="y", task="regression", **options)
+
+
+@pytest.mark.parametrize("rows", [["007", "012"], ["007", "7", "AB1"], ["AB1"]])
+def test_a_file_of_new_rows_keeps_codes_as_they_are_written(rows: list[str], tmp_path: Path) -> None:
+    """Whatever else is in the file: by itself "007" looks like the number 7, which is another category."""
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["code", *rows]), encoding="utf-8")
+    data = codes()
+    assert torch.equal(data.inputs(path), data.inputs({"code": rows}))
+    path.write_text("\n".join(["code,y", *(f"{row},{i}" for i, row in enumerate(rows))]), encoding="utf-8")
+    assert torch.equal(codes(test=path).test.x, data.inputs({"code": rows}))
+
+
+def test_categorical_columns_of_a_file_keep_their_codes(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("code,y\n007,1\n7,2\n007,3\n7,5\n", encoding="utf-8")
+    (kind,) = from_table(path, target="y", task="regression", categorical=["code"]).columns.kinds
+    assert isinstance(kind, Categorical)
+    assert kind.categories == ("007", "7")
+
+
+def test_numbers_for_codes_that_no_number_tells_apart_are_refused() -> None:
+    with pytest.raises(ValueError, match="holds numbers here, and texts such as '007' in the training rows"):
+        codes().inputs({"code": [7, 12]})
+    data = from_table({"code": [7, 12, 7, 12], "y": [0.5, 1, 2, 3]}, target="y", categorical=["code"])
+    assert torch.equal(data.inputs({"code": ["7", "12.0"]}), data.inputs({"code": [7, 12]}))
+
+
+def test_words_for_missing_values_may_be_categories(tmp_path: Path) -> None:
+    words = ["none", "NA", "low", "high"]
+    data = codes({"code": words * 3, "y": np.arange(12.0) ** 2})
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["code", *words, "?"]), encoding="utf-8")
+    assert torch.equal(data.inputs(path), data.inputs({"code": [*words, None]}))
+
+
+def test_rows_of_numbers_and_text_keep_their_numbers() -> None:
+    rows = [[i / 3, 10 - i, "even" if i % 2 else "odd"] for i in range(12)]
+    kinds = from_table(rows).columns.kinds
+    assert [type(kind) for kind in kinds] == [Numeric, Numeric]
+
+
+def test_a_first_line_of_numbers_is_a_row_also_where_one_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("NA,158.7\n2,3\n4,5\n", encoding="utf-8")
+    assert {name: len(column) for name, column in as_frame("table", path).items()} == {"0": 3, "1": 3}
+    assert "table.csv: the first line has only numbers, so it is a row" in caplog.text
+
+
+def test_a_slip_in_a_column_of_numbers_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    from_table({"age": [20.0, 21.0, 20.0, 21.0, "unknown", 20.0], "y": SIZE}, target="y", task="regression")
+    assert "column 'age' is one of categories, because 1 of its 6 values are no numbers" in caplog.text
+    caplog.clear()
+    codes(categorical=["code"])
+    assert not caplog.records
+
+
+def test_parts_of_a_data_frame_have_its_columns_and_rows() -> None:
+    frame = pandas.DataFrame({"a": SIZE, "b": SIZE[::-1]})
+    y = pandas.Series(SIZE)
+    for part in ("validation", "test"):
+        other: Any = {part: (frame[["b", "a"]], y)}
+        with pytest.raises(
+            ValueError, match=f"{part} x has the columns b, a; those of the training x were a"
+        ):
+            from_arrays(frame, y, task="regression", **other)
+        other = {part: (frame, y.iloc[::-1])}
+        with pytest.raises(ValueError, match=f"{part} x and {part} y have different row labels"):
+            from_arrays(frame, y, task="regression", **other)
+    with pytest.raises(ValueError, match="different row labels"):
+        from_table({"a": frame["a"], "y": y.iloc[::-1]}, task="regression")
+
+
+def test_parts_may_be_pairs_and_row_numbers_an_index() -> None:
+    x = np.stack([SIZE, SIZE[::-1]], axis=1)
+    data = from_table(x[:4], SIZE[:4], task="regression", test=(x[4:], SIZE[4:]))
+    assert data.test.y[:, 0].tolist() == SIZE[4:]
+    whole = from_table(x, SIZE, task="regression", test=pandas.DataFrame(x).index[4:])
+    assert torch.equal(whole.test.x, data.test.x)
+
+
+def test_counts_of_rows_may_be_truth_values_and_numbers_may_be_too_large() -> None:
+    x, there = np.stack([SIZE, SIZE[::-1]], axis=1), np.array([True] * 5 + [False])
+    assert from_table(x, SIZE, task="regression", weights=there).spec.N == 5
+    with pytest.raises(ValueError, match="column 'x' holds a whole number that is too large"):
+        from_table({"x": [10**400, 1], "y": [0.5, 1.5]})
+
+
+def test_truth_values_may_be_written_in_any_way() -> None:
+    data = from_table({"new": [True, False, True, False], "y": [0.5, 1.0, 2.0, 3.5]})
+    assert torch.equal(data.inputs({"new": ["TRUE", "false"]}), data.inputs({"new": [True, False]}))
+    labels = from_table({"x": [0.5, 1, 2, 3], "y": [True, False, True, False]}, target="y")
+    assert labels.columns.labels("y", ["TRUE", 0, False]).tolist() == [1, 0, 0]
