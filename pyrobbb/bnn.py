@@ -161,11 +161,11 @@ class BayesianNetwork(PyroModule):
 
     def prior_of(self, name: str) -> TorchDistribution:
         """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
-        distribution = self.prior.for_module(name, self._buffer(name), self._owner(name))
+        distribution = self.prior.for_module(name, self._buffer(name), self.owner(name))
         assert distribution is not None
         return distribution
 
-    def _owner(self, name: str) -> nn.Module:
+    def owner(self, name: str) -> nn.Module:
         """The module of the network that the parameter `name` belongs to."""
         return self._modules["network"].get_submodule(name.rpartition(".")[0])
 
@@ -192,7 +192,7 @@ class BayesianNetwork(PyroModule):
             self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
-            told = {"init": initial, "module": self._owner(name)}
+            told = {"init": initial, "module": self.owner(name)}
             sampled[name] = pyro.sample(name, self.prior_of(name), infer=told)
             assert sampled[name].shape[sampled[name].dim() - initial.dim() :] == initial.shape
         return sampled

@@ -182,8 +182,9 @@ class Run(Options):
             return found
         found["trivial_free_energy"] = chains[0].trivial
         if data.spec.task == "classification" and data.spec.outputs > 1:
+            seen = 1.0 if data.train.weights is None else float(data.train.weights.mean())
             found["code_length"] = code_length(
-                free_energy, data.spec.N, data.spec.outputs, labels=data.train.y[:1].numel()
+                free_energy, data.spec.N, data.spec.outputs, labels=seen * data.train.y[:1].numel()
             )
         found["kl_ledger"] = {
             name: {**asdict(entry), "bits_per_weight": entry.bits_per_weight}

@@ -128,4 +128,4 @@ class FromRun:
                 f"{self.folder} has {has} for {name!r}, which is of shape {tuple(wanted)} here; train the "
                 f"same network there with prior=deterministic"
             )
-        return found.clone()
+        return found.to(_like(site), copy=True)

@@ -269,6 +269,9 @@ class Rescaled(Likelihood):
         if likelihood.task != "regression":
             name = type(likelihood).__name__
             raise ValueError(f"{name} is for {likelihood.task}; only values have units")
+        own = [each for each in ("encode", "check_domain") if each in vars(type(likelihood))]
+        if own:
+            raise ValueError(f"{type(likelihood).__name__}.{own[0]} would not know the units of y")
         self.likelihood = likelihood
         loc, scale = (torch.as_tensor(value, dtype=torch.double).clone() for value in (loc, scale))
         if loc.shape != scale.shape or not bool(

@@ -28,15 +28,16 @@ def check_values(name: str, parameter: Tensor) -> None:
 
 
 def check_rows_stay_apart(network: nn.Module) -> None:
-    """Raise ValueError if a layer is batch normalisation, which mixes the rows of a batch."""
+    """Raise ValueError for batch normalisation, which mixes rows, and for running statistics in training."""
     for name, module in network.named_modules():
         tracks = getattr(module, "track_running_stats", False)
         batch_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if (tracks and module.training) or (batch_norm and not tracks):
             advice = "call network.eval() or " if tracks else ""
+            fault = "mixes the rows of a batch" if batch_norm else "changes its running statistics"
             raise ValueError(
-                f"layer {name!r} ({type(module).__name__}) mixes the rows of a batch in training mode, "
-                f"so it has no likelihood per datum; {advice}use LayerNorm or GroupNorm"
+                f"layer {name!r} ({type(module).__name__}) {fault} in training mode, so it has no likelihood "
+                f"per datum; {advice}use LayerNorm or GroupNorm"
             )
 
 

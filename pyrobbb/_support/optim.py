@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
 from inspect import Parameter, signature
+from numbers import Integral
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pyrobbb._support import checks
 
+PYRO_S = "_unconstrained"  # how Pyro ends the name of a parameter that it constrains
 MakeOptimizer = Callable[[Iterable[dict[str, Any]]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
 T = TypeVar("T")
@@ -108,7 +110,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Optimiser groups, one for each factor on the learning rate.
 
-    `rates` maps part of a parameter's name (`rho`, say) to the factor on its learning rate.
+    `rates` maps parts of a parameter's name between dots (`rho`, say, or `network.0`) to the factor on its
+    learning rate.
 
     Raises:
         ValueError: If a name in `rates` matches no parameter, or the optimiser has no `lr` to multiply.
@@ -116,7 +119,7 @@ def parameter_groups(
     rest = dict(named)
     groups = []
     for part, factor in rates.items():
-        chosen = {k: rest.pop(k) for k in list(rest) if part in k}
+        chosen = {k: rest.pop(k) for k in list(rest) if f".{part}." in f".{k.removesuffix(PYRO_S)}."}
         if not chosen:
             raise ValueError(f"rates: {part!r} matches no parameter; the parameters are {', '.join(named)}")
         lr = getattr(optim, "keywords", {}).get("lr")
@@ -168,7 +171,7 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
         )
     name = type(trial).__name__
     milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is not an epoch never comes
-    if not all(isinstance(epoch, int) for epoch in milestones):
+    if not all(isinstance(epoch, Integral) for epoch in milestones):
         raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the optimiser has not stepped

@@ -54,6 +54,11 @@ class MeanFieldLearner(Learner):
             raise ValueError(f"each run needs a guide and a seed, got {len(guides)} and {len(seeds)}")
         if any(True for _ in model.parameters()):
             raise ValueError("the model has parameters without a prior, which are not trained here")
+        more = [name for name in model.latents if name not in model.sites]
+        if more:
+            raise ValueError(
+                f"the model's latents {', '.join(more)} are not weights, and are not trained here"
+            )
         if model.learned:
             raise ValueError("a bandit's updates keep the prior fixed: a learned one is not followed here")
         for guide, seed in zip(guides, seeds, strict=True):

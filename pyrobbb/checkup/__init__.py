@@ -17,7 +17,7 @@ from pyrobbb.checkup.finding import Finding, verdict
 from pyrobbb.checkup.held_out import calibration, certainty, inside
 from pyrobbb.checkup.optimum import beside_trivial, optimum
 from pyrobbb.checkup.remarks import notes
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, spread
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import quantiles
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -46,7 +46,7 @@ def check(
     Returns:
         The findings: optimum, sigma (of a mean field), trivial bound, calibration, restarts.
     """
-    checks.count("draws", draws)
+    checks.count("draws", draws, minimum=2)
     checks.count("steps", steps)
     return [
         *optimum(posterior.chains[0], data, draws, steps, seed),
@@ -94,12 +94,12 @@ def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Fin
     if len(posterior.chains) < 2:
         return Finding("restarts", None, R_HAT, "one chain: fit with chains=4 to see whether restarts agree")
     held = data.test or data.validation or data.train
-    x = held.x[:: max(1, len(held) // POINTS)][:POINTS]
+    x = held.x[spread(len(held), POINTS).to(held.x.device)]
     drawn = function_draws(posterior, x, draws=max(draws, 100), seed=seed)
     if not np.ptp(drawn, axis=1).any():
         return Finding("restarts", None, R_HAT, "each restart is a point, without draws to compare")
-    values = np.nan_to_num(r_hat(drawn), nan=1.0)  # where all draws of all restarts are equal
-    value = float(np.quantile(values, 0.9))
+    values = np.where(np.ptp(drawn, axis=(0, 1)) == 0, 1.0, r_hat(drawn))  # of equal draws there is none
+    value = float(np.quantile(np.where(np.isnan(values), np.inf, values), 0.9))
     words = (
         f"R-hat of the function between {len(posterior.chains)} restarts is {value:.2f} at nine of ten inputs"
     )

@@ -44,6 +44,8 @@ def inside(share: float, values: int, expected: float) -> Finding:
 
 def certainty(probs: Tensor, y: Tensor) -> Finding:
     """What the best power of the probabilities would save: the temperature of Guo et al. 2017."""
+    if len(y) < 2:
+        return Finding("calibration", None, CERTAINTY, "one held-out row is too few to measure it on")
     log_probs = probs.double().clamp_min(1e-12).log()
 
     def losses(power: float) -> Tensor:
@@ -53,7 +55,7 @@ def certainty(probs: Tensor, y: Tensor) -> Finding:
     best = min(powers, key=lambda power: float(losses(float(power)).mean()))
     gain = losses(1.0) - losses(float(best))
     error = float(gain.std() / sqrt(len(y)))
-    value = max(0.0, float(gain.mean()) - 3 * error)
+    value = max(float(gain.mean()) - 3 * error, 0.0)
     words = (
         f"probabilities to the power {best:.2g} would save {float(gain.mean()):.2g} ± {error:.1g} nats a row"
     )

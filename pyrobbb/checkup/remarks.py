@@ -6,7 +6,7 @@ import numpy as np
 
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.optimum import free_energy
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, spread
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
 from pyrobbb.evaluation.kl_ledger import kl_ledger
@@ -44,10 +44,10 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
 
 def _prior_functions(model: BayesianNetwork, data: Dataset, draws: int, seed: int) -> str:
     """What the prior alone predicts at training inputs."""
-    x = data.train.x[:: max(1, len(data.train) // POINTS)][:POINTS]
+    x = data.train.x[spread(len(data.train), POINTS).to(data.train.x.device)]
     prior = Posterior([(model, model)]).predict(x, draws=draws, seed=seed)
     if isinstance(prior, ClassPrediction):
         sure = 1 - float(prior.expected_entropy.mean()) / np.log(prior.probs.shape[-1])
         return f"before the data, a draw of the network is {100 * sure:.0f} % sure of a class"
-    spread, targets = float(prior.means.std(0).mean()), float(data.train.y.double().std(0).mean())
-    return f"before the data, outputs have a standard deviation of {spread:.3g}, the targets {targets:.3g}"
+    outputs, targets = float(prior.means.std(0).mean()), float(data.train.y.double().std(0).mean())
+    return f"before the data, outputs have a standard deviation of {outputs:.3g}, the targets {targets:.3g}"

@@ -77,7 +77,8 @@ def save_sparse(network: nn.Module, path: Path | str) -> int:
         flat = array.reshape(array.shape[0], -1) if array.ndim else array.reshape(1, 1)
         rows, columns = np.nonzero(flat)
         small = np.uint16 if flat.shape[1] <= 2**16 else np.uint32
-        if array.dtype.kind != "f" or rows.size * (4 + small().itemsize) + 4 * len(flat) >= array.nbytes:
+        each = array.itemsize + small().itemsize
+        if array.dtype.kind != "f" or rows.size * each + 4 * len(flat) >= array.nbytes:
             arrays[f"{name}|dense"] = array
             continue
         arrays[f"{name}|shape"] = np.array(array.shape, dtype=np.int64)

@@ -111,6 +111,11 @@ def to_groups(
         posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
     ]
     groups["posterior_predictive"] = {"y": np.stack([_columns(p.samples) for p in seen])}
+    if rows.weights is not None:
+        groups["constant_data"]["row_weight"] = as_numpy(rows.weights)
+        logger.warning(
+            "rows have weights, which log_likelihood does not: az.loo and az.compare take rows to count once"
+        )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)

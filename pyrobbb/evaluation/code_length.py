@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def code_length(free_energy: float, N: int, classes: int, *, labels: int = 1) -> dict[str, float]:
+def code_length(free_energy: float, N: int, classes: int, *, labels: float = 1) -> dict[str, float]:
     r"""How many bits send the labels of data whose inputs the receiver has.
 
     The sender draws weights from q(w) and codes them under P(w) and the labels under p(y | x, w); with the
@@ -15,7 +15,7 @@ def code_length(free_energy: float, N: int, classes: int, *, labels: int = 1) ->
         free_energy: At temperature 1, in nats per datum. What a prior has learned is not paid for.
         N: Number of training data.
         classes: K, of which every label is one.
-        labels: Labels of one datum: more than 1 on a grid.
+        labels: Labels of one datum: more than 1 on a grid, or where rows count several times.
 
     Returns:
         `bits`; `plain_bits`, :math:`N \log_2 K` for labels sent one by one without a model; and

@@ -23,7 +23,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, spread
 from pyrobbb.evaluation.diagnostics import function_draws
 from pyrobbb.posterior import Posterior
 
@@ -88,10 +88,11 @@ def simulation_based_calibration(
         raise ValueError("data drawn from the model count once each: leave out the rows' weights")
     M = checks.count("repeats", repeats, minimum=2)
     x = data.train.x.to(model.device)
-    where = x[:: max(1, len(x) // checks.count("points", points))][:points]
+    where = x[spread(len(x), checks.count("points", points)).to(x.device)]
     every = []
     for m in range(M):
-        with torch.no_grad(), isolated(mixed_seed(seed, m), device=model.device), evaluating(model):
+        own = isolated(mixed_seed(seed, m), device=model.device)
+        with torch.no_grad(), own, evaluating(model), model._pyro_context:
             true = model.sample_weights()
             y = model.observation(model.apply_network(true, x), true).sample().cpu()
             truth = model.apply_network(true, where)

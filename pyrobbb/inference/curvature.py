@@ -8,13 +8,15 @@ is in `kronecker.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
+from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
@@ -89,9 +91,26 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
     for rows in torch.arange(len(data), device=data.x.device).split(max(1, MEGABYTES * 2**20 // size)):
         part = data.take(rows)
         factors = output_factors(model, model.apply_network(weights, part.x), part)
-        jacobians = vmap(jacrev(one), in_dims=(None, 0))(chosen, part.x)
-        flat = torch.cat([jacobians[n].reshape(len(part), width, chosen[n].numel()) for n in names], -1)
+        try:
+            jacobians = vmap(jacrev(one), in_dims=(None, 0))(chosen, part.x)
+            flat = torch.cat([jacobians[n].reshape(len(part), width, chosen[n].numel()) for n in names], -1)
+        except RuntimeError as error:  # a module that torch cannot batch, such as a GRU
+            if out_of_memory(error):
+                raise
+            flat = torch.stack([_jacobian(partial(one, x=row), chosen) for row in part.x])
         yield factors.transpose(1, 2) @ flat
+
+
+def _jacobian(function: Callable[[Weights], Tensor], weights: Weights) -> Tensor:
+    """Of outputs `(K,)` with respect to all weights, `(K, d)`, one output after the other."""
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
+        each = function(leaves).unbind()
+        found = [
+            torch.autograd.grad(one, [*leaves.values()], retain_graph=True, materialize_grads=True)
+            for one in each
+        ]
+    return torch.stack([torch.cat([slope.flatten() for slope in slopes]) for slopes in found])
 
 
 class Curvature(nn.Module):

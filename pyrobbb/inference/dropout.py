@@ -23,20 +23,25 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
-from pyrobbb.inference.point import Descent, DescentStep
+from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
 from pyrobbb.initializers import Initial, network
+from pyrobbb.priors.units import unit_shape
 from pyrobbb.weight_sites import weights_in_order
 
 
 class DropoutGuide(FlatGuide):
-    """M with a random mask on the inputs (the second dimension) of each weight matrix but the first."""
+    """M with a random mask on the inputs of each weight matrix but the first, whose inputs are the data."""
 
     def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = network) -> None:
         super().__init__(model, init_loc)
         self.p = p
-        matrices = (name for name, value in weights_in_order(model.network) if value.dim() > 1)
-        first = next(matrices, None)
-        self.masked = [name for name, shape in self.shapes.items() if len(shape) > 1 and name != first]
+        values = dict(weights_in_order(model.network))
+        matrices = [name for name, value in values.items() if value.dim() > 1]
+        self.masked = {  # the shape of each mask
+            name: unit_shape("input", values[name], model.owner(name))
+            for name in matrices[1:]
+            if name in self.shapes
+        }
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -47,8 +52,8 @@ class DropoutGuide(FlatGuide):
         parts = []
         for name, value in self.split(self.loc).items():
             if name in self.masked:
-                mask = torch.rand_like(value[0, :].reshape(value.shape[1], -1)[:, 0]) >= self.p
-                value = value * (mask / (1 - self.p)).reshape(-1, *[1] * (value.dim() - 2))
+                mask = value.new_empty(self.masked[name]).uniform_() >= self.p
+                value = value * (mask / (1 - self.p))
             parts.append(value.flatten())
         return torch.cat(parts)
 
@@ -88,6 +93,13 @@ class MCDropout(Descent):
 
     def check(self, model: BayesianNetwork, guide: Any, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)
+        refuse_bounded(self, model, guide)
+        made = [name for name in guide.shapes if "parametrizations." in name]
+        if made:
+            raise ValueError(
+                f"MCDropout masks weight matrices, but {made[0]} is a part of which torch makes one; train "
+                f"the network without its parametrisation"
+            )
         if not guide.masked:
             raise ValueError(
                 "MCDropout drops the inputs of hidden layers, but the network has a single layer"

@@ -48,9 +48,10 @@ class Energy:
         values = self.guide.values(z)
         if self.priors is None:
             prior = log_prior(self.model, values)
-            prior = prior + self.guide.log_jacobian(z) if self.jacobian else prior
         else:
             prior = sum((p.log_prob(values[name]) for name, p in self.priors.items()), z.new_zeros(()))
+        if self.jacobian and self.guide.bounded:
+            prior = prior + self.guide.log_jacobian(z)
         return -prior, -counted(self.model.log_likelihood(values, x, y), counts).sum()
 
     def gradient(

@@ -34,7 +34,11 @@ def stacked(log_scores: Tensor) -> Tensor:
     By :math:`w_c \leftarrow \mathrm{mean}_i\, w_c p_{ci} / \sum_b w_b p_{bi}`, each step of which raises the
     concave objective (the EM algorithm of a mixture with known components).
     """
-    p = (log_scores - log_scores.max(0).values).exp()
+    best = log_scores.max(0).values
+    if not bool(best.isfinite().all()):
+        row = int((~best.isfinite()).nonzero()[0])
+        raise ValueError(f"row {row} of y has the density {float(best[row].exp()):g} under every chain")
+    p = (log_scores - best).exp()
     w = torch.full((len(p),), 1 / len(p), dtype=p.dtype)
     for _ in range(STEPS):
         before, w = w, w * (p / (w @ p)).mean(1)

@@ -16,14 +16,16 @@ from torch.distributions import biject_to
 from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated, unique_name
 from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Initial, network
 
 
 class FlatGuide(PyroModule):
     """A point `loc` of shape `(D,)` in unconstrained coordinates; families derive from it.
 
-    A positive latent, say, is the exponential of its coordinate; a weight is its own coordinate. `gathers`
-    names what a family holds that the weights of a single epoch do not tell.
+    A positive latent, say, is the exponential of its coordinate; a weight is its own coordinate. `bounded`
+    are the latents that are not, `gathers` names what a family holds that the weights of a single epoch do
+    not tell.
 
     Args:
         model: Its latents are those of one run without data.
@@ -37,6 +39,7 @@ class FlatGuide(PyroModule):
         with torch.no_grad(), isolated(), poutine.block():
             nodes = poutine.trace(model).get_trace().nodes
         self.transforms = {name: biject_to(nodes[name]["fn"].support) for name in model.latents}
+        self.bounded = tuple(name for name in model.latents if not on_real_line(nodes[name]["fn"]))
         with torch.no_grad():
             starts = {name: _start(nodes[name], to, init_loc) for name, to in self.transforms.items()}
         self.shapes = {name: start.shape for name, start in starts.items()}
@@ -58,10 +61,10 @@ class FlatGuide(PyroModule):
     def log_jacobian(self, flat: Tensor) -> Tensor:
         """Log |d values / d coordinates|, in nats, of coordinates `(D,)`."""
         total = flat.new_zeros(())
-        for name, part in self.split(flat).items():
-            to = self.transforms[name]
-            if to.domain is not to.codomain:
-                total = total + to.log_abs_det_jacobian(part, to(part)).sum()
+        parts = self.split(flat)
+        for name in self.bounded:
+            to, part = self.transforms[name], parts[name]
+            total = total + to.log_abs_det_jacobian(part, to(part)).sum()
         return total
 
     def draw(self) -> Tensor:

@@ -45,6 +45,7 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.kronecker import Kronecker
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
+from pyrobbb.kl_weights import Uniform, WarmUp
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, counted
 
@@ -168,6 +169,13 @@ class Laplace(Descent):
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)
         prior_precision(model, model.sites)
+        kl = options.kl
+        warm = isinstance(kl, WarmUp) and kl.epochs <= options.epochs and isinstance(kl.then, Uniform)
+        if not warm and not isinstance(kl, Uniform):
+            raise ValueError(
+                "Laplace takes the curvature of the posterior itself, in which prior and data count once, so "
+                "the KL must end at its whole weight: use kl=uniform, or a warm-up shorter than the training"
+            )
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
         return LaplaceGuide(self, model)

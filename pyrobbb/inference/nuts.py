@@ -87,12 +87,13 @@ class NUTS(OwnStep):
         model = deepcopy(model).cpu().double().eval()  # without dropout: one energy for one w
         energy = Energy(model, deepcopy(guide).cpu().double())
         x, y = _in_double(data.x), _in_double(data.y)
+        counts = None if data.weights is None else _in_double(data.weights)
         initial = {"z": self.start * torch.randn(guide.loc.shape, dtype=torch.float64)}
         gradients = (self.warmup + self.draws) * 2 ** (self.max_tree_depth - 1)
         gradient, one = energy.prepared(initial["z"], x, y, gradients), torch.ones((), dtype=torch.float64)
 
         def potential(at: Weights) -> Tensor:
-            energies: Tensor = _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, data.weights))
+            energies: Tensor = _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, counts))
             return energies
 
         kernel = infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth)

@@ -116,6 +116,16 @@ class MAP(Descent):
         return FlatGuide(model, self.init_loc)
 
 
+def refuse_bounded(method: Inference, model: BayesianNetwork, guide: FlatGuide) -> None:
+    """Raise ValueError for weights that are not their own coordinates, in which the method's formula is."""
+    if guide.bounded:
+        name = guide.bounded[0]
+        raise ValueError(
+            f"{type(method).__name__} is for weights on the whole real line, but the prior of {name!r} lives "
+            f"on {model.prior_of(name).support}; use svi with an autoguide, sghmc or nuts"
+        )
+
+
 def refuse_latents(method: Inference, model: BayesianNetwork) -> None:
     """Raise ValueError for latent sites besides the weights: a joint mode with a scale is degenerate."""
     more = [name for name in model.latents if name not in model.sites]

@@ -114,10 +114,10 @@ class SGHMCStep:
         lengths = [self.length] * (method.cycles - 1) + [last]
         every = noisy // method.draws
         self.keeps = [{length - 1 - every * s for s in range(method.draws)} for length in lengths]
-        if min(self.keeps[-1]) < 0:
+        if min(self.keeps[-1]) < self.length - noisy:  # before its noise begins
             raise ValueError(
-                f"the last cycle has only {last} steps, too few for its {method.draws} draws; train for "
-                f"more epochs, or in fewer cycles"
+                f"{steps} steps in {method.cycles} cycles of {self.length} leave {last} to the last, too few "
+                f"with noise for its {method.draws} draws; train for more epochs, or in fewer cycles"
             )
         optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "step": torch.zeros(())}
 

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide, check_gathered
-from pyrobbb.inference.point import Descent, DescentStep
+from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
 from pyrobbb.initializers import Initial, network
 
 
@@ -35,7 +36,7 @@ class SWAGGuide(FlatGuide):
     def __init__(self, model: BayesianNetwork, rank: int, init_loc: Initial = network) -> None:
         super().__init__(model, init_loc)
         like = self.loc.detach()
-        for name in ("mean", "square"):
+        for name in ("mean", "squares"):  # the mean, and the sum of squared deviations from it
             self.register_buffer(name, torch.zeros_like(like))
         self.register_buffer("deviations", like.new_zeros(rank, len(like)))
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
@@ -44,15 +45,16 @@ class SWAGGuide(FlatGuide):
     def collect(self) -> None:
         """Take a snapshot of `loc`."""
         n, theta = int(self.seen), self.loc.detach()
-        self.mean.mul_(n / (n + 1)).add_(theta / (n + 1))
-        self.square.mul_(n / (n + 1)).add_(theta.square() / (n + 1))
+        before = theta - self.mean  # by Welford's sums: those of squares themselves would cancel
+        self.mean.add_(before / (n + 1))
+        self.squares.add_(before * (theta - self.mean))
         self.deviations[n % len(self.deviations)] = theta - self.mean
         self.seen += 1
 
     @property
     def diagonal(self) -> Tensor:
         """The variance of the snapshots."""
-        return (self.square - self.mean.square()).clamp_min(0)
+        return self.squares / self.seen.clamp_min(1)
 
     @property
     def low_rank(self) -> Tensor:
@@ -125,6 +127,10 @@ class SWAG(Descent):
         if self.rank > self.snapshots:
             raise ValueError(f"rank must not exceed snapshots={self.snapshots}, got {self.rank}")
         checks.share("start", self.start, zero=True)
+
+    def check(self, model: BayesianNetwork, guide: Any, options: Any, ranks: ProcessGroup) -> None:
+        super().check(model, guide, options, ranks)
+        refuse_bounded(self, model, guide)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
         return SWAGGuide(model, self.rank, self.init_loc)

@@ -24,6 +24,7 @@ from torch.distributions import transform_to
 from pyrobbb._support import checks
 from pyrobbb.distributions import ScaleMixtureNormal, univariate
 from pyrobbb.priors.fixed import Prior, elementwise
+from pyrobbb.priors.hierarchical import Hierarchical
 from pyrobbb.priors.units import PER_UNIT, unit_shape
 
 PER = ("network", *PER_UNIT)
@@ -63,7 +64,8 @@ class Learned(nn.Module, Prior):
         every: int = 20,
     ) -> None:
         super().__init__()
-        if not isinstance(prior, Prior) or isinstance(prior, nn.Module):
+        parts = prior.parts() if isinstance(prior, Prior) else [prior]
+        if not all(isinstance(p, Prior) and not isinstance(p, nn.Module | Hierarchical) for p in parts):
             raise ValueError(f"prior must be one with fixed parameters, such as Normal(), got {prior!r}")
         if learn is not None and (isinstance(learn, str) or not learn):
             raise ValueError(f"learn must be a list of at least one parameter's name, got {learn!r}")
@@ -90,6 +92,8 @@ class Learned(nn.Module, Prior):
             return None
         base = univariate(start)
         key = "network" if self.per == "network" else name.replace(".", "/")  # no dots in a module's name
+        if hasattr(nn.ModuleDict, key):  # a parameter called `values`, say
+            key += "/"
         if key not in self.groups:
             learn = self._checked(name, base)
             shape = () if self.per == "network" else unit_shape(self.per, parameter, module)
@@ -120,7 +124,7 @@ class Learned(nn.Module, Prior):
     def values(self) -> dict[str, Tensor]:
         """The present value of each learned parameter, by "SITE.PARAMETER" or "network.PARAMETER"."""
         return {
-            f"{key.replace('/', '.')}.{name}": value.detach()
+            f"{key.rstrip('/').replace('/', '.')}.{name}": value.detach()
             for key, group in self.groups.items()
             for name, value in group.values().items()
         }

@@ -78,18 +78,18 @@ class Chain:
             raise ValueError("training needs gradients: leave torch.inference_mode() before it")
         checks.check_kinds(
             model=(model, BayesianNetwork),
-            guide=(guide, (nn.Module, NoneType) if not getattr(model, "sites", True) else nn.Module),
+            guide=(guide, nn.Module if getattr(model, "latents", True) else (nn.Module, NoneType)),
             folder=(folder, (str, Path, NoneType)),
             **{f"callbacks[{i}]": (callback, Callback) for i, callback in enumerate(callbacks)},
         )
-        if guide is not None and not model.sites and not isinstance(guide, NoWeights):
+        if guide is not None and not model.latents and not isinstance(guide, NoWeights):
             raise ValueError("the prior leaves every weight deterministic, so there is no guide: pass None")
         self.options = Options(**options)
         train, held = rows_of(data, validation)
         N = len(train)
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
-        self.inference = self.options.inference if model.sites else SVI()  # no weights, no posterior
+        self.inference = self.options.inference if model.latents else SVI()  # no weights, no posterior
         self.epochs = self.options.epochs if self.inference.steps else 0
         self.kl, self.seed = self.options.kl, self.options.seed
         self.device = best_device(self.options.device)

@@ -21,7 +21,7 @@ from pyrobbb.priors import Centred
 if TYPE_CHECKING:
     from pyrobbb.training.chain import Chain
 
-FORMS = ("fused", "foreach", "capturable", "differentiable", "maximize")  # how it is computed, by device
+FORMS = ("fused", "foreach", "capturable", "differentiable")  # how it is computed, by device
 MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are the optimiser's
 
 
@@ -81,6 +81,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "optim": optimizer(chain.optimizer),
         "schedule": schedule(chain.schedule),
         "inference": component(options.inference),
+        "guide": type(chain.guide).__name__,
         "tf32": uses_tf32(chain.device),
     }
     if any(isinstance(part, Centred) for part in model.prior.parts()):

@@ -99,10 +99,11 @@ def _warn_of_probabilities(model: BayesianNetwork, x: Tensor) -> None:
         return
     with torch.no_grad(), evaluating(model), isolated(device=x.device):
         output = model.apply_network(model.initial(), x)
-    shares = bool((output >= 0).all()) and output.shape[-1] > 1
-    if shares and torch.allclose(output.sum(-1), output.new_ones(()), atol=1e-3):
+    shares = bool(((output >= 0) & (output <= 1)).all())
+    several = output.shape[-1] > 1
+    if shares and several and torch.allclose(output.sum(-1), output.new_ones(()), atol=1e-3):
         ends = "softmax"
-    elif isinstance(list(model.network.modules())[-1], nn.Sigmoid):
+    elif shares and isinstance(list(model.network.modules())[-1], nn.Sigmoid):
         ends = "sigmoid"
     else:
         return
@@ -155,27 +156,42 @@ def _warn_of_unused(model: BayesianNetwork, x: Tensor) -> None:
         )
 
 
+def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:
+    """Whether the last row's output has slopes along other rows, at a draw of the prior.
+
+    At the initial weights a layer may be 0, and rows may be equal: values alone would tell nothing then.
+    """
+    if not x.is_floating_point():
+        return False
+    weights = model.prior_draw()
+    with torch.enable_grad(), evaluating(model), isolated(device=x.device):
+        x = x.detach().clone().requires_grad_()
+        last = model.apply_network({name: weights[name] for name in model.sites}, x)[-1].sum()
+        (slope,) = torch.autograd.grad(last, x, allow_unused=True) if last.requires_grad else (None,)
+    return slope is not None and bool(slope[:-1].nan_to_num().any())
+
+
 def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
     """ValueError if a row's output changes with the rows before it: no likelihood per datum then."""
     x = first.x
     with torch.no_grad(), evaluating(model), isolated(device=x.device):
         alone, again = (model.apply_network(model.initial(), x[-1:])[0] for _ in range(2))
         beside = model.apply_network(model.initial(), x)[-1]
-    random = not torch.equal(alone, again)  # a network with noise of its own cannot be checked
-    if not random and not torch.allclose(alone, beside, rtol=1e-2, atol=1e-3 * float(alone.abs().max())):
+    random = not torch.equal(alone, again)  # a network with noise of its own cannot be compared
+    moved = not random and not torch.allclose(alone, beside, rtol=1e-2, atol=1e-3 * float(alone.abs().max()))
+    if moved or _has_slopes(model, x):
         raise ValueError(
             "the network's output for a row depends on the other rows of the batch, so there is no "
             "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
         )
     if random or model.latents != model.sites:
         return
-    # by slopes: how much it depends on them may be little where the network starts
     with torch.enable_grad(), evaluating(model), isolated(device=x.device):
         output = model.apply_network(model.initial(), x).detach().requires_grad_()
         distribution = model.observation(output)
         last = distribution.log_prob(model.encoded(distribution, first.y))[-1]
         (slope,) = torch.autograd.grad(last, output, allow_unused=True) if last.requires_grad else (None,)
-    if slope is not None and bool(slope[:-1].nan_to_num().any()):
+    if slope is not None and bool(slope[:-1].nan_to_num().any()):  # however little, where the network starts
         raise ValueError(
             "the likelihood of a row depends on the other rows of the batch; its distribution must be made "
             "of each row's output alone, without a mean or sum over the first dimension"

@@ -36,7 +36,7 @@ def test_groups_without_rates() -> None:
 
 def test_each_rate_has_its_group_and_the_rest_another() -> None:
     named = three()
-    rest, rho, scale = parameter_groups(named, ADAM, {"rho": 10, "model.": 0.5})
+    rest, rho, scale = parameter_groups(named, ADAM, {"rho": 10, "model": 0.5})
     assert rest == {"params": [named["guide.loc"]]}
     assert rho["params"] == [named["guide.rho"]]
     assert rho["lr"] == pytest.approx(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import nn
@@ -69,3 +70,40 @@ def test_a_chain_that_is_not_to_be_compiled_is_not(monkeypatch: pytest.MonkeyPat
     for fast in ("eager", "off"):
         method = SGHMC(cycles=1, draws=4)
         fit(model(), None, data(), inference=method, epochs=10, batch_size=8, fast=fast, progress=None)
+
+
+BOUNDED: list[Any] = [
+    dist.HalfNormal(1.3), dist.LogNormal(0.0, 1.0), dist.Gamma(2.0, 1.0), dist.Uniform(0.0, 2.0)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", BOUNDED, ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize("of", ["likelihood", "weights"])
+def test_the_density_of_coordinates_has_the_jacobian_of_what_they_stand_for(scale: Any, of: str) -> None:
+    """A latent noise scale, or weights that are positive: integrated over all z the prior is 1."""
+    net = nn.Linear(1, 1, bias=False).double()
+    net.weight.data.fill_(0.5)
+    prior: Any = priors.IID(scale) if of == "weights" else priors.Normal()
+    noise: Any = likelihoods.Normal(0.7 if of == "weights" else scale)
+    made = BayesianNetwork(net, prior, noise, N=1)
+    guide = EmpiricalGuide(made, 1)
+    energy = Energy(made, guide)
+    x = torch.ones(1, 1, dtype=torch.float64)
+    grid = torch.linspace(-12, 12, 4001, dtype=torch.float64)
+    at = list(guide.shapes).index("weight" if of == "weights" else "likelihood.scale")
+    density = []
+    with torch.no_grad():
+        for value in grid[::10]:
+            z = torch.zeros(len(guide.shapes), dtype=torch.float64)
+            z[at] = value
+            density.append(-energy(z, x, x)[0])
+    weight = 0.0 if of == "weights" else float(dist.Normal(0.0, 1.0).log_prob(torch.zeros(())))
+    total = torch.trapezoid((torch.stack(density) - weight).exp(), grid[::10])
+    assert float(total) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_what_lives_on_the_line_needs_no_jacobian() -> None:
+    made = model()
+    guide = EmpiricalGuide(made, 1)
+    assert guide.bounded == ()
+    assert float(guide.log_jacobian(guide.loc.detach())) == 0.0

@@ -27,6 +27,7 @@ from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradi
 from pyrobbb.inference.curvature import output_factors
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
 from pyrobbb.inference.swag import SWAGGuide
+from pyrobbb.kl_weights import Full, Tempered, WarmUp
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.inputs import NoWeights
@@ -501,4 +502,87 @@ def test_the_layer_whose_inputs_dropout_leaves_is_the_first_weight_matrix(frozen
         net[0].requires_grad_(False)
     model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal())
     guide = MCDropout().guide(model, None)
-    assert guide.masked == (["1.l.weight", "1.o.weight"] if frozen else ["o.weight"])
+    assert list(guide.masked) == (["1.l.weight", "1.o.weight"] if frozen else ["o.weight"])
+
+
+def _positive() -> BayesianNetwork:
+    net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.Linear(2, 1, bias=False))
+    for parameter in net.parameters():
+        parameter.data.fill_(0.5)
+    return BayesianNetwork(net, priors.IID(dist.HalfNormal(1.0)), likelihoods.Normal(scale=1.0))
+
+
+@pytest.mark.parametrize("method", [SWAG(), MCDropout()])
+def test_baselines_on_the_line_refuse_weights_that_are_not(method: Any):
+    data = from_arrays(normal(8, 1), normal(8, 1, seed=1), task="regression")
+    with pytest.raises(ValueError, match=r"whole real line, but the prior of '0.weight' lives"):
+        fit(_positive(), None, data, inference=method, epochs=2, progress=None)
+
+
+def test_dropout_masks_the_inputs_where_they_come_first_and_no_parametrised_matrix():
+    net = nn.Sequential(nn.Conv1d(2, 6, 1), nn.ConvTranspose1d(6, 5, 2))
+    guide = MCDropout().guide(BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), None)
+    assert guide.masked == {"1.weight": (6, 1, 1)}
+    wrapped = nn.Sequential(nn.Linear(2, 3), nn.utils.parametrizations.weight_norm(nn.Linear(3, 1)))
+    data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
+    model = BayesianNetwork(wrapped, priors.Normal(), likelihoods.Normal())
+    with pytest.raises(ValueError, match="original0 is a part of which torch makes"):
+        fit(model, None, data, inference=MCDropout(), epochs=1, progress=None)
+
+
+def test_swag_s_variance_survives_single_precision_far_from_zero():
+    guide = SWAG().guide(BayesianNetwork(nn.Linear(50, 1), priors.Normal(), likelihoods.Normal()), None)
+    with isolated(0):
+        course = 1 + 1e-4 * torch.randn(30, guide.loc.numel())
+    for theta in course:
+        guide.loc.data.copy_(theta)
+        guide.collect()
+    exact = course.double().var(0, correction=0)
+    torch.testing.assert_close(guide.diagonal.double(), exact, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("kl", [Tempered(temperature=20.0), Full(), WarmUp(epochs=9)])
+def test_laplace_refuses_a_kl_that_does_not_count_once(kl: Any):
+    """Its mode would be that of one target, and its curvature another's."""
+    model, data, *_ = _linear()
+    split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    with pytest.raises(ValueError, match="Laplace takes the curvature of the posterior itself"):
+        fit(model, None, split, inference=Laplace(), kl=kl, epochs=3, progress=None)
+    fit(model, None, split, inference=Laplace(), kl=WarmUp(epochs=2), epochs=3, progress=None)
+
+
+class _Rolled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.roll, self.last = nn.GRU(2, 3, batch_first=True), nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.roll(x)[0][:, -1])
+
+
+def _bent() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 4), nn.PReLU(), nn.Linear(4, 1))
+
+
+@pytest.mark.parametrize("net", [_Rolled, _bent])
+def test_the_curvature_of_layers_that_torch_cannot_batch(net: Any):
+    with isolated(0):
+        network = net()
+        x = torch.randn(5, 4, 2) if isinstance(network, _Rolled) else torch.randn(5, 2)
+    model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(scale=0.5), 5)
+    guide = Laplace(structure="full", linearised=False).guide(model, None)
+    guide.fit(model, Split(x, torch.zeros(5, 1)))
+    weights = [value.detach().clone().requires_grad_() for value in model.initial().values()]
+    total = torch.eye(guide.loc.numel(), dtype=torch.float64)
+    for row in x:
+        output = model.apply_network(dict(zip(model.sites, weights, strict=True)), row[None])
+        slope = torch.cat([g.flatten() for g in torch.autograd.grad(output.sum(), weights)]).double()
+        total += torch.outer(slope, slope) / 0.5**2
+    variance = torch.cat([v.flatten() for v in guide.loc_and_scale()[1].values()]).double().square()
+    torch.testing.assert_close(variance, total.inverse().diagonal(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise():
+    model, data, *_ = _linear()
+    with pytest.raises(ValueError, match="leave 14 to the last, too few with noise for its 10 draws"):
+        _step(SGHMC(cycles=30, draws=10), model, data, 1000)

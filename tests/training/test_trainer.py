@@ -382,10 +382,16 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "chain-0.pt"
 
 
+class Renamed(MeanFieldNormal):
+    """A family of its own whose parameters have the names and shapes of another's."""
+
+
 def test_a_checkpoint_of_another_guide(tmp_path: Path) -> None:
     path = saved(tmp_path)
-    with pytest.raises(CheckpointError, match=r"chain-0\.pt is a checkpoint of another guide: no locs"):
-        restore(training(AutoNormal), path)
+    for other, name in ((AutoNormal, "AutoNormal"), (Renamed, "Renamed")):
+        message = rf"chain-0\.pt was made with guide MeanFieldNormal, this is {name}"
+        with pytest.raises(CheckpointError, match=message):
+            restore(training(other), path)
 
 
 def other(net: nn.Module) -> Training:
