@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from experiments._runner.build import component
+from experiments._runner.build import ConfigError, component
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.folder import read_config, read_metrics
 from experiments._runner.trust import trusted_config
@@ -41,6 +41,10 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     """
     folder = Path(folder)
     config = trusted_config(folder, trust)
+    if not (folder / "posterior.nc").exists():
+        raise ConfigError(
+            f"{folder} has no posterior.nc: the run is not finished, or has no Bayesian weights"
+        )
     data = arviz_io.load(folder / "posterior.nc")
     drawn = {}
     variational = data["variational"]
@@ -56,7 +60,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     if test is not None and "probs" in test:
         drawn |= _of_classes(test)
     elif test is not None and test["x"].shape[1] == 1:
-        drawn["predictions"] = _of_values(data, test)
+        drawn["predictions"] = _of_values(data, test, read_metrics(folder).get("chain_weights"))
     rows = history.read(folder / "history.csv")
     if rows:  # a sampler without steps has none
         drawn["learning_curves"] = _learning_curves(folder, rows)  # the last, see has_figures
@@ -129,14 +133,17 @@ def _first_target(values: np.ndarray, axes: int) -> np.ndarray:
     return values[..., 0] if values.ndim > axes else values
 
 
-def _of_values(data: Any, test: Any) -> Figure:
+def _of_values(data: Any, test: Any, chain_weights: Sequence[float] | None) -> Figure:
     x = test["x"].values[:, 0]
     order = np.argsort(x)
     means = _first_target(data["predictions"]["mean"].values, 3)
-    draws = means.reshape(-1, means.shape[-1])
+    draws, each = means.reshape(-1, means.shape[-1]), means.shape[1]
+    weights = None if chain_weights is None else np.repeat(np.asarray(chain_weights) / each, each)
     title = "Predictions of the posterior at the test inputs, and the test data"
     y = _first_target(test["y"].values, 1)
-    return draw.regression_band(x[order], draws[:, order], x, y, title=title, data_label="test data")
+    return draw.regression_band(
+        x[order], draws[:, order], x, y, weights=weights, title=title, data_label="test data"
+    )
 
 
 def report(folder: Path | str) -> str:

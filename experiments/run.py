@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from experiments import report as page
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers
 from experiments._runner.folder import claimed, read_metrics
+from experiments._runner.own_parts import drop_inherited, given_to_hydra
 from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
 from pyrobbb._support.checks import one_line
@@ -73,6 +75,10 @@ def hydra_main(config: DictConfig) -> float:
     register_resolvers()  # a launcher's worker process has not run this file
     ranks = SINGLE
     try:
+        own = given_to_hydra()
+        drop_inherited(config, own)
+        if "data" in own and own["data"] != {"root"}:
+            config.published = ""  # of other data
         if in_sweep():
             return attempt(config, lambda: execute(config, quiet=True))
         with joined(best_device(config.get("device"))) as ranks:
@@ -91,8 +97,12 @@ def hydra_main(config: DictConfig) -> float:
 def check_argument(argument: str) -> None:
     """ConfigError for a `key=value` to which Hydra's own error would name no key."""
     key, equals, _ = argument.partition("=")
-    if not equals or argument.startswith("-"):
+    if argument.startswith("-"):
         return
+    if not equals:
+        if argument.startswith("~"):
+            return
+        raise ConfigError(f"{argument!r} is neither key=value nor the first YAML file; see --help")
     name = key.strip("+~ ")
     if not name:
         raise ConfigError(f"{argument!r} has no key; write key=value")
@@ -118,7 +128,7 @@ def own_file(argument: str) -> list[str]:
     except (YAMLError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{argument} is not a configuration: {one_line(error, 300)}") from error
     defaults = content.get("defaults") if isinstance(content, DictConfig) else None
-    if not isinstance(defaults, ListConfig) or "run" not in defaults:
+    if not isinstance(defaults, ListConfig) or list(defaults)[:1] != ["run"]:
         raise ConfigError(f"{argument} needs a list `defaults:` with `- run` as its first entry")
     if path.stem in {own.stem for own in Path(__file__).parent.glob("*.yaml")} | {"schema"}:
         raise ConfigError(f"{argument}: {path.stem} is the name of a configuration here; give yours another")
@@ -133,8 +143,9 @@ def main() -> None:
             if argument.endswith((".yaml", ".yml")) and "=" not in argument and not argument.startswith("-"):
                 arguments[i : i + 1] = own_file(argument)
                 break
-        for argument in arguments:
-            check_argument(argument)
+        for before, argument in pairwise(["", *arguments]):
+            if not before.startswith("--"):  # whose value it may be
+                check_argument(argument)
         multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
         sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself

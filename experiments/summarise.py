@@ -138,7 +138,8 @@ def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
             tree["log_likelihood"]["y"]
         except (OSError, ValueError, KeyError, AttributeError):
             continue
-        named = [key for key in run.config if key.startswith("data.") and not free_to_change(key)]
+        kind = str(run.config.get("data._target_"))
+        named = [key for key in run.config if key.startswith("data.") and not free_to_change(key, kind)]
         data = sorted((key, str(run.config[key])) for key in named)
         of = same.setdefault((str(data), y.tobytes()), {})
         if len(of) < COMPARED:

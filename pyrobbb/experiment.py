@@ -87,6 +87,8 @@ class Run(Options):
             prior=(self.prior, Prior),
             likelihood=(self.likelihood, Likelihood),
         )
+        if not callable(getattr(self.data, "load", None)):
+            raise ValueError(f"data must have load(), which returns a Dataset, got {checks.short(self.data)}")
         if isinstance(self.export_weights, int):
             checks.count("export_weights", self.export_weights)
         elif isinstance(self.export_weights, str) or not self.export_weights:
@@ -121,7 +123,11 @@ class Run(Options):
         self, folder: Path | None, progress: Progress, ranks: ProcessGroup, callbacks: Sequence[Callback]
     ) -> Result:
         device = best_device(self.device)
-        data = ranks.after_main(self.data.load).to(device)
+        data = ranks.after_main(self.data.load)
+        if not isinstance(data, Dataset):
+            what = checks.short(data)
+            raise ValueError(f"data: load() must return a Dataset, such as from_arrays makes, got {what}")
+        data = data.to(device)
         if data.spec.task != self.likelihood.task:
             raise ValueError(
                 f"likelihood {type(self.likelihood).__name__} is for {self.likelihood.task}, "
@@ -207,9 +213,12 @@ class Run(Options):
         seed = self.seed + chain
         with isolated(seed):
             model = self.model(data.spec, self.prior, in_units(self.likelihood, data.spec))
+            if not isinstance(model, BayesianNetwork):
+                what = checks.short(model)
+                raise ValueError(f"model must return BayesianNetwork(network, prior, likelihood), not {what}")
             if not isinstance(self.export_weights, int):
                 export.WeightSelection(model, self.export_weights)  # a misspelt name: now, not after training
-            guide = self.inference.guide(model, self.guide) if model.sites else None
+            guide = self.inference.guide(model, self.guide) if model.latents else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}
         if self.batch_size is not None:
             options["batch_size"] = min(self.batch_size, len(data.train))

@@ -117,5 +117,5 @@ def _check_real(site: dict[str, Any]) -> None:
     if not on_real_line(site["fn"]):
         raise ValueError(
             f"the prior of {site['name']!r} lives on {site['fn'].support}, a normal on the whole real line; "
-            f"use a guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
+            f"use svi with a guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
         )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from pyro import poutine
-from pyro.infer import ELBO, SVI, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from pyro.infer import ELBO, SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
@@ -82,6 +82,9 @@ def check_elbo(elbo: Any, samples: int) -> None:
             f"elbo {kind.__name__} does not expose its traces at each step; use one that does, such as "
             f"Trace_ELBO or RenyiELBO"
         )
+    particles = samples if made is None else made.num_particles
+    if issubclass(kind, RenyiELBO) and particles < 2:
+        raise ValueError("RenyiELBO of one draw is Trace_ELBO's: take samples=2 or more")
     if made is not None and samples not in (1, made.num_particles):
         raise ValueError(
             f"samples={samples}, but elbo has num_particles={made.num_particles}; set only one of the two"

@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from pkgutil import resolve_name
@@ -24,11 +24,14 @@ from pyrobbb.experiment import Run
 from pyrobbb.training.callbacks import Callback
 
 NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "report", "callbacks")
+LOGGERS = ("mlflow", "tensorboard", "wandb")  # callbacks that only watch
 # where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
 FREE_TO_CHANGE = (
-    "folder", "published", "report", "callbacks", "device", "checkpoint_seconds", "record_every", "data.root",
-    "together", "threads", "arms",
+    "folder", "published", "report", "device", "checkpoint_seconds", "record_every", "together", "threads",
+    "arms", *(f"callbacks.{name}" for name in LOGGERS),
 )  # fmt: skip
+LONGEST = 200  # bytes of a folder's name; most file systems take 255
+CHECKED = ("MNIST", "FashionMNIST", "KMNIST", "UCI")  # data sets that are the same wherever they lie
 DECLARATIONS = Path(__file__).parent.parent
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
@@ -56,7 +59,8 @@ def innermost(error: BaseException) -> str:
             return there + meant(name, options)
     words = one_line(cause)
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
-        words += meant(str(cause.key), [str(key) for key in cause.parent_node])
+        said = meant(str(cause.key), [str(key) for key in cause.parent_node])
+        words += said or (f"; +{cause.full_key}=... adds it" if "." in str(cause.full_key) else "")
     return words
 
 
@@ -72,10 +76,11 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("components", _components, replace=True)
 
 
-def _changes() -> str:
+def _changes(*, _root_: DictConfig) -> str:
     if not HydraConfig.initialized():
         return "default"
-    return changes(str(o) for o in HydraConfig.get().overrides.task) or "default"
+    words = map(str, HydraConfig.get().overrides.task)
+    return changes(words, str(OmegaConf.select(_root_, "data._target_"))) or "default"
 
 
 def _components() -> str:
@@ -104,17 +109,28 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def free_to_change(key: str) -> bool:
-    """Whether a flat key, or the part that it belongs to, changes no result."""
-    return key in FREE_TO_CHANGE or key.partition(".")[0] in FREE_TO_CHANGE
+def free_to_change(key: str, data: str) -> bool:
+    """Whether a flat key, or the part that it belongs to, changes no result; `data` names the data set."""
+    if key == "data.root":
+        return data.removeprefix("pyrobbb.data.") in CHECKED
+    return any(key == free or key.startswith(f"{free}.") for free in FREE_TO_CHANGE)
 
 
-def changes(overrides: Iterable[str]) -> str:
+def changes(overrides: Iterable[str], data: str = "pyrobbb.data.MNIST") -> str:
     """What `key=value` words change, as the name of a folder; nothing where they change no result."""
-    kept = [
-        o.lstrip("+") for o in overrides if key_of(o) not in NOT_OF_THE_RUN and not free_to_change(key_of(o))
-    ]
-    return ",".join(sorted(kept)).replace("/", "_").replace(" ", "")
+    kept = []
+    for word in overrides:
+        key, _, value = word.lstrip("+~").partition("=")
+        only_watches = key == "callbacks" and set(value.strip("[]").replace(" ", "").split(",")) <= {*LOGGERS}
+        of_the_run = key not in NOT_OF_THE_RUN or (key == "callbacks" and not only_watches)
+        if of_the_run and not free_to_change(key, data):
+            kept.append(word.lstrip("+"))
+    name = ",".join(sorted(kept)).replace("/", "_").replace(" ", "")
+    if len(name.encode()) > LONGEST:
+        raise ConfigError(
+            "folder: so many changes are too long for the name of a folder; use folder=runs/mine"
+        )
+    return name
 
 
 def build(config: DictConfig) -> Run:
@@ -150,45 +166,33 @@ def component(key: str, part: Any) -> Any:
     part = OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
     if not isinstance(part, dict) or "_target_" not in part:
         return part
-    part = _without_inherited(key, part)
     try:
         made = hydra.utils.instantiate(OmegaConf.create({key: part})[key], _convert_="all")
     except InstantiationException as error:
-        raise ConfigError(_explain(key, error)) from error
+        raise ConfigError(_explain(key, error, keywords(part["_target_"]) or ())) from error
     _check_partial(key, made)
     return made
 
 
-def _without_inherited(group: str, part: Any) -> Any:
-    """`part` without the options that came with the component which its `_target_` replaced.
-
-    A user's `data: {_target_: mine.Data}` stands on the default's keys. One that `mine.Data` does not take,
-    and that has the value of a declaration of ours, is not the user's.
-    """
-    try:
-        taken = inspect.signature(hydra.utils.get_object(part["_target_"])).parameters.values()
-    except Exception:  # instantiating it says what is wrong
-        return part
-    if any(p.kind == p.VAR_KEYWORD for p in taken):
-        return part
-    known = {"_target_", "_partial_", *(p.name for p in taken)}
-    ours = [OmegaConf.load(path) for path in (DECLARATIONS / group).glob("*.yaml")]
-    others = [o for o in ours if isinstance(o, DictConfig) and o.get("_target_") != part["_target_"]]
-    return {
-        key: value
-        for key, value in part.items()
-        if key in known or not any(key in o and o[key] == value for o in others)
-    }
-
-
-def _explain(key: str, error: Exception) -> str:
+def _explain(key: str, error: Exception, taken: Collection[str]) -> str:
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
     cause = first_cause(error)
     if isinstance(error.__cause__, ImportError) and "pip install" in str(error.__cause__):
         cause = error.__cause__  # which says what to install; its own cause only what is not there
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:
+        reason += f"; it takes {', '.join(sorted(taken))}"
     where = f"{key}.{full}" if full and full != key else key
     return f"{where}: {reason}"
+
+
+def keywords(target: Any) -> set[str] | None:
+    """What a class or function takes by name; None if that is anything, or it does not exist."""
+    try:
+        parameters = inspect.signature(hydra.utils.get_object(target)).parameters.values()
+    except Exception:  # instantiating it says what is wrong
+        return None
+    return None if any(p.kind == p.VAR_KEYWORD for p in parameters) else {p.name for p in parameters}
 
 
 def _check_partial(key: str, part: Any) -> None:

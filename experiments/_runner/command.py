@@ -19,7 +19,6 @@ from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
 Options = Callable[[argparse.ArgumentParser], object]
-LONGEST = 200  # bytes of a folder's name; most file systems take 255
 FOLDER = """\
 folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
 change; the same command again resumes where it stopped."""
@@ -56,10 +55,6 @@ def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) ->
     rest = [a for a in arguments if a not in words]
     if not words:
         name = changes(a for a in rest if key_of(a) not in shared)
-        if len(name.encode()) > LONGEST:
-            raise ConfigError(
-                "folder: so many changes are too long for the name of a folder; use folder=runs/mine"
-            )
         return Path(f"{default},{name}" if name else default), rest  # no folder of `experiments.run`'s
     folder = words[-1].partition("=")[2]
     if not folder:

@@ -48,7 +48,8 @@ class RunFolder:
     @property
     def setting(self) -> str:
         """The configuration but for the seed: runs with the same setting differ only by it."""
-        kept = {k: v for k, v in self.config.items() if k != "seed" and not free_to_change(k)}
+        data = str(self.config.get("data._target_"))
+        kept = {k: v for k, v in self.config.items() if k != "seed" and not free_to_change(k, data)}
         return json.dumps(kept, sort_keys=True, default=str)
 
 
@@ -126,7 +127,8 @@ def varied(configs: Sequence[dict[str, Any]]) -> list[str]:
     So for `prior=normal` and `prior=laplace` it is `prior._target_`, not each one's own options.
     """
     every = {key for config in configs for key in config} - {"seed"}
-    keys = sorted(key for key in every if not free_to_change(key))
+    kinds = {str(config.get("data._target_")) for config in configs}
+    keys = sorted(key for key in every if not all(free_to_change(key, kind) for kind in kinds))
     found = []
     for key in keys:
         enclosing = (k for k in keys if k.endswith(TARGET) and k != key)

@@ -136,7 +136,8 @@ def differences(config: DictConfig) -> list[str]:
     if not path.exists():
         return []
     before, now = DEFAULTS | flat(read_config(path)), DEFAULTS | flat(_content(config))
-    return [f"{key}: {a} -> {b}" for key, a, b in changes(before, now) if not free_to_change(key)]
+    data = str(now.get("data._target_"))
+    return [f"{key}: {a} -> {b}" for key, a, b in changes(before, now) if not free_to_change(key, data)]
 
 
 def _content(config: DictConfig) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         state, file = found
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec)).to(device)
-            guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
+            model.N = model.N or data.spec.N  # as a training does it
+            guide = run.inference.guide(model, run.guide) if model.latents else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
         checkpoint.load_module(model, state["model"], "model", file)

@@ -12,8 +12,11 @@ from inspect import isclass, isfunction
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from experiments._runner.build import ConfigError
 from experiments._runner.folder import read_config
+from experiments._runner.own_parts import drop_inherited
 
 MODULES = (
     "experiments.reproductions.controls",
@@ -53,7 +56,15 @@ def trusted_config(folder: Path, trust: bool) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a configuration of a run: it lacks prior")
     if not trust:
         check_trusted(config, path)
-    return config
+    made = OmegaConf.create(config)
+    drop_inherited(made, {})  # version 0.1.0 wrote what came with components that had been replaced
+    current: Any = OmegaConf.to_container(made)
+    return dict(current)
+
+
+def is_trusted(config: Any) -> bool:
+    """Whether a configuration names parts of this library alone."""
+    return all(map(_known, _targets(config)))
 
 
 def check_trusted(config: Any, path: Path) -> None:

@@ -138,7 +138,8 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
     try:
         result = make(*arguments)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from error
+        options = ", ".join(f"{key}={value!r}" for key, value in getattr(make, "keywords", {}).items())
+        raise ValueError(f"{name}: {error}" + (f" (it was given {options})" if options else "")) from error
     if not isinstance(result, kind):
         raise ValueError(f"{name} must make a {kind.__name__}, it made {checks.short(result)}")
     return result

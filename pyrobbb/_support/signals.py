@@ -11,8 +11,8 @@ from typing import Any
 class Interrupt:
     """While active, a first SIGINT or SIGTERM is only noted; `check` raises KeyboardInterrupt for it.
 
-    A second signal raises at once. Outside the main thread, where Python delivers no signals, it does
-    nothing. The previous handlers are restored at the end.
+    A second signal raises at once, as the first does while `at_once` is set. Outside the main thread, where
+    Python delivers no signals, it does nothing. The previous handlers are restored at the end.
 
     Args:
         ignore_repeats: Only note a second signal, too: `torchrun` forwards to its processes what the
@@ -23,7 +23,7 @@ class Interrupt:
         self.ignore_repeats = ignore_repeats
 
     def __enter__(self) -> Interrupt:
-        self.noted = False
+        self.noted = self.at_once = False
         self.before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -31,9 +31,10 @@ class Interrupt:
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted and not self.ignore_repeats:
-            raise KeyboardInterrupt
+        raises = (self.noted or self.at_once) and not self.ignore_repeats
         self.noted = True
+        if raises:
+            raise KeyboardInterrupt
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if a signal has come."""

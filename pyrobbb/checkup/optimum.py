@@ -27,6 +27,7 @@ from pyrobbb.training.trainer import Training
 GAIN = 0.3  # nats per weight that further training may still save
 SIGMA = 0.04  # the same, of what other sigmas save at the same mu
 ROWS = 1000  # to evaluate F on
+FASTER = "+rates.rho=10, in Python rates={'rho': 10}"
 
 
 def optimum(
@@ -91,14 +92,14 @@ def _further(
     first, last = (float(energy.mean()) / N for energy in (before, after))
     words = f"{epochs} more epochs at the full KL lower F from {first:.4g} to {last:.4g} nats per datum"
     once = "check that the KL and N count once (kl=uniform)"
-    advice = f"the fit is not at its minimum; train longer or faster (rates.rho), and {once}"
+    advice = f"the fit is not at its minimum; train longer or faster ({FASTER}), and {once}"
     found = [_saving("optimum", (before - after) / size, GAIN, words, advice)]
     if isinstance(getattr(guide, "rho", None), nn.Parameter):
         other: Any = deepcopy(chain[1])
         other.rho.data.copy_(guide.rho)
         after = free_energy((chain[0], other), data.train, draws, seed)
         words = "of this the sigmas save, at the same mu"
-        advice = f"sigma is not at its minimum; see that it is trained, or faster (rates.rho), and {once}"
+        advice = f"sigma is not at its minimum; see that it is trained, or faster ({FASTER}), and {once}"
         found.append(_saving("sigma", (before - after) / size, SIGMA, words, advice))
     return found
 

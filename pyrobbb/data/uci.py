@@ -45,6 +45,7 @@ class Known:
     sha256: str
 
 
+SPLITS = 20  # as many standard ones as others report, of protein the first five
 KNOWN = {
     "concrete": Known(1_030, 9, "f6f86b53818d9fd59fd604b7f435ed0b07bdfd51a1b5e0ed2b677c94f29653a3"),
     "energy": Known(768, 9, "e5d1baf8f5c6b917b2aeffe0421c37da908e9b04ab598f80049dd97c87423514"),
@@ -97,6 +98,8 @@ class UCI:
         checks.one_of("name", self.name, KNOWN)
         checks.keep(self, split=checks.count("split", self.split, minimum=0))
         checks.check_kinds(gap=(self.gap, bool))
+        if self.split >= SPLITS:
+            raise ValueError(f"split must be less than {SPLITS}, got {self.split}")
         features = KNOWN[self.name].columns - 1
         if self.gap and self.split >= features:
             raise ValueError(f"split must be less than {features}, the number of features, got {self.split}")

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from pyrobbb.evaluation.calibration import quantiles
 from pyrobbb.figures.style import BLACK, BLUE, caption, column, data_points, label, new_figure, styled
 
 
@@ -16,6 +17,7 @@ def regression_band(
     x_train: ArrayLike,
     y_train: ArrayLike,
     *,
+    weights: ArrayLike | None = None,
     truth: ArrayLike | None = None,
     x_label: str = "x",
     y_label: str = "y",
@@ -29,6 +31,7 @@ def regression_band(
         draws: Predictions there, one row for each weight draw, `(S, G)`.
         x_train: Inputs of the training data, `(N,)`.
         y_train: Targets of the training data, `(N,)`.
+        weights: Of each draw, `(S,)`, summing to 1; all alike if not given.
         truth: The function that made the data, `(G,)`, where it is known.
         x_label: Name and unit of x.
         y_label: Name and unit of y.
@@ -46,7 +49,8 @@ def regression_band(
         raise ValueError(f"x_train and y_train must be equally long: {len(x_train)}, {len(y_train)}")
     order = np.argsort(x)
     x = x[order]
-    low, first, median, third, high = np.quantile(draws[:, order], [0.025, 0.25, 0.5, 0.75, 0.975], axis=0)
+    each = None if weights is None else column("weights", weights)
+    low, first, median, third, high = quantiles(draws[:, order], [0.025, 0.25, 0.5, 0.75, 0.975], each)
     figure = new_figure(7.0, 4.4)
     axes = figure.subplots()
     axes.fill_between(x, low, high, color=BLUE, alpha=0.18, lw=0, label="2.5-97.5 %")

@@ -99,6 +99,7 @@ class NUTS(OwnStep):
         kernel = infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth)
         run = MCMC(kernel, self.draws, self.warmup, initial_params=initial, disable_progbar=True)
         run.run()
+        guide.kept.zero_()  # an interruption may have left some
         for flat in run.get_samples()["z"]:
             guide.keep(flat.to(guide.loc))
         divergences = sum(len(where) for where in run.diagnostics()["divergences"].values())

@@ -21,10 +21,6 @@ from pyrobbb.training import history
 NOT_CHECKED = "Not checked yet"
 CHECKS = ("optimum", "trivial bound", "calibration", "restarts")
 RESULTS = {"good": "passed", "bad": "fault", "": "not\u00a0known"}
-LEAD = (
-    "This run fits a Bayesian neural network: training finds, for each weight, a distribution instead of a "
-    "single number, and predictions average over networks drawn from it."
-)
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,8 @@ class About:
 
     Args:
         name: The run's title.
+        lead: What a run of this kind is, in a sentence.
+        passes: Whether it was trained by passes over the data.
         settings: What was run: name, words, and what it is.
         config: The whole configuration, as text.
         again: The command that repeats the run.
@@ -44,6 +42,8 @@ class About:
     """
 
     name: str = "Run"
+    lead: str = "A Bayesian neural network."
+    passes: bool = True
     settings: Sequence[tuple[str, str, str]] = ()
     config: str = ""
     again: str = ""
@@ -72,9 +72,9 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     checked = read_json(folder / "check.json")
     page = Page(
         title=about.name,
-        lead=LEAD,
+        lead=about.lead,
         verdict=_verdict(checked, about),
-        facts=_facts(metrics),
+        facts=_facts(metrics, about.passes),
         sections=[
             _what(about, metrics),
             _checks(checked, about),
@@ -100,7 +100,7 @@ def _verdict(checked: Mapping[str, Any], about: About) -> Text:
     return Text(f"{known}. {more}", "", about.check) if about.check else Text(f"{known}.")
 
 
-def _facts(metrics: Mapping[str, Any]) -> list[Fact]:
+def _facts(metrics: Mapping[str, Any], passes: bool) -> list[Fact]:
     part = next((name for name in PARTS if name in metrics), None)
     facts = []
     if part is not None:
@@ -113,8 +113,8 @@ def _facts(metrics: Mapping[str, Any]) -> list[Fact]:
         beside = "" if trivial is None else f"ignoring the inputs: {number(trivial)}"
         facts.append(Fact("Free energy, nats per example", number(metrics["free_energy"]), beside))
     facts.append(Fact("Weights", number(metrics["parameters"])))
-    passes = f"{metrics['epochs']:,} passes over the data"
-    facts.append(Fact("Training time", seconds(metrics["train_seconds"]), passes))
+    how_often = f"{metrics['epochs']:,} passes over the data" if passes else ""
+    facts.append(Fact("Training time", seconds(metrics["train_seconds"]), how_often))
     return facts
 
 

@@ -24,14 +24,14 @@ from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
-from pyrobbb.inference import SVI
+from pyrobbb.inference import MAP, SVI
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data
 from pyrobbb.training.divergence import NonFiniteLossError
-from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
@@ -86,10 +86,13 @@ class Chain:
             raise ValueError("the prior leaves every weight deterministic, so there is no guide: pass None")
         self.options = Options(**options)
         train, held = rows_of(data, validation)
-        N = len(train)
+        N, given = len(train), model.N
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
         self.inference = self.options.inference if model.latents else SVI()  # no weights, no posterior
+        if not model.latents and type(self.options.inference) not in (SVI, MAP):
+            name = type(self.options.inference).__name__
+            raise ValueError(f"{name} needs weights with a prior, but the prior leaves all deterministic")
         self.epochs = self.options.epochs if self.inference.steps else 0
         self.kl, self.seed = self.options.kl, self.options.seed
         self.device = best_device(self.options.device)
@@ -106,7 +109,11 @@ class Chain:
         self.tf32 = self.options.tf32 and self.device.type == "cuda"
         quiet = no_nan_warnings()
         with isolated(self.seed, device=self.device), quiet, tf32_products(self.tf32), torch.enable_grad():
-            self._set_up()
+            try:
+                self._set_up()
+            except BaseException:
+                model.N = given  # it was not fitted to these data
+                raise
             self.noise = random_state(self.device)
         if ranks.size > 1:
             for parameter in self.named.values():
@@ -312,6 +319,7 @@ class Chain:
             except NonFiniteOutputError as reason:
                 raise divergence.at_end("the log-likelihood", self.epoch, self.checkpoint_path) from reason
             warn_of_falling(self.history)
+            warn_of_warm_up(self.kl, self.epochs)
         self.tell("on_end")
 
     def log(self, message: str) -> None:

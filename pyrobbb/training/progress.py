@@ -58,6 +58,7 @@ class Printed(Progress):
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
         self.first, self.epochs, self.told = epoch + done / steps, epochs, -math.inf
+        self.before, self.span = epoch, 1
         self.began = monotonic()
         if self.file.isatty():
             self.bar = tqdm(
@@ -72,6 +73,9 @@ class Printed(Progress):
             self.bar.update()
 
     def epoch(self, row: Epoch) -> None:
+        if row.epoch > self.before:  # else a row of another chain of the same batch
+            self.before, self.span = row.epoch, row.epoch - self.before
+        each = row.seconds / self.span
         left = (monotonic() - self.began) / (row.epoch - self.first) * (self.epochs - row.epoch)
         error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
         beside = "" if self.trivial is None else f" (ignoring the inputs: {self.trivial:.3g})"
@@ -81,10 +85,10 @@ class Printed(Progress):
         line = f"{energy}NLL {row.nll:.4g}{error}"
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")
-            self.bar.set_postfix_str(f"{line}, {row.seconds:.3g} s/epoch")
+            self.bar.set_postfix_str(f"{line}, {each:.3g} s/epoch")
         elif row.epoch == self.epochs or self._due(row.epoch):
             self.last_line, self.told = monotonic(), row.epoch
-            timing = f"{row.seconds:.3g} s/epoch, {tqdm.format_interval(round(left))} left"
+            timing = f"{each:.3g} s/epoch, {tqdm.format_interval(round(left))} left"
             self.log(f"epoch {row.epoch}/{self.epochs}: {line}, {timing}")
 
     def _due(self, epoch: int) -> bool:

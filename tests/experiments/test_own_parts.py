@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from experiments._runner.build import ConfigError, build
+from experiments._runner.build import ConfigError, build, changes
 from experiments._runner.compose import compose, fitted
 from experiments._runner.folder import MOVED, claim, differences
 from experiments._runner.reopen import reopen
@@ -160,3 +160,129 @@ def test_tab_completes_keys_and_names():
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.stdout.split() == ["prior=laplace"], done.stderr
+
+
+NAMESAKES = """
+from pyrobbb.data import Blobs
+from my_parts import my_network
+
+
+class Data:
+    def __init__(self, root="here", validation=20, scale=1.0):
+        self.kept = (root, validation, scale)
+
+    def load(self):
+        return Blobs(N=60, validation=self.kept[1]).load()
+
+
+def network(spec, prior, likelihood, hidden=(5,)):
+    return my_network(spec, prior, likelihood, hidden[0])
+"""
+
+
+@pytest.fixture
+def namesakes(tmp_path):
+    (tmp_path / "my_parts.py").write_text(PARTS)
+    (tmp_path / "namesakes.py").write_text(NAMESAKES)
+    return tmp_path
+
+
+def test_a_part_of_ones_own_keeps_its_own_defaults_for_keys_of_the_same_name(namesakes, monkeypatch):
+    """It had MNIST's 10,000 validation rows and its scale, and the default network's hidden layers."""
+    monkeypatch.syspath_prepend(namesakes)
+    words = ["data._target_=namesakes.Data", "data.root=there", "model._target_=namesakes.network"]
+    made = build(compose("mnist", words, folder=namesakes))
+    assert made.data.kept == ("there", 20, 1.0)
+    assert made.model.keywords == {}
+    own = (
+        "defaults: [run, base, _self_]\nname: own\nfolder: out\nepochs: 1\ndata: {_target_: namesakes.Data}\n"
+    )
+    (namesakes / "own.yaml").write_text(own)
+    (namesakes / "base.yaml").write_text(
+        "model: {_target_: namesakes.network}\nschedule:\n"
+        "  {_target_: torch.optim.lr_scheduler.StepLR, step_size: 1}\n"
+    )
+    done = run(namesakes, "experiments.run", "own.yaml", "data.scale=2.0")
+    assert done.returncode == 0, done.stderr
+    kept = yaml.safe_load((namesakes / "out" / "config.yaml").read_text())
+    assert kept["data"] == {"_target_": "namesakes.Data", "scale": 2.0}
+    assert kept["schedule"] == {
+        "_target_": "torch.optim.lr_scheduler.StepLR", "_partial_": True, "step_size": 1
+    }  # fmt: skip
+    assert "experiments.check out --trust" in (namesakes / "out" / "report.html").read_text()
+    for command in ("analyse", "report", "check"):
+        done = run(namesakes, f"experiments.{command}", "out", "--trust")
+        assert done.returncode == 0, done.stderr
+
+
+ANOTHER_S = [["model=linear", "+model.hidden=[400,400]"], ["prior=laplace", "+prior.sigma=1.0"]]
+
+
+@pytest.mark.parametrize("words", ANOTHER_S)
+def test_what_was_asked_for_is_refused_also_where_it_is_another_s_default(words, tmp_path):
+    with pytest.raises(ConfigError, match=r"unexpected keyword argument '(hidden|sigma)'"):
+        build(compose("mnist", [*TINY[:2], *words], folder=tmp_path))
+
+
+def test_what_an_experiment_says_of_its_own_prior_is_not_another_s(tmp_path):
+    made = build(compose("rahmanto", ["prior=laplace"], folder=tmp_path))
+    assert made.prior.scale == 1.0
+
+
+def test_a_file_without_run_first_is_refused(namesakes):
+    (namesakes / "own.yaml").write_text("defaults: [_self_, run]\nname: order\nepochs: 1\n")
+    done = run(namesakes, "experiments.run", "own.yaml", "data=blobs")
+    assert (done.returncode, done.stderr) == (
+        2, "error: own.yaml needs a list `defaults:` with `- run` as its first entry\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["callbacks=[tensorboard]", "device=cpu"], ""),
+        (["callbacks.tensorboard.folder=x", "data.root=/elsewhere"], ""),
+        (["callbacks.patience.patience=3"], "callbacks.patience.patience=3"),
+        (["callbacks=[mine]", "seed=2"], "callbacks=[mine],seed=2"),
+    ],
+)
+def test_only_what_changes_no_result_is_left_out_of_a_folder_s_name(words, name):
+    assert changes(words) == name
+
+
+def test_where_own_data_lie_is_what_they_are():
+    assert changes(["data.root=a"], "mine.Folder") == "data.root=a"
+    with pytest.raises(ConfigError, match=r"too long for the name of a folder; use folder="):
+        changes([f"x{i}=1" for i in range(80)])
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("data: 3", "data must have load(), which returns a Dataset, got 3"),
+        (
+            "data: {_target_: wrong.NoData}",
+            "data: load() must return a Dataset, such as from_arrays makes, got 3",
+        ),
+        (
+            "model: {_target_: wrong.plain}",
+            "model must return BayesianNetwork(network, prior, likelihood), not",
+        ),
+        ("prior: {_target_: pyrobbb.priors.Normal, sgma: 1}", "'sgma'; it takes sigma"),
+        ("rates: {rho: 10}\nrate: 3", "rate"),
+    ],
+)
+def test_own_parts_of_a_wrong_kind_are_told_in_a_line(part, message, tmp_path):
+    (tmp_path / "wrong.py").write_text(
+        "from torch import nn\n\n\nclass NoData:\n    def load(self):\n        return 3\n\n\n"
+        "def plain(spec, prior, likelihood):\n    return nn.Linear(2, 3)\n"
+    )
+    data = "" if part.startswith("data") else "  - override data: blobs\n"
+    (tmp_path / "own.yaml").write_text(
+        f"defaults:\n  - run\n{data}  - _self_\nname: own\nepochs: 1\n{part}\n"
+    )
+    done = run(tmp_path, "experiments.run", "own.yaml")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) <= 3
+    assert not (tmp_path / "runs").exists()

@@ -89,7 +89,9 @@ def fitting(group, name):
         pytest.skip("needs files; run in tests/data and test_tabular")
     if name in ("bernoulli", "poisson", "negative_binomial"):
         pytest.skip("needs other targets; run in test_contracts and test_likelihoods")
-    regression = name in ("normal", "heteroscedastic_normal", "student_t") and group == "likelihood"
+    regression = (
+        name in ("normal", "unit_normal", "heteroscedastic_normal", "student_t") and group == "likelihood"
+    )
     if name == "non_centred":
         return ["prior=ard"]
     if name == "one_point":

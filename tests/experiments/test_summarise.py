@@ -24,7 +24,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 
 def config(seed, prior="Normal", **values):
     return {
-        "data": {"_target_": "pyrobbb.data.Blobs", "root": f"/somewhere/{seed}"},
+        "data": {"_target_": "pyrobbb.data.MNIST", "root": f"/somewhere/{seed}"},
         "model": {"_target_": "models.mlp.mlp", "hidden": [8]},
         "prior": {"_target_": f"pyrobbb.priors.{prior}", {"Normal": "sigma"}.get(prior, "scale"): 1.0},
         "likelihood": {"_target_": "pyrobbb.likelihoods.Categorical"},

@@ -102,7 +102,7 @@ def test_wrong_settings_are_refused_in_one_line(arguments, message, tmp_path, mo
         (closed_form, ["fast=auto"], "fast: this experiment sets it itself"),
         (bandit, ["prior.pi=2"], "prior: pi must lie in [0, 1], got 2"),
         (bandit, ["likelihood.scale=-1"], "likelihood: scale must be greater than 0"),
-        (bandit, ["guide=auto_normal"], "guide: AutoNormal got an unexpected keyword argument"),
+        (bandit, ["guide=auto_normal"], "the guides must have flat `loc` and `rho`"),
         (bandit, ["seeds=5"], "seeds"),
         (bandit, ["seeds=[]"], "seeds: must name at least one"),
         (bandit, ["arms=thompson"], "arms"),

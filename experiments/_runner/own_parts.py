@@ -1,0 +1,82 @@
+"""Whose keys a component's are: a part that replaces another takes none of what came with that one.
+
+YAML is merged key by key, so a user's `data: {_target_: mine.Data}` stands on the options of the default, and
+`prior=laplace` on what an experiment says of its own prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from experiments._runner.build import key_of, keywords
+
+Given = Mapping[str, set[str]]
+TARGET, PARTIAL = "_target_", "_partial_"
+
+
+def given(overrides: Iterable[str], content: Mapping[Any, Any] | None = None) -> dict[str, set[str]]:
+    """The keys of each component that a user gives, by `key=value` words and in a file of their own."""
+    found = {str(group): set(map(str, part)) for group, part in (content or {}).items() if _is_part(part)}
+    for word in overrides:
+        group, _, key = key_of(word).partition(".")
+        own = found.setdefault(group, set())
+        if key:
+            own.add(key.partition(".")[0])
+        elif "{" in word:
+            value = OverridesParser.create().parse_override(word).value()
+            own.update(map(str, value) if isinstance(value, dict) else ())
+    return found
+
+
+def given_to_hydra() -> dict[str, set[str]]:
+    """The same of the command that is running."""
+    known = HydraConfig.get()
+    content: dict[Any, Any] = {}
+    for source in known.runtime.config_sources:
+        if source.provider == "command-line":
+            content |= _content(Path(source.path), str(known.job.config_name))
+    return given(map(str, known.overrides.task), content)
+
+
+def drop_inherited(config: DictConfig, given: Given) -> None:
+    """Take from each component, in place, what neither the user gave nor the component brought.
+
+    One that the user names by its path keeps the user's keys alone. Of another, what its constructor does not
+    take goes, unless the user gave it: then instantiating it says that it is wrong.
+    """
+    for group in config:
+        part = None if OmegaConf.is_missing(config, group) else config[group]
+        if not isinstance(part, DictConfig) or TARGET not in part:
+            continue
+        own = given.get(str(group), set())
+        taken = own if TARGET in own else keywords(part[TARGET])
+        if taken is None:
+            continue
+        with open_dict(part):
+            for key in [key for key in part if key not in {TARGET, PARTIAL, *own, *taken}]:
+                del part[key]
+
+
+def _content(folder: Path, name: str) -> dict[Any, Any]:
+    """A configuration of the user's, with those of the same folder that it builds on."""
+    path = (folder / name).with_suffix(".yaml")
+    if not path.is_file():
+        return {}
+    content: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    found: dict[Any, Any] = {}
+    for entry in content.get("defaults", []):
+        if isinstance(entry, str) and entry not in ("_self_", name):
+            found |= _content(folder, entry)
+    for group, part in content.items():
+        found[group] = {**found.get(group, {}), **part} if _is_part(part) else part
+    return found
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, dict)
