@@ -20,7 +20,7 @@ from experiments._runner.trust import trusted_config
 from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.trivial_bound import compared
-from pyrobbb.predictive import error_of
+from pyrobbb.predictive import error_among
 from pyrobbb.priors import Hierarchical, Learned, Prior
 from pyrobbb.training import history
 
@@ -80,7 +80,7 @@ def has_figures(folder: Path | str) -> bool:
 
 def _learning_curves(folder: Path, rows: Sequence[history.Epoch]) -> Figure:
     metrics = read_metrics(folder)
-    error = error_of(metrics.get("validation", metrics.get("test", {})))
+    error = error_among(metrics.get("validation", metrics.get("test", {})))
     unit = f" ({error.unit})" if error.unit else f" ({error.name}, units of y)"
     columns = ("epoch", "free_energy", "kl", "nll", "validation_error")
     return draw.learning_curves(
@@ -178,7 +178,7 @@ def words(metrics: dict[str, Any], published: str | None) -> list[str]:
 
 def _scores(scores: Mapping[str, float]) -> str:
     """The error, that of the mean weights, and the other scores."""
-    error = error_of(scores)
+    error = error_among(scores)
     averaged, mean = (error.text(scores[name]) for name in (error.name, f"{error.name}_mean_weights"))
     shown = {"nll": "NLL {:.4f} nats", "brier": "Brier {:.4f}", "ece": "ECE {:.4f}"}
     others = [form.format(scores[name]) for name, form in shown.items() if name in scores]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -36,7 +37,8 @@ class BayesianNetwork(PyroModule):
     observation is site `"y"`. `model()` without data samples the weights alone. `network` itself is copied
     and left as it was. Its initial values travel in `infer["init"]` of each site, where a guide may start
     from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
-    the padding row of an embedding. Dropout acts in training alone.
+    the padding row of an embedding, whose KL is charged until q is the prior there. Dropout acts in training
+    alone.
 
     The prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
     `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
@@ -92,7 +94,7 @@ class BayesianNetwork(PyroModule):
         trained = [getattr(self, part) for part in self._priors]
         self.sites, hyper = make_room(self.network, self.prior, trained)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
-        self._places = places(self.network, self.sites)
+        self.places = places(self.network, self.sites)
         own = tuple(self._own_latents())
         for _, module, attribute in own:
             check_event(module, attribute)
@@ -121,15 +123,16 @@ class BayesianNetwork(PyroModule):
     @property
     def device(self) -> torch.device:
         """The device of its parameters and buffers."""
-        module = self._modules["network"]
-        return next(tensor.device for part in (module.parameters(), module.buffers()) for tensor in part)
+        return next(self._tensors()).device
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the network's first parameter or buffer that is of floating point."""
+        return next(tensor.dtype for tensor in self._tensors() if tensor.is_floating_point())
+
+    def _tensors(self) -> Iterator[Tensor]:
         module = self._modules["network"]
-        every = (tensor for part in (module.parameters(), module.buffers()) for tensor in part)
-        return next(tensor.dtype for tensor in every if tensor.is_floating_point())
+        return chain(module.parameters(), module.buffers())
 
     @property
     def num_weights(self) -> int:
@@ -198,7 +201,7 @@ class BayesianNetwork(PyroModule):
         return sampled
 
     def prior_draw(self) -> Weights:
-        """A draw of every weight and all other latents from the prior, leaving no trace."""
+        """A draw of every weight and all other latents from the prior, leaving no trace: twice the same."""
         with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
             return self.sample_weights()
 
@@ -215,7 +218,7 @@ class BayesianNetwork(PyroModule):
         network = self.network  # outside vmap: Pyro registers its parameters on the way
         weights = self.with_padding({name: weights[name] for name in self.sites})
         draws = self.draws_of(weights)
-        weights = {path: weights[name] for path, name in self._places.items()}
+        weights = {path: weights[name] for path, name in self.places.items()}
         if not draws:
             return _call(network, weights, x)
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}

@@ -20,8 +20,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.evaluation import arviz_export as export
-from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation import arviz_export, arviz_io
 from pyrobbb.evaluation.code_length import code_length
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.inference import stacking_weights
@@ -217,8 +216,10 @@ class Run(Options):
                 what = checks.short(model)
                 raise ValueError(f"model must return BayesianNetwork(network, prior, likelihood), not {what}")
             if not isinstance(self.export_weights, int):
-                export.WeightSelection(model, self.export_weights)  # a misspelt name: now, not after training
-            guide = self.inference.guide(model, self.guide) if model.latents else None
+                arviz_export.WeightSelection(
+                    model, self.export_weights
+                )  # a misspelt name: now, not after training
+            guide = self.inference.guide(model, self.guide) if model.sites else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}
         if self.batch_size is not None:
             options["batch_size"] = min(self.batch_size, len(data.train))
@@ -241,7 +242,7 @@ class Result:
         run = self.run
         if self.posterior.model.sites:
             kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
-            tree = export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)
+            tree = arviz_export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)
             arviz_io.save(tree, folder / "posterior.nc")
         write_json(folder / "metrics.json", self.metrics, indent=2)
 

@@ -45,14 +45,11 @@ def partly_bayesian(
     patterns = [where] if isinstance(where, str) else list(where)
     checks.one_of("rest", rest, ("frozen", "trained"))
     copied = deepcopy(network).eval()
-    names = [name for name, _ in copied.named_parameters()]
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(f"{pattern!r} matches no parameter; the parameters are {', '.join(names)}")
     if not patterns:
         raise ValueError("where must name at least one pattern of parameters")
+    prior = PerParameter(default=Deterministic(), where=dict.fromkeys(patterns, Centred(sigma=sigma)))
+    prior.check([name for name, _ in copied.named_parameters()])
     for name, parameter in copied.named_parameters():
         chosen = any(fnmatchcase(name, pattern) for pattern in patterns)
         parameter.requires_grad_(chosen or rest == "trained")
-    prior = PerParameter(default=Deterministic(), where=dict.fromkeys(patterns, Centred(sigma=sigma)))
     return BayesianNetwork(copied, prior, likelihood, N)

@@ -32,7 +32,7 @@ class NonCentredNormal(MeanFieldNormal):
         init_rho: Where the rho of each weight starts, not in units of its scale.
 
     Raises:
-        ValueError: At the first call, if the prior has no latent sites, or is not normal with mean 0.
+        ValueError: At the first call, if the prior has no latent sites, or has a `PyroSample`.
     """
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:

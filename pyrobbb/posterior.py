@@ -167,10 +167,9 @@ class Posterior:
         chains = range(len(self.chains)) if chains is None else chains
         if not isinstance(chains, Sequence) or not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
-        point = mean_weights or not self.model.sites
-        if point and (self.weights is None or len(chains) == 1):
-            draws = 1  # a point estimate has nothing to average over
         fixed = mean_weights or not self.model.latents  # one function of each chain, as often as it counts
+        if fixed and (self.weights is None or len(chains) == 1):
+            draws = 1  # a point estimate has nothing to average over
         each = self.shares(draws, chains)
         groups: list[Iterable[Weights]] = []
         for chain, count in each.items():

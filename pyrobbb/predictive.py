@@ -306,7 +306,7 @@ class ValuePrediction(Prediction):
         return type(self.components[0]).__name__
 
 
-def error_of(scores: Mapping[str, float]) -> ErrorMetric:
+def error_among(scores: Mapping[str, float]) -> ErrorMetric:
     """Which of some scores is the error."""
     kinds = (ClassPrediction.error, ValuePrediction.error)
     return next((error for error in kinds if error.name in scores), kinds[1])

@@ -158,17 +158,13 @@ def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Mo
     """
     network = deepcopy(model.network)
     made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
-    owners = {id(network.get_buffer(name)): name for name in model.sites}
-    for path, buffer in list(network.named_buffers(remove_duplicate=False)):
-        name = owners.get(id(buffer))
-        if name is None:
-            continue
-        if name not in weights or weights[name].shape != buffer.shape:
-            got = tuple(weights[name].shape) if name in weights else "nothing"
-            raise ValueError(f"weights[{name!r}] must have shape {tuple(buffer.shape)}, got {got}")
+    for path, name in model.places.items():
         module, attribute = _owner(network, path)
+        shape = getattr(module, attribute).shape
+        if name not in weights or weights[name].shape != shape:
+            got = tuple(weights[name].shape) if name in weights else "nothing"
+            raise ValueError(f"weights[{name!r}] must have shape {tuple(shape)}, got {got}")
         delattr(module, attribute)
-        module.register_parameter(
-            attribute, made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
-        )
+        parameter = made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
+        module.register_parameter(attribute, parameter)
     return network.eval()

@@ -57,7 +57,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec)).to(device)
             model.N = model.N or data.spec.N  # as a training does it
-            guide = run.inference.guide(model, run.guide) if model.latents else NoWeights()
+            guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
         checkpoint.load_module(model, state["model"], "model", file)

@@ -6,7 +6,7 @@ import logging
 import pickle
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def save(path: Path | str, content: dict[str, Any]) -> None:
     Raises:
         OSError: It cannot be written; existing checkpoints stay.
     """
-    content = _plain({"format": FORMAT, **content})
+    content = _each({"format": FORMAT, **content}, _plain)
     # A Python file, not a path: torch's own writer does not report why it fails. `load` needs its checksums.
     checksums = config.patch("save.compute_crc32", True)  # type: ignore[attr-defined]
     with replacing(path, before=before(path)) as temporary, temporary.open("wb") as file, checksums:
@@ -58,12 +58,17 @@ def remove(path: Path | str) -> None:
         each.unlink(missing_ok=True)
 
 
-def _plain(value: Any) -> Any:
-    """`value` with numpy numbers as Python numbers: a rate of `np.exp(-7)` must be readable again."""
-    if type(value) is dict:
-        return {key: _plain(item) for key, item in value.items()}
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """`value` with what its dictionaries and lists hold changed."""
+    if isinstance(value, dict):
+        return {key: _each(item, change) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
+        return type(value)(_each(item, change) for item in value)
+    return change(value)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy number as Python's: a rate of `np.exp(-7)` must be readable again."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -101,15 +106,9 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
             f"{path} has checkpoint format {content['format']}, this version of pyrobbb reads {FORMAT}"
         )
     content.pop("digest", None)  # of an earlier version
-    return _moved(content, torch.device(device))
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {key: _moved(item, device) for key, item in value.items()}
-    return type(value)(_moved(item, device) for item in value) if type(value) in (list, tuple) else value
+    on = torch.device(device)
+    moved: dict[str, Any] = _each(content, lambda one: one.to(on) if isinstance(one, torch.Tensor) else one)
+    return moved
 
 
 def load_newest(

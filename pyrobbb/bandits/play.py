@@ -14,7 +14,7 @@ from pyrobbb._support import checkpoint, checks
 from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
-from pyrobbb.training import compatibility as made_with
+from pyrobbb.training.compatibility import check_same
 
 EACH_ROUND = ("expected", "realised", "actions")
 
@@ -110,9 +110,7 @@ class Play:
         rounds = [self.environment.draw(random) for random in self.randoms]
         if self.games.rounds == 0:
             self.environment.check(rounds[0])
-        contexts = torch.stack([one.context for one in rounds])
-        expected = torch.stack([one.expected for one in rounds])
-        rewards = torch.stack([one.rewards for one in rounds])
+        contexts, expected, rewards = map(torch.stack, zip(*rounds, strict=True))
         actions = self.agent.act(contexts)
         received = rewards.gather(1, actions[:, None])[:, 0]
         best = expected.amax(dim=1)
@@ -154,7 +152,7 @@ class Play:
             )
         if state.get("seeds", self.seeds) != self.seeds:
             raise checkpoint.CheckpointError(f"{file} holds runs of seeds {state['seeds']}, not {self.seeds}")
-        made_with.check_same(self.agent.made_with(), state.get("made_with", {}), file)
+        check_same(self.agent.made_with(), state.get("made_with", {}), file)
         self.agent.load_state_dict(state["agent"])
         for random, given in zip(self.randoms, state["environment"], strict=True):
             random.set_state(given)

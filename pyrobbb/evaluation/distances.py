@@ -16,7 +16,7 @@ def total_variation(first: Draws, second: Draws, *, bins: int = BINS) -> Draws:
     that share no bin. Two samples of one distribution are about :math:`\sqrt{b (1/S + 1/T) / 2 \pi}` apart.
 
     Raises:
-        ValueError: Draws at different inputs, or fewer than two.
+        ValueError: Draws at different inputs, or none.
     """
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise ValueError(f"draws must have shapes (S, G) and (T, G), got {first.shape} and {second.shape}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyrobbb._support.files import read_json
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.predictive import error_of
+from pyrobbb.predictive import error_among
 from pyrobbb.report import predictions, training, weights
 from pyrobbb.report.page import Cell, Code, Fact, Page, Part, Section, Table, Text, render
 from pyrobbb.report.published import of_others
@@ -192,7 +192,7 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
     path = folder / "history.csv"
     rows = history.read(path) if path.exists() else []
     if rows:
-        error = error_of(metrics.get("validation", metrics.get("test", {})))
+        error = error_among(metrics.get("validation", metrics.get("test", {})))
         label = f"validation error ({error.unit})" if error.unit else f"validation {error.name} (units of y)"
         sections.append(training.learning(rows, metrics.get("trivial_free_energy"), label))
     if metrics.get("kl_ledger"):

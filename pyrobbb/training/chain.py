@@ -78,19 +78,24 @@ class Chain:
             raise ValueError("training needs gradients: leave torch.inference_mode() before it")
         checks.check_kinds(
             model=(model, BayesianNetwork),
-            guide=(guide, nn.Module if getattr(model, "latents", True) else (nn.Module, NoneType)),
+            guide=(guide, nn.Module if getattr(model, "sites", True) else (nn.Module, NoneType)),
             folder=(folder, (str, Path, NoneType)),
             **{f"callbacks[{i}]": (callback, Callback) for i, callback in enumerate(callbacks)},
         )
-        if guide is not None and not model.latents and not isinstance(guide, NoWeights):
+        if model.latents and not model.sites:
+            raise ValueError(
+                f"the prior leaves every weight deterministic, but {', '.join(model.latents)} would be "
+                f"drawn: learn the noise as a number, or give a weight a prior"
+            )
+        if guide is not None and not model.sites and not isinstance(guide, NoWeights):
             raise ValueError("the prior leaves every weight deterministic, so there is no guide: pass None")
         self.options = Options(**options)
         train, held = rows_of(data, validation)
         N, given = len(train), model.N
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
-        self.inference = self.options.inference if model.latents else SVI()  # no weights, no posterior
-        if not model.latents and type(self.options.inference) not in (SVI, MAP):
+        self.inference = self.options.inference if model.sites else SVI()  # no weights, no posterior
+        if not model.sites and type(self.options.inference) not in (SVI, MAP):
             name = type(self.options.inference).__name__
             raise ValueError(f"{name} needs weights with a prior, but the prior leaves all deterministic")
         self.epochs = self.options.epochs if self.inference.steps else 0

@@ -87,3 +87,11 @@ def test_outside_the_main_thread_it_does_nothing() -> None:
     thread.join()
     assert outcome == ["done"]
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+@BOTH
+def test_a_first_signal_raises_at_once_where_work_may_be_given_up(number: int) -> None:
+    with Interrupt() as interrupt:
+        interrupt.at_once = True
+        with pytest.raises(KeyboardInterrupt):
+            send(number)

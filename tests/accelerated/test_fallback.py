@@ -150,3 +150,19 @@ def test_a_distribution_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
         prior_segments(sites)
     data = from_arrays(torch.ones(8, 2), torch.ones(8, 1), task="regression")
     fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=8, device="cpu")
+
+
+class Rolled(nn.Module):
+    """An LSTM, of which torch records a backward pass that it cannot run again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roll, self.last = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.roll(x[:, None])[0][:, -1])
+
+
+def test_an_lstm_trains_uncompiled_where_it_would_be_compiled() -> None:
+    (line,) = trained(nn.Sequential(nn.Linear(3, 3), Rolled()), fast="compiled")
+    assert line.startswith("training without compiled code")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
 from engine_fakes import normal
@@ -158,3 +160,22 @@ def test_targets_of_different_units_have_a_spread_each() -> None:
     model = BayesianNetwork(nn.Linear(D, 2), priors.Normal(), likelihoods.Normal(0.1), 200)
     (words,) = notes(Posterior([(model, MAP().guide(model, None))]), data, draws=30)
     assert float(words.rpartition(" ")[2]) == pytest.approx(1.0, abs=0.2)
+
+
+def test_calibration_draws_a_latent_noise_once_for_each_data_set() -> None:
+    """A `PyroSample` of the likelihood's is a part of the truth that the data are drawn from."""
+    x = normal(20, 1)
+    data = from_arrays(x, x, task="regression")
+    seen = []
+
+    def fitted(simulated, seed):
+        seen.append(float(simulated.train.y.std()))
+        return fit(noisy, AutoNormal, simulated, epochs=3, progress=None, seed=seed)
+
+    found = simulation_based_calibration(noisy(), data, fitted, repeats=3, points=4, draws=20)
+    assert found.p.shape == (3, 4, 1)
+    assert len(set(seen)) == 3
+
+
+def noisy() -> BayesianNetwork:
+    return BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(dist.HalfNormal(1.0)))

@@ -12,14 +12,20 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from engine_fakes import normal
 from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.evaluation.arviz_export import to_groups
+from pyrobbb.inference import Laplace
+from pyrobbb.inference.ensemble import stacked
+from pyrobbb.initializers import FromRun
 
 N = 60
 
@@ -250,3 +256,108 @@ def test_own_parts_with_other_constants_are_other_parts(tmp_path: Path) -> None:
     model = BayesianNetwork(nn.Linear(1, 1), Wider(1.0), Scaled(0.9))
     with pytest.raises(CheckpointError, match="another set of constants in the likelihood"):
         Posterior.load(tmp_path, model, MeanFieldNormal(model))
+
+
+class Mixing(nn.Module):
+    """Rows less their mean, before layers that may hide it where they start."""
+
+    def __init__(self, last: nn.Module) -> None:
+        super().__init__()
+        self.last = last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x - x.mean(0))
+
+
+def zero() -> nn.Linear:
+    layer = nn.Linear(1, 1)
+    nn.init.zeros_(layer.weight)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("last", "alike"), [(zero, False), (partial(nn.Linear, 1, 1), True)], ids=["zeros", "equal rows"]
+)
+def test_mixed_rows_are_found_where_nothing_shows(last: Callable[[], nn.Module], alike: bool) -> None:
+    model = BayesianNetwork(Mixing(last()), priors.Normal(), likelihoods.Normal(0.3))
+    data = rows()
+    x = data.train.x.clone()
+    x[:4] = x[0] if alike else x[:4]
+    data = from_arrays(x, data.train.y, task="regression")
+    with pytest.raises(ValueError, match="the network's output for a row depends on the other rows"):
+        fit(model, MeanFieldNormal, data, epochs=1, progress=None)
+    assert model.N is None  # another table may be fitted
+
+
+def test_networks_whose_rows_stay_apart_are_taken() -> None:
+    for layer in (nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.Dropout(0.5), nn.Identity()):
+        train(nn.Sequential(nn.Linear(1, 4), layer, nn.Linear(4, 1)), epochs=1)
+
+
+def test_no_prior_is_learned_in_vain() -> None:
+    for prior in (priors.Horseshoe(), priors.PerParameter(default=priors.Learned(priors.Normal()))):
+        with pytest.raises(ValueError, match="prior must be one with fixed parameters"):
+            priors.Learned(prior)
+
+
+def test_a_parameter_may_be_called_as_a_dictionary_s_method() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.values = nn.Parameter(torch.ones(1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.values
+
+    posterior = train(Own(), prior=priors.Learned(priors.Normal()))
+    (prior,) = posterior.model.learned
+    assert list(prior.values()) == ["values.scale"]
+
+
+def test_what_has_no_posterior_is_refused_by_name() -> None:
+    noisy = BayesianNetwork(nn.Linear(1, 1), priors.Deterministic(), likelihoods.Normal(dist.HalfNormal(1.0)))
+    for guide in (None, AutoNormal(noisy)):
+        with pytest.raises(ValueError, match=r"deterministic, but likelihood\.scale would be drawn"):
+            fit(noisy, guide, rows(), epochs=2, progress=None)
+    plain = BayesianNetwork(nn.Linear(1, 1), priors.Deterministic(), likelihoods.Normal(0.3))
+    with pytest.raises(ValueError, match="Laplace needs weights with a prior, but the prior leaves all"):
+        fit(plain, None, rows(), inference=Laplace(), epochs=1, progress=None)
+
+
+def test_one_draw_and_no_number_are_no_sound_fit() -> None:
+    posterior = train(epochs=1)
+    with pytest.raises(ValueError, match="draws must be a whole number of at least 2"):
+        check(posterior, rows(), draws=1)
+    broken = MeanFieldNormal(posterior.model)
+    broken()
+    broken.loc.data.fill_(torch.nan)
+    two = Posterior([posterior.chains[0], (posterior.model, broken)])
+    (restarts,) = (one for one in check(two, rows(), draws=5, steps=5) if one.name == "restarts")
+    assert restarts.passed is False
+
+
+def test_a_start_from_a_run_has_the_precision_of_the_network(tmp_path: Path) -> None:
+    plain = BayesianNetwork(nn.Linear(1, 1), priors.Deterministic(), likelihoods.Normal(0.3))
+    fit(plain, None, rows(), epochs=1, folder=tmp_path, progress=None)
+    double = BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal(0.3))
+    guide = MeanFieldNormal(double, init_loc=FromRun(str(tmp_path)))
+    guide()
+    assert guide.loc.dtype == torch.float64
+
+
+def test_weights_of_rows_are_known_to_the_file_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    given = rows()
+    counts = torch.linspace(0.5, 2.0, N)
+    data = from_arrays(given.train.x, given.train.y, task="regression", weights=counts)
+    model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.3))
+    posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None)
+    groups, _ = to_groups(posterior, data, draws=3)
+    assert "rows have weights, which log_likelihood does not" in caplog.text
+    torch.testing.assert_close(torch.as_tensor(groups["constant_data"]["row_weight"]), counts)
+
+
+def test_an_infinite_score_of_every_chain_names_its_row() -> None:
+    scores = torch.zeros(2, 5)
+    scores[:, 3] = -torch.inf
+    with pytest.raises(ValueError, match="row 3 of y has the density 0 under every chain"):
+        stacked(scores)
