@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from engine_fakes import normal
 from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.random_state import isolated
 from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
@@ -329,7 +330,8 @@ def test_one_draw_and_no_number_are_no_sound_fit() -> None:
     with pytest.raises(ValueError, match="draws must be a whole number of at least 2"):
         check(posterior, rows(), draws=1)
     broken = MeanFieldNormal(posterior.model)
-    broken()
+    with isolated():
+        broken()
     broken.loc.data.fill_(torch.nan)
     two = Posterior([posterior.chains[0], (posterior.model, broken)])
     (restarts,) = (one for one in check(two, rows(), draws=5, steps=5) if one.name == "restarts")
@@ -341,7 +343,8 @@ def test_a_start_from_a_run_has_the_precision_of_the_network(tmp_path: Path) -> 
     fit(plain, None, rows(), epochs=1, folder=tmp_path, progress=None)
     double = BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal(0.3))
     guide = MeanFieldNormal(double, init_loc=FromRun(str(tmp_path)))
-    guide()
+    with isolated():
+        guide()
     assert guide.loc.dtype == torch.float64
 
 
