@@ -174,7 +174,9 @@ class Posterior:
         groups: list[Iterable[Weights]] = []
         for chain, count in each.items():
             model, _ = self._fitted(chain)
-            room = 4 * max(model.num_weights, len(x) * width)  # bytes of a draw's weights, or its outputs
+            room = model.dtype.itemsize * max(
+                model.num_weights, len(x) * width
+            )  # a draw's weights, or outputs
             alone = is_large(model) or not model.sites
             size = 1 if alone else max(1, int(megabytes * 2**20 / room))
             drawn = self.each_draw(1 if fixed else count, chain=chain, seed=seed)

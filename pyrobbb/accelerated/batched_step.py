@@ -110,7 +110,7 @@ class StackedStep:
         if len({tuple((name, *shape) for name, shape in guide.shapes.items()) for guide in guides}) != 1:
             raise NotBatchableError("their networks have different weights")
         if any(len(list(model.parameters())) for model in models):
-            raise NotBatchableError("their networks have parameters without a prior")
+            raise NotBatchableError("they train parameters without a prior, such as the scale of the noise")
         self.model, self.guides, self.samples = models[0], list(guides), samples
         loc = guides[0].loc.detach()
         self.segments = stack_segments(segments, loc.dtype)

@@ -87,7 +87,7 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
         return model.apply_network({**rest, **w}, x[None])[0]
 
     width = model.apply_network(weights, data.x[:1]).shape[-1]
-    size = 4 * width * sum(value.numel() for value in chosen.values())
+    size = width * sum(value.numel() * value.element_size() for value in chosen.values())
     for rows in torch.arange(len(data), device=data.x.device).split(max(1, MEGABYTES * 2**20 // size)):
         part = data.take(rows)
         factors = output_factors(model, model.apply_network(weights, part.x), part)

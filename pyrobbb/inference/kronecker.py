@@ -68,8 +68,8 @@ class Kronecker(Curvature):
         if sorted(seen) != sorted(names):
             odd = next(name for name in names if seen.count(name) != 1)
             raise ValueError(
-                f"structure='kronecker' needs each parameter used once, by a linear map or convolution; "
-                f"{odd!r} is used {seen.count(odd)} times so; take 'diagonal'"
+                f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
+                f"images; {odd!r} is used {seen.count(odd)} times so; take 'diagonal'"
             )
         factors = output_factors(model, output, data)
         counts = data.counts.to(output)

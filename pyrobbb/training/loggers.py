@@ -29,14 +29,24 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        self.make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        _package("torch.utils.tensorboard", "tensorboard")
+        self.writer: Any = None
+
+    def on_start(self, view: View) -> None:
+        if view.writes:
+            make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
+            self.writer = make(str(self.folder / f"chain-{view.chain}"))
 
     def on_epoch(self, view: View, row: Epoch) -> None:
-        if not view.writes:
-            return
-        with self.make(str(self.folder / f"chain-{view.chain}")) as writer:
+        if view.writes:
             for name, value in _logged(row).items():
-                writer.add_scalar(name, value, row.epoch)
+                self.writer.add_scalar(name, value, row.epoch)
+            self.writer.flush()
+
+    def on_end(self, view: View) -> None:
+        if view.writes:
+            self.writer.close()
+            self.writer = None
 
 
 class MLflow(Callback):

@@ -42,15 +42,16 @@ def test_each_is_an_extra(module: str, extra: str, make: Any, monkeypatch: pytes
 
 def test_tensorboard_gets_what_the_history_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, str, float, int]] = []
+    closed: list[str] = []
 
     class Writer:
         def __init__(self, folder: str) -> None:
             self.folder = folder
 
-        def __enter__(self) -> Writer:
-            return self
+        def flush(self) -> None: ...
 
-        def __exit__(self, *error: object) -> None: ...
+        def close(self) -> None:
+            closed.append(self.folder)
 
         def add_scalar(self, name: str, value: float, epoch: int) -> None:
             written.append((self.folder, name, value, epoch))
@@ -61,6 +62,7 @@ def test_tensorboard_gets_what_the_history_has(tmp_path: Path, monkeypatch: pyte
     rows = training(TensorBoard(tmp_path)).run().rows
     folder = str(tmp_path / "chain-0")
     assert written == [(folder, name, getattr(row, name), row.epoch) for row in rows for name in LOGGED]
+    assert closed == [folder]  # one file for all epochs
 
 
 @pytest.mark.filterwarnings("ignore")  # of the package's own
