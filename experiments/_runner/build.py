@@ -189,7 +189,7 @@ def _explain(key: str, error: Exception, taken: Collection[str]) -> str:
 def keywords(target: Any) -> set[str] | None:
     """What a class or function takes by name; None if that is anything, or it does not exist."""
     try:
-        parameters = inspect.signature(hydra.utils.get_object(target)).parameters.values()
+        parameters = inspect.signature(resolve_name(target)).parameters.values()
     except Exception:  # instantiating it says what is wrong
         return None
     return None if any(p.kind == p.VAR_KEYWORD for p in parameters) else {p.name for p in parameters}

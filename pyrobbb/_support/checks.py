@@ -77,7 +77,8 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:
 
 def meant(word: Any, names: Iterable[str]) -> str:
     """`; did you mean 'laplace'?` where one of `names` is near."""
-    near = get_close_matches(str(word), list(names), n=1)
+    lower = {name.lower(): name for name in names}
+    near = [lower[name] for name in get_close_matches(str(word).lower(), list(lower), n=1)]
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
