@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyro
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from pyrobbb._support.flat import split
 from pyrobbb.accelerated.compile import compiled_program
@@ -23,7 +25,7 @@ from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms, counted
 
-LogLikelihood = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
+LogLikelihood = Callable[..., Tensor]  # (weights, x, y), and the values of parameters without a prior if any
 
 
 class NotBatchableError(ValueError):
@@ -69,20 +71,25 @@ def batched_nll(
     x: Tensor,
     y: Tensor,
     counts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """-log P(D_i | w) of each chain, `(*draws, R)`, and its gradient with respect to w, `(*draws, R, D)`.
+    points: Sequence[Tensor] = (),
+) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
+    """-log P(D_i | w) of each chain, `(*draws, R)`, its gradients by w, `(*draws, R, D)`, and by the points.
 
-    `log_likelihood(weights, x, y)` gives log p(y_i | x_i, w) of one chain's rows, shape (B,); x and y have a
-    leading R; there is at most one dimension of draws. Row i of chain r counts `counts[r, i]` times, or once.
+    `log_likelihood(weights, x, y, *points)` gives log p(y_i | x_i, w) of one chain's rows, shape (B,); x, y
+    and the points, parameters without a prior, have a leading R; there is at most one dimension of draws. Row
+    i of chain r counts `counts[r, i]` times, or once.
     """
     call = torch.vmap(log_likelihood, randomness="different")
     if w.dim() == 3:
-        call = torch.vmap(call, in_dims=(0, None, None), randomness="different")
+        others = (None,) * (2 + len(points))
+        call = torch.vmap(call, in_dims=(0, *others), randomness="different")
     with torch.enable_grad():
         weights = {name: part.detach().requires_grad_() for name, part in split(w, shapes).items()}
-        nll = -counted(call(weights, x, y), counts).sum(-1)
-        parts = torch.autograd.grad(nll.sum(), list(weights.values()))
-    return nll.detach(), torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts], dim=-1)
+        points = [point.detach().requires_grad_() for point in points]
+        nll = -counted(call(weights, x, y, *points), counts).sum(-1)
+        parts = torch.autograd.grad(nll.sum(), [*weights.values(), *points], materialize_grads=True)
+    each, of_points = parts[: len(weights)], parts[len(weights) :]
+    return nll.detach(), torch.cat([part.reshape(*w.shape[:-1], -1) for part in each], dim=-1), of_points
 
 
 class StackedStep:
@@ -109,9 +116,12 @@ class StackedStep:
     ) -> None:
         if len({tuple((name, *shape) for name, shape in guide.shapes.items()) for guide in guides}) != 1:
             raise NotBatchableError("their networks have different weights")
-        if any(len(list(model.parameters())) for model in models):
-            raise NotBatchableError("they train parameters without a prior, such as the scale of the noise")
+        if any(model.prior_parameters for model in models):
+            raise NotBatchableError("their priors are trained, each by itself")
         self.model, self.guides, self.samples = models[0], list(guides), samples
+        named = [dict(model.named_parameters()) for model in models]
+        self.names = tuple(named[0])
+        self.points = [[one[name] for one in named] for name in self.names]  # such as a scale of the noise
         loc = guides[0].loc.detach()
         self.segments = stack_segments(segments, loc.dtype)
         self.share = loc.new_zeros(len(guides), 1)
@@ -130,20 +140,36 @@ class StackedStep:
     def _gathered(self) -> list[Tensor]:
         """What the program takes of the guides."""
         with torch.no_grad():
-            return [torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])]
+            both = [torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])]
+            return [*both, *self._gathered_points()]
+
+    def _gathered_points(self) -> list[Tensor]:
+        with torch.no_grad():
+            return [torch.stack(same) for same in self.points]
+
+    def _log_likelihood(self, weights: dict[str, Tensor], x: Tensor, y: Tensor, *points: Tensor) -> Tensor:
+        """Of one chain, whose points take the places of the first model's."""
+        if not points:
+            return self.model.log_likelihood(weights, x, y)
+        values = {f"model.{name}": point for name, point in zip(self.names, points, strict=True)}
+        with pyro.get_param_store().scope():  # else the store's own would take their places
+            found: Tensor = functional_call(_Scored(self.model), values, (weights, x, y))
+        return found
 
     def _program(
         self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, *flats: Tensor
     ) -> list[Tensor]:
         """KL and NLL (R,), and the gradients (R, D) of F with respect to what was gathered."""
-        loc, rho = flats
+        loc, rho, *points = flats
         sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * noise
         log_prior, score = score_all(self.segments, w)
-        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, w, x, y, counts)
+        shapes = self.guides[0].shapes
+        nll, G, to_points = batched_nll(self._log_likelihood, shapes, w, x, y, counts, points)
         to_loc, to_rho = gradients(G / self.samples, score, noise, sigma, slope, share)
         kl = log_ratio(log_prior, sigma, noise).sum(-1).sum(0)
-        return [kl / self.samples, nll.sum(0) / self.samples, to_loc, to_rho]
+        means = [each / self.samples for each in (kl, nll.sum(0), *to_points)]
+        return [*means[:2], to_loc, to_rho, *means[2:]]
 
     def evaluate(
         self,
@@ -176,9 +202,15 @@ class StackedStep:
 
     def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:
         """Leave the gradients in each guide's `grad`."""
-        to_loc, to_rho = gradients
+        to_loc, to_rho, *to_points = gradients
         for r, guide in enumerate(self.guides):
             guide.loc.grad, guide.rho.grad = to_loc[r], to_rho[r]
+        self._leave_points(to_points)
+
+    def _leave_points(self, gradients: Sequence[Tensor]) -> None:
+        for same, each in zip(self.points, gradients, strict=True):
+            for point, gradient in zip(same, each, strict=True):
+                point.grad = gradient if point.grad is None else point.grad + gradient
 
 
 class StackedDescent(StackedStep):
@@ -193,14 +225,28 @@ class StackedDescent(StackedStep):
         return super().noise_shape[1:]
 
     def _gathered(self) -> list[Tensor]:
-        return []
+        return self._gathered_points()
 
     def _program(
         self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, *flats: Tensor
     ) -> list[Tensor]:
         log_prior, score = score_all(self.segments, noise)
-        nll, G = batched_nll(self.model.log_likelihood, self.guides[0].shapes, noise, x, y, counts)
-        return [-log_prior.sum(-1), nll, G - share * score]
+        shapes = self.guides[0].shapes
+        nll, G, to_points = batched_nll(self._log_likelihood, shapes, noise, x, y, counts, flats)
+        return [-log_prior.sum(-1), nll, G - share * score, *to_points]
 
     def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:
-        noise.backward(*gradients)
+        to_noise, *to_points = gradients
+        noise.backward(to_noise)
+        self._leave_points(to_points)
+
+
+class _Scored(nn.Module):
+    """A model's log-likelihood as a module, for `functional_call`."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return self.model.log_likelihood(weights, x, y)

@@ -115,6 +115,32 @@ def test_priors_that_differ_by_layer_and_regression_and_kl_shares() -> None:
         torch.testing.assert_close(found(b), found(a), rtol=1e-8, atol=1e-8)
 
 
+PARTLY = priors.PerParameter(default=priors.Normal(), where={"2.bias": priors.Deterministic()})
+
+
+@pytest.mark.parametrize(
+    ("method", "fast", "samples"),
+    [(SVI(), "eager", 1), (SVI(), "eager", 3), (SVI(), "compiled", 2), (MAP(), "compiled", 1)],
+)
+def test_parameters_without_a_prior_are_each_chain_s_own(method: Inference, fast: str, samples: int) -> None:
+    """A learned noise, which is the default for values, and a bias that is a point estimate."""
+
+    def make() -> list[Training]:
+        options: dict[str, Any] = {"data": values(N, outputs=3), "inference": method, "samples": samples}
+        return [training(r, PARTLY, likelihood=likelihoods.Normal(), **options) for r in range(3)]
+
+    alone, together = make(), make()
+    for run in alone:
+        run.run()
+    train(together, fast=fast)
+    for a, b in zip(alone, together, strict=True):
+        assert len(list(a.model.parameters())) == 2
+        for theirs, mine in zip(a.named.values(), b.named.values(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-8)
+    scales = {float(run.model.likelihood.scale.detach()) for run in together}
+    assert len(scales) == 3
+
+
 DESCENTS = {
     "map": MAP(),
     "swag": SWAG(snapshots=3, rank=2, start=0.25),
@@ -234,7 +260,7 @@ class Doubling(nn.Module):
         ({"inference": MAP()}, "different methods: SVI and MAP"),
         (
             {"prior": priors.PerParameter(default=MIXTURES[0], where={"2.bias": priors.Deterministic()})},
-            "families|weights|without a prior",
+            "families|weights",
         ),
     ],
     ids=lambda value: str(value)[:30],
