@@ -174,9 +174,8 @@ class Posterior:
         groups: list[Iterable[Weights]] = []
         for chain, count in each.items():
             model, _ = self._fitted(chain)
-            room = model.dtype.itemsize * max(
-                model.num_weights, len(x) * width
-            )  # a draw's weights, or outputs
+            # bytes of a draw's weights, or of its outputs
+            room = model.dtype.itemsize * max(model.num_weights, len(x) * width)
             alone = is_large(model) or not model.sites
             size = 1 if alone else max(1, int(megabytes * 2**20 / room))
             drawn = self.each_draw(1 if fixed else count, chain=chain, seed=seed)

@@ -98,9 +98,7 @@ def is_table(source: Any) -> bool:
 def check_same_rows(parts: Mapping[str, Any]) -> None:
     """ValueError if pandas says that parts of one table have other rows, or the same in another order."""
     indices: dict[str, Any] = {name: getattr(values, "index", None) for name, values in parts.items()}
-    labelled = {
-        name: index for name, index in indices.items() if hasattr(index, "equals")
-    }  # no list's method
+    labelled = {name: index for name, index in indices.items() if hasattr(index, "equals")}  # pandas' own
     for first, name in pairwise(labelled):
         if not labelled[first].equals(labelled[name]):
             raise ValueError(
