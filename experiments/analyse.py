@@ -163,9 +163,8 @@ def words(metrics: dict[str, Any], published: str | None) -> list[str]:
     for part in ("test", "validation"):
         if part in metrics:
             lines.append(f"{part} {_scores(metrics[part])}")
-    what = (
-        f"{metrics['parameters']:,} weights, {metrics['epochs']} epochs in {metrics['train_seconds']:.0f} s"
-    )
+    epochs = f"{metrics['epochs']} epochs " if metrics["epochs"] else ""  # a sampler has none
+    what = f"{metrics['parameters']:,} weights, {epochs}in {metrics['train_seconds']:.0f} s"
     energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
     bound = "" if energy is None else f", {compared(energy, trivial)}"
     lines.append(f"{what} on {metrics['device']}{bound}")

@@ -75,7 +75,6 @@ def report(folder: Path | str, trust: bool = False) -> str:
             name=_title(config, folder),
             settings=[(name, component(config[k]), what) for k, (name, what) in _used(config).items()],
             lead=POINT if _is_point(config) else LEAD,
-            passes=_method(config).steps,
             config=yaml.safe_dump(config, sort_keys=False),
             again=str(made.get("command", "")),
             check=shlex.join(["python", "-m", "experiments.check", str(folder), *own]),

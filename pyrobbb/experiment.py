@@ -160,7 +160,7 @@ class Run(Options):
                 if part is not None
             },
             "train_seconds": sum(t.history.train_seconds for t in chains),
-            "epochs": max(t.epoch for t in chains) if stopped else self.epochs,
+            "epochs": max(t.epoch for t in chains) if stopped else chains[0].epochs,  # 0 of a sampler
             "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
             **self._bound(posterior, data, chains),
             "chains": self.chains,

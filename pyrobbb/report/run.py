@@ -30,7 +30,6 @@ class About:
     Args:
         name: The run's title.
         lead: What a run of this kind is, in a sentence.
-        passes: Whether it was trained by passes over the data.
         settings: What was run: name, words, and what it is.
         config: The whole configuration, as text.
         again: The command that repeats the run.
@@ -43,7 +42,6 @@ class About:
 
     name: str = "Run"
     lead: str = "A Bayesian neural network."
-    passes: bool = True
     settings: Sequence[tuple[str, str, str]] = ()
     config: str = ""
     again: str = ""
@@ -74,7 +72,7 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
         title=about.name,
         lead=about.lead,
         verdict=_verdict(checked, about),
-        facts=_facts(metrics, about.passes),
+        facts=_facts(metrics),
         sections=[
             _what(about, metrics),
             _checks(checked, about),
@@ -100,7 +98,7 @@ def _verdict(checked: Mapping[str, Any], about: About) -> Text:
     return Text(f"{known}. {more}", "", about.check) if about.check else Text(f"{known}.")
 
 
-def _facts(metrics: Mapping[str, Any], passes: bool) -> list[Fact]:
+def _facts(metrics: Mapping[str, Any]) -> list[Fact]:
     part = next((name for name in PARTS if name in metrics), None)
     facts = []
     if part is not None:
@@ -113,7 +111,7 @@ def _facts(metrics: Mapping[str, Any], passes: bool) -> list[Fact]:
         beside = "" if trivial is None else f"ignoring the inputs: {number(trivial)}"
         facts.append(Fact("Free energy, nats per example", number(metrics["free_energy"]), beside))
     facts.append(Fact("Weights", number(metrics["parameters"])))
-    how_often = f"{metrics['epochs']:,} passes over the data" if passes else ""
+    how_often = f"{metrics['epochs']:,} passes over the data" if metrics["epochs"] else ""
     facts.append(Fact("Training time", seconds(metrics["train_seconds"]), how_often))
     return facts
 
