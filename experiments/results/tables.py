@@ -29,6 +29,7 @@ BOUNDS = (
     "bound_conv_input",
     "bound_ranks",
     "bound_ranks_wide",
+    "bound_ranks_widths",
 )
 
 
