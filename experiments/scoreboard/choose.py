@@ -38,6 +38,10 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
     "Laplace, last layer": ("`inference=laplace`, `layers=last`", "a trained network, at once"),
     "Laplace, diagonal": ("`inference=laplace`, `structure=diagonal`", "many weights, little memory"),
     "Laplace, Kronecker": ("`inference=laplace`", "after any fit with a normal prior"),
+    "5 Laplace, Kronecker": (
+        "`inference=laplace chains=5`",
+        "telling apart what is unlike the training data",
+    ),
     "Laplace, full": ("`inference=laplace`, `structure=full`", "up to some thousand weights"),
     "SGHMC": ("`inference=sghmc`", "draws from large networks, with patience for its rate"),
     "NUTS": ("`inference=nuts`", "the posterior itself, of up to hundreds of weights"),

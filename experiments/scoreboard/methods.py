@@ -50,6 +50,9 @@ MEAN_FIELD = ["guide=mean_field", "guide.init_rho=-6", "estimator=local"]
 # what correlates weights has D entries for each: at the means' rate, noise would grow with sqrt(D)
 FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale_tril=0.05"]
 LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
+KRONECKER = ["inference=laplace", "inference.structure=kronecker"]
+# around the mode that a wide prior finds, a narrower one: under the wide one itself every weight is noise
+NARROWER = tuple({"prior.sigma": 0.3, "inference.prior_scale": scale} for scale in (0.5, 0.25, 0.15))
 METHODS: Mapping[str, Method] = {
     "plain network": Method(["inference=map"]),
     "ensemble of 5": Method(["inference=ensemble"]),
@@ -77,7 +80,8 @@ METHODS: Mapping[str, Method] = {
     ),
     "Laplace, last layer": Method(["inference=laplace", "inference.structure=full", "inference.layers=last"]),
     "Laplace, diagonal": Method(["inference=laplace", "inference.structure=diagonal"]),
-    "Laplace, Kronecker": Method(["inference=laplace", "inference.structure=kronecker"]),
+    "Laplace, Kronecker": Method(KRONECKER, images=NARROWER),
+    "5 Laplace, Kronecker": Method([*KRONECKER, "chains=5"], images=NARROWER),
     "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),
     "SGHMC": Method(
         ["inference=sghmc", "inference.cycles=1", "inference.draws=50"],

@@ -81,6 +81,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "optim": optimizer(chain.optimizer),
         "schedule": schedule(chain.schedule),
         "inference": component(options.inference),
+        "prior_scale": getattr(options.inference, "prior_scale", None),
         "guide": type(chain.guide).__name__,
         "tf32": uses_tf32(chain.device),
     }

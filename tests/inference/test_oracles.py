@@ -586,3 +586,19 @@ def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise():
     model, data, *_ = _linear()
     with pytest.raises(ValueError, match="leave 14 to the last, too few with noise for its 10 draws"):
         _step(SGHMC(cycles=30, draws=10), model, data, 1000)
+
+
+def test_a_narrower_prior_around_the_mode_is_that_prior_s_posterior():
+    """Of a linear model: the same mode, and the exact covariance and evidence of the other prior there."""
+    model, data, _, mean = _linear()
+    narrow = Laplace(structure="full", prior_scale=0.2).guide(model.double(), None)
+    prior, likelihood = priors.Normal(sigma=0.2 * SIGMA), likelihoods.Normal(scale=NOISE)
+    other = BayesianNetwork(nn.Linear(D, 1, bias=False).double(), prior, likelihood, N)
+    same = Laplace(structure="full").guide(other, None)
+    for guide, of in ((narrow, model), (same, other)):
+        guide.loc.data.copy_(mean)
+        guide.fit(of, Split(data.x.double(), data.y.double()))
+    torch.testing.assert_close(narrow.curvature.scale_tril, same.curvature.scale_tril)
+    torch.testing.assert_close(narrow.log_evidence, same.log_evidence)
+    with pytest.raises(ValueError, match="prior_scale must be"):
+        Laplace(prior_scale=0.0)
