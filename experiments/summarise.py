@@ -50,7 +50,7 @@ def groups(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
 def write_csv(runs: Sequence[RunFolder], out: Outputs) -> None:
     """`summary.csv`: a line for each run, best first, then those without metrics."""
     keys = varied([run.config for run in runs if run.config])
-    skipped = ("seed", "kl_ledger")  # a network's layers are no columns of all runs
+    skipped = ("seed", "kl_ledger")  # a network's layers are not columns that all runs share
     each = [{key: value for key, value in run.metrics.items() if key not in skipped} for run in runs]
     metrics = {key: None for found in each for key in flat(found)}
     order = sorted(runs, key=lambda run: (False, run.measure, run.value) if run.metrics else (True,))

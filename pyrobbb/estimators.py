@@ -73,7 +73,7 @@ class _TableEstimator(BaseEstimator):
 
     def _fit(self, frame: Frame, y: Array, sample_weight: Any, task: Task, **options: Any) -> Self:
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-        there = weights > 0  # a row that counts nothing is no row
+        there = weights > 0  # a row of weight 0 is as good as absent
         frame, y = {key: column[there] for key, column in frame.items()}, y[there]
         own = sorted({*OWN} & {*(self.options or {})})
         if own:

@@ -107,7 +107,7 @@ def _further(
 def _saving(name: str, gain: Tensor, limit: float, words: str, advice: str) -> Finding:
     """Nats per weight that each draw would save: the mean, less its Monte Carlo error times 3."""
     mean, error = float(gain.mean()), float(gain.std() / sqrt(len(gain)))
-    value = max(mean - 3 * error, 0.0)  # NaN stays NaN, which is no sound fit
+    value = max(mean - 3 * error, 0.0)  # NaN stays NaN, which is not a sound fit
     words = f"{words}, {mean:.2g} ± {error:.1g} per weight"
     return Finding(name, value, limit, f"{words}: {advice}" if value > limit else words)
 

@@ -256,7 +256,7 @@ def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:
     """The numbers `(M,)`, from 0, of classes that are given by name.
 
     Raises:
-        ValueError: One of them is no class of the training rows; `name` is what the values are called.
+        ValueError: One of them is not a class of the training rows; `name` is what the values are called.
     """
     numbers = {label: i for i, label in enumerate(classes)}
     texts = as_text(name, as_column(name, values))
@@ -299,8 +299,8 @@ def _warn_of_numbers(name: str, column: Column) -> None:
     others = [value for value in present if as_number(value) is None]
     if others and 2 * len(others) < len(present):
         logger.warning(
-            "column %r is one of categories, because %d of its %d values are no numbers, such as %r; if that "
-            "is a slip, mend it or leave it empty, else say categorical=[%r]",
+            "column %r is one of categories, because %d of its %d values cannot be read as numbers, such as "
+            "%r; if that is a slip, mend it or leave it empty, else say categorical=[%r]",
             name, len(others), len(present), others[0], name,
         )  # fmt: skip
 

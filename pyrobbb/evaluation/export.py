@@ -91,8 +91,8 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
     shares = posterior.shares(draws, range(len(posterior.chains)))
     if any(map(posterior.is_linearised, shares)):
         raise ValueError(
-            "this posterior predicts with the network linearised around a mode, which is no network of the "
-            "same layers: use Laplace(linearised=False), or export posterior.function(...) knowing that"
+            "this posterior predicts with the network linearised around a mode, which is not a network of "
+            "the same layers: use Laplace(linearised=False), or export posterior.function(...) knowing that"
         )
     each = [posterior.function(s, chain=c, seed=seed) for c, count in shares.items() for s in range(count)]
     binary = own is Bernoulli.forward

@@ -118,7 +118,7 @@ def _check_leaves(model: nn.Module, trace: Any) -> None:
         if leaf is not None and id(leaf) not in own:
             what = names.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}")
             raise ValueError(
-                f"the model depends on {what}, which is no parameter of its modules and would not be "
+                f"the model depends on {what}, which is not a parameter of its modules and would not be "
                 f"trained: in a prior or likelihood make it an attribute, nn.Parameter or PyroParam; in a "
                 f"network call the layer instead of keeping a reference to its weight"
             )

@@ -517,7 +517,10 @@ def test_a_first_line_of_numbers_is_a_row_also_where_one_is_missing(
 
 def test_a_slip_in_a_column_of_numbers_is_told(caplog: pytest.LogCaptureFixture) -> None:
     from_table({"age": [20.0, 21.0, 20.0, 21.0, "unknown", 20.0], "y": SIZE}, target="y", task="regression")
-    assert "column 'age' is one of categories, because 1 of its 6 values are no numbers" in caplog.text
+    assert (
+        "column 'age' is one of categories, because 1 of its 6 values cannot be read as numbers"
+        in caplog.text
+    )
     caplog.clear()
     codes(categorical=["code"])
     assert not caplog.records

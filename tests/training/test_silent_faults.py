@@ -112,7 +112,7 @@ class Amortised(PyroModule):
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: train(likelihood=ByName()), "depends on noise, which is no parameter of its modules"),
+        (lambda: train(likelihood=ByName()), "depends on noise, which is not a parameter of its modules"),
         (lambda: train(likelihood=Loose()), r"depends on a tensor of shape \(\)"),
         (lambda: train(likelihood=Centred()), "likelihood of a row depends on the other rows"),
         (lambda: train(Reference()), r"depends on a tensor of shape \(1, 1\).*call the layer"),
