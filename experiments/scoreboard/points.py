@@ -78,17 +78,25 @@ def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
 
 
 def scored(
-    method: str, trial: methods.Changes, config: DictConfig, last: str, held: Mapping[str, Any]
+    method: str,
+    trial: methods.Changes,
+    config: DictConfig,
+    last: str,
+    held: Mapping[str, Any],
+    *,
+    whole: bool = False,
 ) -> tuple[float, DictConfig]:
     """What a trial's changes of `config` are worth, and the changed configuration.
 
-    It is the mean log-likelihood of the rows `held` back after a fit of one chain, -inf if that diverged. A
-    mixture of restarts and its member share the fit. `last` as in `methods.configured`.
+    It is the mean log-likelihood of the rows `held` back after a fit, -inf if that diverged: of one chain, so
+    that a mixture of restarts and its member share the fit, or of the `whole` mixture, whose best network is
+    another than its member's. `last` as in `methods.configured`.
     """
     own = changed(config, Path(config.folder), methods.tried(method, trial, last))
     values = OmegaConf.to_container(changed(own, Path(), held), resolve=True)
     assert isinstance(values, dict)
-    return _validated(json.dumps({**values, "chains": 1}), methods.METHODS[method].around), own
+    fitted_once = values if whole else {**values, "chains": 1}
+    return _validated(json.dumps(fitted_once), methods.METHODS[method].around), own
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,8 @@
 
 Inputs and targets are standardised by the training rows, scores are in the table's own units, the scale of
 the noise is learned. Each method tries as many settings on validation rows, which are taken from the
-training rows, and is then fitted to all training rows.
+training rows, and is then fitted to all training rows. With `network=chosen` the layers are among what is
+tried, and whether the noise depends on the inputs.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from pyrobbb.predictive import ValuePrediction
 BATCH = 256
 HELD = 0.1
 NETWORKS = {"one_layer": ([50],), "chosen": ([50], [50, 50], [100, 100])}
+NOISES = {
+    "one for all rows": ["likelihood=normal", "likelihood.scale=1.0", "likelihood.learn_scale=true"],
+    "of the inputs": ["likelihood=heteroscedastic_normal"],
+}
 WORDS = [
-    "likelihood=normal", "likelihood.scale=1.0", "likelihood.learn_scale=true", "prior=fan_in_normal",
-    "prior.gain=1.0", "optim.lr=0.02", f"batch_size={BATCH}", "validation_draws=0",
+    "prior=fan_in_normal", "prior.gain=1.0", "optim.lr=0.02", f"batch_size={BATCH}", "validation_draws=0",
 ]  # fmt: skip
 KINDS = {"standard": "splits", "gap": "gaps"}
 DIGITS = {"log_likelihood": 2, "rmse": 3, "coverage_50": 2, "coverage_95": 2, "crps": 3, "seconds": 0}
@@ -112,20 +116,41 @@ def places(chosen: Settings) -> Iterator[Place]:
                     yield Place(name, kind, split)
 
 
+@dataclass(frozen=True)
+class Network:
+    """The units of each hidden layer, and which noise (of `NOISES`) the targets have."""
+
+    hidden: Sequence[int]
+    noise: str
+
+    @property
+    def words(self) -> list[str]:
+        """Overrides that choose it."""
+        return [f"model.hidden={list(self.hidden)}", *NOISES[self.noise]]
+
+    @property
+    def last(self) -> str:
+        """How the names of the last layer's parameters begin."""
+        return f"{2 * len(self.hidden)}"
+
+
+def networks(place: Place, chosen: Settings) -> list[Network]:
+    """What a method tries there."""
+    wide = 2 if place.table == "protein" else 1
+    noises = list(NOISES)[: 1 if chosen.network == "one_layer" else None]
+    layers = [[wide * units for units in hidden] for hidden in NETWORKS[chosen.network]]
+    return [Network(hidden, noise) for noise in noises for hidden in layers]
+
+
 def config_of(
-    place: Place, method: str, hidden: Sequence[int], chosen: Settings, out: Outputs, words: Sequence[str]
+    place: Place, method: str, network: Network, chosen: Settings, out: Outputs, words: Sequence[str]
 ) -> DictConfig:
     """The configuration of a method on a split, to be fitted to all its training rows."""
     epochs = ceil(chosen.steps / ceil(place.rows / BATCH))
-    size = [f"model.hidden={list(hidden)}", f"epochs={epochs}", f"record_every={epochs}"]
-    shared = [*place.words, *WORDS, *size, f"draws={chosen.draws}", *words]
+    size = [f"epochs={epochs}", f"record_every={epochs}", f"draws={chosen.draws}"]
+    shared = [*place.words, *WORDS, *network.words, *size, *words]
     folder = out.fits / f"{place.table},{place.kind}={place.split}" / method
-    return methods.configured(method, shared, folder=folder, last=last_layer(hidden))
-
-
-def last_layer(hidden: Sequence[int]) -> str:
-    """How the names of the last layer's parameters begin."""
-    return f"{2 * len(hidden)}"
+    return methods.configured(method, shared, folder=folder, last=network.last)
 
 
 def measured(posterior: Posterior, test: Split, draws: int, seed: int) -> dict[str, float]:
@@ -144,18 +169,17 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     """Choose on validation rows, fit to all training rows, measure on the test rows."""
     if method == "NUTS" and place.rows > SMALL:
         return {"refused": f"a gradient passes over all rows, {place.rows} of {place.table}"}
-    wide = 2 if place.table == "protein" else 1
-    layers = [[wide * units for units in hidden] for hidden in NETWORKS[chosen.network]]
-    configs = [config_of(place, method, hidden, chosen, out, words) for hidden in layers]
+    several = networks(place, chosen)
+    configs = [config_of(place, method, network, chosen, out, words) for network in several]
 
     def made() -> Result:
         began = perf_counter()
         held = {"data.validation": 20 if place.table == "sine" else HELD}
         tried: list[tuple[float, DictConfig, Result]] = []
-        for hidden, config in zip(layers, configs, strict=True):
+        for network, config in zip(several, configs, strict=True):
             for trial in methods.METHODS[method].trials[: chosen.trials]:
-                score, own = scored(method, trial, config, last_layer(hidden), held)
-                keys = {"hidden": hidden, **trial, "log_likelihood": score if score > -inf else None}
+                score, own = scored(method, trial, config, network.last, held, whole=len(several) > 1)
+                keys = {**asdict(network), **trial, "log_likelihood": score if score > -inf else None}
                 tried.append((score, own, keys))
         choosing = perf_counter() - began
         _, best, _ = max(tried, key=lambda one: one[0])
@@ -177,17 +201,20 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
         chosen.steps, chosen.trials, chosen.draws = 40, 2, 5
         chosen.methods = [name for name in chosen.methods if name != "NUTS"]
     rows: list[Row] = []
+    everywhere = list(places(chosen))
+    if not everywhere:
+        raise ConfigError("splits: there is no such split of these tables")
     budget = {
         "network": chosen.network,
         "steps of a fit": chosen.steps,
         "rows of a minibatch": BATCH,
-        "settings tried": chosen.trials,
+        "settings tried": chosen.trials * len(networks(everywhere[0], chosen)),
         "rows held out to choose": f"{HELD:.0%} of the table",
         "draws": chosen.draws,
         "settings": {name: list(methods.METHODS[name].trials[: chosen.trials]) for name in chosen.methods},
     }
     record: Result = {"part": "regressions", "budget": budget, "rows": rows}
-    for place in places(chosen):
+    for place in everywhere:
         for method in chosen.methods:
             result = point(place, method, chosen, out, words)
             rows.append({**asdict(place), "method": method, **result})
@@ -196,8 +223,6 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
                 flush=True,
             )
         out.record(record)
-    if not rows:
-        raise ConfigError("splits: there is no such split of these tables")
     return out, record
 
 
