@@ -146,7 +146,7 @@ def said(fit: Posterior, x: Tensor) -> Tensor:
 
 
 def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -> Result:
-    """NUTS on 1-50-1 under that prior, a few chains."""
+    """NUTS on 1-50-2 (mean and noise) under that prior, a few chains."""
     words = ["model.hidden=[50]", "inference=nuts", f"chains={chosen.nuts_chains}"]
     words += [f"inference.warmup={chosen.nuts_warmup}", f"inference.draws={chosen.nuts_draws}"]
     words += [f"inference.max_tree_depth={chosen.nuts_depth}", "likelihood=heteroscedastic_normal"]

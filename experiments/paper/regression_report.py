@@ -31,7 +31,7 @@ def rows(record: Mapping[str, Any]) -> list[list[str]]:
         chosen = " (chosen)" if prior == record["chosen"] else ""
         score = mean_sd(record["held-out log score"][prior], 2)
         found.append([f"Bayes by Backprop, {NAMES[prior]}{chosen}", score, *_cells(each)])
-    found.append([f"NUTS, 1-50-1, {NAMES[record['chosen']]}", "-", *_cells([record["nuts"]])])
+    found.append([f"NUTS, 1-50-2, {NAMES[record['chosen']]}", "-", *_cells([record["nuts"]])])
     found.append(["plain networks: the Gaussian that they say", "-", *_cells(record["plain"])])
     return found
 
@@ -71,7 +71,7 @@ def figure(record: Mapping[str, Any]) -> Figure:
     """Median and interquartile range of three networks of each kind, and of NUTS, on [-0.4, 1.2]."""
     curves, chosen = record["curves"], record["chosen"]
     panels = {f"BbB, {NAMES[p]}{' (chosen)' * (p == chosen)}": c for p, c in curves["bayesian"].items()}
-    panels |= {f"NUTS, 1-50-1, {NAMES[chosen]}": [curves["nuts"]], "plain networks": curves["plain"]}
+    panels |= {f"NUTS, 1-50-2, {NAMES[chosen]}": [curves["nuts"]], "plain networks": curves["plain"]}
     rows = -(-len(panels) // 3)
     drawn = new_figure(11.0, 0.4 + 2.7 * rows)
     grid = drawn.subplots(rows, 3, sharex=True, sharey=True, squeeze=False)

@@ -87,7 +87,7 @@ def regression(record: Record) -> str:
     for prior, each in record["bayesian"].items():
         within = (sum(one["truth within"][i] for one in each) for i in range(len(at)))
         lines.append([f"Bayes by Backprop, {NAMES[prior]}", *(f"{count} of {len(each)}" for count in within)])
-    lines.append(["NUTS, 1-50-1", *("yes" if found else "no" for found in record["nuts"]["truth within"])])
+    lines.append(["NUTS, 1-50-2", *("yes" if found else "no" for found in record["nuts"]["truth within"])])
     lines.append(["R-hat of NUTS' chains", *(f"{value:.2f}" for value in record["nuts"]["R-hat"])])
     below = markdown(["the truth lies in the 95 % band", *at], lines)
     return f"{markdown(HEAD, rows(record))}\n\n{below}"
