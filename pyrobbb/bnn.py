@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from itertools import chain
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from pyro import poutine
 from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
@@ -118,6 +119,9 @@ class BayesianNetwork(PyroModule):
         tied = tied_buffers(network)
         super()._apply(fn, recurse)
         tie(network, tied)
+        for module in self.modules():  # Pyro leaves the distribution of a `PyroSample` where it is
+            own = getattr(module, "_pyro_samples", {})
+            own.update({k: _applied(fn, v) for k, v in own.items() if isinstance(v, Distribution)})
         return self
 
     @property
@@ -335,6 +339,17 @@ class BayesianNetwork(PyroModule):
         if self.N is None:
             raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
         return self.N
+
+
+def _applied(fn: Callable[..., Any], distribution: Distribution) -> Distribution:
+    """A copy of a distribution with `fn` applied to its tensors and to those of its parts."""
+    made = copy(distribution)
+    for key, value in vars(made).items():
+        if isinstance(value, Tensor):
+            vars(made)[key] = fn(value)
+        elif isinstance(value, Distribution):
+            vars(made)[key] = _applied(fn, value)
+    return made
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

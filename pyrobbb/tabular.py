@@ -218,7 +218,7 @@ def _by_held_rows(
         inside, own = None if folder is None else folder / name, _with_copies(options)
         posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
         scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
-        score = float(scores.mean() if held.weights is None else scores @ held.weights)
+        score = float(scores.mean() if held.weights is None else scores @ held.weights.to(scores))
         found.append((score, model, posterior, own))
     _, model, posterior, own = max(found, key=lambda one: one[0])
     if data.validation is None:

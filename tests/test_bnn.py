@@ -379,3 +379,16 @@ def test_a_network_that_returns_something_else(net: nn.Module) -> None:
     model = BayesianNetwork(net, PRIOR, GAUSS, N=4)
     with pytest.raises(ValueError, match=r"must map \(B, \*features\) to \(B, width\)"):
         model(normal(4, 3))
+
+
+def test_a_latent_scale_moves_and_casts_with_the_model() -> None:
+    """Pyro leaves the distribution of a `PyroSample` where it is."""
+    scale = pyro.distributions.LogNormal(torch.zeros(()), torch.ones(()))
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(scale), 12)
+    model.double()
+    trace = traced(model, normal(12, 3, dtype=torch.float64), normal(12, 1, dtype=torch.float64))
+    assert trace.nodes["likelihood.scale"]["value"].dtype == torch.float64
+    moved = copy.deepcopy(model).to("meta")
+    assert moved.likelihood._pyro_samples["scale"].base_dist.loc.device.type == "meta"
+    assert model.likelihood._pyro_samples["scale"].base_dist.loc.device.type == "cpu"
+    assert scale.base_dist.loc.dtype == torch.float32, "the given distribution is left as it was"

@@ -7,24 +7,31 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import pyro
 import pytest
 import torch
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
 from torch import Tensor, nn
 
-from pyrobbb import likelihoods, priors
+from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.optim import fused, load_state, on_device
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated import GraphStep, make_step
 from pyrobbb.accelerated.agreement import gradients, seen
 from pyrobbb.accelerated.batched_step import StackedStep
+from pyrobbb.accelerated.cuda_graph import no_synchronisation
 from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bandits import Environment, EpsilonGreedy, Play, PointLearner, Round
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.checkup.held_out import certainty
+from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.evaluation.arviz_export import to_arviz
+from pyrobbb.evaluation.ood import auroc
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.predictive import ClassPrediction
 from pyrobbb.svi import Terms
 from pyrobbb.training.trainer import Training
 from step_cases import Synchronises
@@ -33,7 +40,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 B, N, DEVICE = 8, 64, "cuda"
 ADAM = partial(torch.optim.Adam, lr=1e-2)
-SGD = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
+SGD = partial(torch.optim.SGD, lr=1e-4, momentum=0.9)  # in the spike a larger rate multiplies rounding
 
 
 class Made:
@@ -265,13 +272,9 @@ def test_two_chains_are_one_batch_of_steps() -> None:
         both = StackedStep([one.model for one in made], [one.guide for one in made], segments)
         noise = torch.randn(both.noise_shape, device=DEVICE)
         x, y = torch.stack([p.x for p in parts]), torch.stack([p.y for p in parts])
-        before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_synchronisation():
             terms = both.evaluate(x, y, [0.1, 0.1], noise)
             both.evaluate(x, y, torch.full((2,), 0.1, device=DEVICE), noise)
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
         ours = [seen(one.optimizer, Terms(*t)) for one, t in zip(made, zip(*terms, strict=True), strict=True)]
         for r, one in enumerate(made):
             alone = gradients(one.step().step, one.rows, noise[:, r], share=0.1)
@@ -294,3 +297,43 @@ def test_a_bandit_plays_as_on_a_machine_without_a_device() -> None:
     games = Play(Sides(), agent, 10, [1]).run()
     assert games.rounds == 10
     assert learner.update.loc.device.type == "cpu"
+
+
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+@pytest.mark.parametrize(
+    ("prior", "likelihood"),
+    [
+        (priors.Learned(priors.Normal()), likelihoods.Normal(0.5)),
+        (priors.Learned(priors.Normal(), per="input"), likelihoods.Normal(0.5)),
+        (priors.Normal(), likelihoods.Normal(pyro.distributions.HalfNormal(1.0))),
+    ],
+)
+def test_learned_scales_and_latent_noise_train(
+    prior: priors.Prior, likelihood: likelihoods.Likelihood, fast: str
+) -> None:
+    with isolated(0):
+        x = torch.randn(64, 4)
+        data = from_arrays(x, x[:, :2].tanh(), task="regression")
+        model = BayesianNetwork(nn.Linear(4, 2), prior, likelihood)
+    adagrad = partial(torch.optim.Adagrad, lr=0.1)  # which torch has no fused form of on the device
+    guide = AutoNormal if "likelihood.scale" in model.latents else MeanFieldNormal
+    posterior = fit(model, guide, data, epochs=30, batch_size=16, optim=adagrad, fast=fast, seed=1)
+    assert posterior.model.device.type == DEVICE
+    energies = [row.free_energy for row in posterior.history.rows]
+    assert energies[-1] < energies[0]
+
+
+def test_what_follows_a_fit_takes_data_of_the_cpu_and_scores_of_the_device() -> None:
+    with isolated(0):
+        x = torch.randn(96, 4)
+        y = (x[:, 0] > 0).long()
+        data = from_arrays(x, y, task="classification", test=(x[:24], y[:24]))
+        model = BayesianNetwork(nn.Linear(4, 2), priors.Normal(), likelihoods.Categorical())
+    posterior = fit(model, MeanFieldNormal, data, epochs=2, batch_size=24, seed=1)
+    assert to_arviz(posterior, data)["predictions_constant_data"]["x"].shape == (24, 4)
+    prediction = posterior.predict(x[:24], draws=20)
+    assert isinstance(prediction, ClassPrediction)
+    assert prediction.predictive_entropy.device.type == DEVICE
+    assert 0 <= auroc(prediction.predictive_entropy, prediction.predictive_entropy + 1) <= 1
+    confident = certainty(prediction.probs.cpu(), y[:24].to(DEVICE))
+    assert confident == certainty(prediction.probs, y[:24])

@@ -39,19 +39,25 @@ def best_device(device: str | None = None) -> torch.device:
 @contextmanager
 def tf32_products(asked: bool) -> Iterator[None]:
     """If `asked`, products of float32 matrices may round their factors to TF32 (10 bits) inside the body."""
+    if not asked or uses_tf32(torch.device("cuda")):
+        yield
+        return
     before = torch.get_float32_matmul_precision()
-    if asked:
-        torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        if asked:
-            torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before)
 
 
 def uses_tf32(device: torch.device) -> bool:
     """Whether products of float32 matrices on the device are in TF32, asked for here or by the user."""
-    return device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+    if device.type != "cuda":
+        return False
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # it was set by torch's newer names, which the older one refuses to read
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
 @cache

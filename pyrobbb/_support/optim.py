@@ -46,9 +46,11 @@ def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptim
     known = signature(optim.func).parameters
     if "fused" not in known or {"fused", "foreach", "differentiable"} & set(optim.keywords):
         return optim
-    if torch.device(device).type == "cuda" and "capturable" in known:
-        return partial(optim, fused=True, capturable=True)
-    return partial(optim, fused=True)
+    if torch.device(device).type != "cuda":
+        return partial(optim, fused=True)
+    if issubclass(optim.func, torch.optim.Adagrad):  # fused on the CPU alone
+        return optim
+    return partial(optim, fused=True, **({"capturable": True} if "capturable" in known else {}))
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:
@@ -71,7 +73,7 @@ def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
         return
     for group in optimizer.param_groups:
         if on_the_device(optimizer, group):
-            group["lr"] = torch.as_tensor(group["lr"], device=device)
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
 
 
 def on_the_device(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyrobbb._support.optim import on_the_device
+from pyrobbb._support.optim import on_the_device, trained
 from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
 from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
@@ -77,7 +80,7 @@ class GraphStep:
                 self.one = Captured(lambda: self.step.take(self.x, self.y, self.counts), self.optimizer)
             except RuntimeError as error:
                 self.failed = True
-                self.log(f"training without a CUDA graph, bound by launches: {first_line(error)}")
+                self.log(f"training without a CUDA graph, bound by launches: {error}")
                 return self.step(x, y, share, data, counts)
         return self.one.replay()
 
@@ -110,7 +113,7 @@ class GraphStep:
                     self.many = Captured(lambda: self.step.take_all(*batches.read(self.MANY)), self.optimizer)
                 except RuntimeError as error:
                     self.several = False
-                    self.log(f"training with one launch per step: {first_line(error)}")
+                    self.log(f"training with one launch per step: {error}")
                     return None
                 batches.first.fill_(first)
             return self.many.replay()
@@ -157,20 +160,37 @@ class Captured:
     def __init__(self, work: Callable[[], Terms], optimizer: torch.optim.Optimizer) -> None:
         gc.collect()  # else memory of before may be freed, which is forbidden, during the capture
         random = torch.cuda.get_rng_state()
+        # a stream of this device: the one that torch would take is of the device it first captured on
+        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+        pool = torch.cuda.graph_pool_handle()
         self.graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph, pool=pool, stream=stream):
                 self.terms = work()
-        except RuntimeError:
+        except RuntimeError as error:
             del self.graph  # releases the generator
+            torch.cuda.set_stream(current)  # torch does not leave the stream of a capture that fails
+            _end_failed_capture(pool, stream, trained(optimizer)[0])
             torch.cuda.set_rng_state(random)
             forget_gradients(optimizer)  # which may lie in the graph's memory
-            raise
+            cause = error.__context__  # that of the work itself, where ending the capture failed as well
+            raise RuntimeError(first_line(cause if isinstance(cause, Exception) else error)) from error
 
     def replay(self) -> Terms:
         """Do the work; the terms are overwritten by the next replay."""
         self.graph.replay()
         return self.terms
+
+
+def _end_failed_capture(pool: Any, stream: Any, some: Tensor) -> None:
+    """What torch leaves undone: its memory pool stays open (before 2.12), its generator in the capture."""
+    if torch.__version__ < "2.12":
+        device = torch.cuda.current_device()
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device, pool)
+            torch._C._cuda_releasePool(device, pool)
+    with suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
+        some.detach().clone()  # the end of a whole capture ends it for the generator too
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
@@ -195,14 +215,25 @@ def lost_by(step: FastStep, x: Tensor, y: Tensor) -> str | None:
     """
     if not capturable(step.optimizer):
         return f"{type(step.optimizer).__name__} cannot be captured"
-    before = torch.cuda.get_sync_debug_mode()
     with torch.random.fork_rng([x.device] if x.is_cuda else []):
-        torch.cuda.set_sync_debug_mode("error")
         try:
-            step.compute(x, y)
+            with no_synchronisation():
+                step.compute(x, y)
         except RuntimeError as error:
             return first_line(error)
         finally:
-            torch.cuda.set_sync_debug_mode(before)
             forget_gradients(step.optimizer)
     return None
+
+
+@contextmanager
+def no_synchronisation() -> Iterator[None]:
+    """What makes the host wait for the device raises a RuntimeError inside the body."""
+    before = torch.cuda.get_sync_debug_mode()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

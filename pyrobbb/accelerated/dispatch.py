@@ -165,7 +165,8 @@ def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> Me
     size, cuda = guide.loc.numel(), first.x.is_cuda
 
     def make(compiled: bool) -> MeanFieldStep | ProgramStep:
-        whole = cuda and compiled and alone and size * samples <= _LARGE
+        fixed = all(segment.shape is None for segment in segments)  # a learned prior changes at each step
+        whole = cuda and compiled and alone and fixed and size * samples <= _LARGE
         if whole and capturable(optimizer) and Update.supported(optimizer):
             return WholeStep(model, guide, optimizer, segments, samples, case.batch)
         if size * samples > (_LARGE if cuda else _SMALL):

@@ -46,6 +46,7 @@ def certainty(probs: Tensor, y: Tensor) -> Finding:
     """What the best power of the probabilities would save: the temperature of Guo et al. 2017."""
     if len(y) < 2:
         return Finding("calibration", None, CERTAINTY, "one held-out row is too few to measure it on")
+    y = y.to(probs.device)
     log_probs = probs.double().clamp_min(1e-12).log()
 
     def losses(power: float) -> Tensor:

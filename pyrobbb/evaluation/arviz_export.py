@@ -182,7 +182,7 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
         constant["probs"] = as_numpy(probs)
         constant["predictive_entropy"] = as_numpy(uncertainty)
         constant["expected_entropy"] = as_numpy(_mixed([p.expected_entropy for p in each], posterior.weights))
-        constant["x"] = as_numpy(test.x[shown].flatten(1))
+        constant["x"] = as_numpy(test.x[shown.to(test.x.device)].flatten(1))
         constant["shown_row"] = as_numpy(shown)
     else:
         if isinstance(each[0], ValuePrediction):

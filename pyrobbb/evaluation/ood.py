@@ -48,7 +48,7 @@ def hits(inside: Array, outside: Array, alarms: float) -> float:
 
 
 def _scores(name: str, values: Array) -> np.ndarray:
-    array = np.asarray(values, dtype=float)
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=float)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise ValueError(f"{name} must be a vector of finite scores, got shape {array.shape}")
     return array

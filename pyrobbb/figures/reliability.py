@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from pyrobbb.evaluation.calibration import by_confidence
-from pyrobbb.figures.style import BLUE, GREY, RED, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLUE, GREY, RED, as_array, caption, column, label, new_figure, styled
 
 
 @styled
@@ -29,7 +29,7 @@ def reliability(
     Raises:
         ValueError: Shapes that do not fit.
     """
-    probs, y = column("probs", probs, ndim=2), np.asarray(y)
+    probs, y = column("probs", probs, ndim=2), as_array(y)
     if y.shape != probs.shape[:1]:
         raise ValueError(f"y must have shape ({len(probs)},), got {y.shape}")
     found = by_confidence(probs, y, bins)

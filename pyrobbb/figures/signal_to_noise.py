@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from pyrobbb._support import checks
-from pyrobbb.figures.style import BLUE, RED, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLUE, RED, as_array, caption, column, label, new_figure, styled
 
 
 @styled
@@ -32,7 +32,7 @@ def signal_to_noise(
     Raises:
         ValueError: Shapes that differ, sigma that is not positive, or no weight with a signal.
     """
-    mu, sigma = np.asarray(mu, dtype=float), np.asarray(sigma, dtype=float)
+    mu, sigma = as_array(mu).astype(float), as_array(sigma).astype(float)
     if mu.shape != sigma.shape or not mu.size:
         raise ValueError(f"mu and sigma must have the same shape, not empty: {mu.shape}, {sigma.shape}")
     if not (sigma > 0).all():

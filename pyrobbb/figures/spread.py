@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from pyrobbb.figures.style import BLUE, ORANGE, caption, label, new_figure, styled
+from pyrobbb.figures.style import BLUE, ORANGE, as_array, caption, label, new_figure, styled
 
 
 @styled
@@ -31,7 +31,7 @@ def spread(
         raise ValueError(
             f"settings and values must be equally long, not empty: {len(settings)}, {len(values)}"
         )
-    arrays = [np.asarray(numbers, dtype=float) for numbers in values]
+    arrays = [as_array(numbers).astype(float) for numbers in values]
     for name, array in zip(settings, arrays, strict=True):
         if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
             raise ValueError(f"values of {name!r} must be finite numbers, at least one, got {array.tolist()}")

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from torch import Tensor
 
 from pyrobbb._support.files import replacing
 
@@ -103,9 +104,14 @@ def data_points(axes: Axes, x: np.ndarray, y: np.ndarray, name: str) -> None:
     axes.plot(x, y, "o", ms=size, mew=edge, mec="white", color=ORANGE, alpha=alpha, zorder=order, label=name)
 
 
+def as_array(values: object) -> np.ndarray:
+    """`values` as an array: a tensor may lie on any device."""
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+
+
 def column(name: str, values: object, *, ndim: int = 1) -> np.ndarray:
     """`values` as a float array with `ndim` axes and at least one entry, or a ValueError with its name."""
-    array = np.asarray(values, dtype=float)
+    array = as_array(values).astype(float)
     if array.ndim != ndim or not array.size:
         raise ValueError(f"{name} must have {ndim} axes and at least one entry, got shape {array.shape}")
     return array

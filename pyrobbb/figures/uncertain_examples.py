@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from pyrobbb.figures.style import BLUE, GREEN, RED, caption, column, new_figure, styled
+from pyrobbb.figures.style import BLUE, GREEN, RED, as_array, caption, column, new_figure, styled
 
 
 @styled
@@ -43,7 +43,7 @@ def uncertain_examples(
         ValueError: Arrays or names that do not fit each other.
     """
     images, probs = column("images", images, ndim=3), column("probs", probs, ndim=2)
-    uncertainty, y = column("uncertainty", uncertainty), np.asarray(y)
+    uncertainty, y = column("uncertainty", uncertainty), as_array(y)
     M, C = probs.shape
     lengths = (len(images), M, len(y), len(uncertainty))
     if len(set(lengths)) > 1:

@@ -90,6 +90,13 @@ def test_the_one_kernel_form_is_asked_for_where_torch_has_it() -> None:
         assert fused(kept) is kept
 
 
+def test_adagrad_has_its_fused_form_on_the_cpu_alone() -> None:
+    adagrad = partial(torch.optim.Adagrad, lr=0.01)
+    assert fused(adagrad).keywords == {"lr": 0.01, "fused": True}  # type: ignore[attr-defined]
+    assert fused(adagrad, "cuda") is adagrad
+    assert fused(ADAM, "cuda").keywords == {"lr": 0.01, "fused": True, "capturable": True}  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("of_cuda", [True, False])
 def test_a_state_from_another_device_keeps_our_forms(of_cuda: bool) -> None:
     """A checkpoint made on CUDA has its rate in a tensor and is capturable; one made on the CPU is not."""

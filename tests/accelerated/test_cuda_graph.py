@@ -79,8 +79,10 @@ class FakeCuda:
         patch.setattr(torch.cuda, "set_sync_debug_mode", self.set_sync_debug_mode)
         patch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
         patch.setattr(torch.cuda, "set_rng_state", torch.set_rng_state)
-        for name in ("Stream", "current_stream"):
+        for name in ("Stream", "current_stream", "graph_pool_handle"):
             patch.setattr(torch.cuda, name, lambda: self)
+        patch.setattr(torch.cuda, "set_stream", lambda stream: self.left.append(stream))
+        self.left: list[Any] = []
         patch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
         patch.setattr(torch.cuda, "CUDAGraph", Tape)
         patch.setattr(torch.cuda, "graph", self.capture)
@@ -97,7 +99,7 @@ class FakeCuda:
     def wait_stream(self, other: object) -> None: ...
 
     @contextmanager
-    def capture(self, tape: Tape) -> Iterator[None]:
+    def capture(self, tape: Tape, pool: Any = None, stream: Any = None) -> Iterator[None]:
         """Run the body to learn its operations, then put back what it changed: capturing computes nothing."""
         self.captures += 1
         kept = [(t, t.detach().clone()) for t in self.state_of()]
@@ -338,7 +340,8 @@ def test_a_failed_capture_falls_back_and_leaves_everything_as_it_was(cuda: FakeC
             for _ in range(GraphStep.WARM_UP + 3):
                 take(rows.x, rows.y, 0.2, B / N)
         ends.append([p.detach() for g in step.optimizer.param_groups for p in g["params"]])
-    assert cuda.captures == 1
+    assert cuda.captures == 2, "the one that failed, and one that ends it for the generator"
+    assert cuda.left == [cuda], "the stream of the capture"
     assert said == [
         "training without a CUDA graph, bound by launches: RuntimeError: a value was looked at while a graph "
         "was being captured"

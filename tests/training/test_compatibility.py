@@ -140,6 +140,20 @@ def test_products_in_tf32_are_recorded(tmp_path: Path) -> None:
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_tf32_may_be_chosen_by_the_names_of_newer_torch() -> None:
+    """After which the older names, which are for all backends, cannot be read."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        for asked in (False, True):
+            with tf32_products(asked):
+                assert uses_tf32(torch.device("cuda"))
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_another_kind_of_device_goes_on_with_new_noise(tmp_path: Path) -> None:
     first = training(tmp_path)
     first.noise["cuda"] = torch.zeros(16, dtype=torch.uint8)  # as a training on CUDA leaves it
