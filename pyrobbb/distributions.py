@@ -191,11 +191,12 @@ class Poisson(dist.Poisson):
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
-        return _by_scipy(special.pdtr, value, self.rate)
+        found = _by_scipy(special.pdtr, value, self.rate)
+        return torch.where(value < 0, torch.zeros_like(found), found)  # where scipy has NaN
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count of which the cdf is `value` or more."""
-        return _by_scipy(stats.poisson.ppf, value, self.rate)
+        return _by_scipy(stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
 
 
 class NegativeBinomial(dist.NegativeBinomial):
@@ -215,7 +216,8 @@ class NegativeBinomial(dist.NegativeBinomial):
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count of which the cdf is `value` or more."""
-        return _by_scipy(stats.nbinom.ppf, value, self.total_count, torch.sigmoid(-self.logits))
+        found = _by_scipy(stats.nbinom.ppf, value, self.total_count, torch.sigmoid(-self.logits))
+        return found.clamp_min(0)  # scipy says -1 at level 0
 
 
 def _by_scipy(function: Callable[..., Any], *values: Tensor) -> Tensor:

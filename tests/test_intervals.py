@@ -152,3 +152,21 @@ def test_the_outermost_quantiles_of_bounded_values_are_the_ends_of_all_component
     parts = (dist.Uniform(torch.tensor([[0.0], [-1.0]]), torch.tensor([[1.0], [3.0]])),)
     low, high = ValuePrediction(None, None, components=parts).interval(1.0)
     assert (float(low), float(high)) == (-1.0, 3.0)
+
+
+@pytest.mark.parametrize("counts", [likelihoods.Poisson(), likelihoods.NegativeBinomial(2.0)])
+@pytest.mark.parametrize("level", [0.5, 0.9, 1.0])
+def test_rows_do_not_change_each_others_quantiles(counts: likelihoods.Likelihood, level: float) -> None:
+    """Nor does any lie below 0, the least count: where one row is found, others are still sought."""
+    functions = torch.tensor([[-5.0, 0.0, 4.0], [-4.5, 0.2, 4.2]])
+
+    def at(rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            distribution: Any = counts(rows[..., None])
+        found = ValuePrediction.of([distribution], None, lambda distribution, y: y)
+        return torch.cat([found.interval(level), found.median[None]])
+
+    together = at(functions)
+    assert (together >= 0).all()
+    for row in range(functions.shape[1]):
+        assert torch.equal(together[:, [row]], at(functions[:, [row]]))

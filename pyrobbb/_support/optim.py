@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 from pyro.optim import PyroOptim
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -56,6 +56,22 @@ def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptim
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:
     """Everything that `optimizer` trains, in its order."""
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def set_gradient(parameter: Tensor, gradient: Tensor | None) -> None:
+    """Leave `gradient` for the optimiser, in memory as the parameter lies there, as `backward` leaves it.
+
+    The fused optimisers of the CPU do not look at strides: of a transposed gradient they would take each
+    element for another's.
+    """
+    if gradient is not None and gradient.stride() != parameter.stride():
+        gradient = torch.empty_like(parameter).copy_(gradient)
+    parameter.grad = gradient
+
+
+def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
+    """Add to what is left for the optimiser."""
+    set_gradient(parameter, gradient if parameter.grad is None else parameter.grad + gradient)
 
 
 def clip_gradients(optimizer: Optimizer, norm: float) -> None:

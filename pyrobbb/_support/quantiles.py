@@ -35,6 +35,7 @@ def mixture_quantile(components: Sequence[Any], level: float) -> Tensor:
         if not bool(((low < middle) & (middle < high)).any()):  # nothing lies between them any more
             break
         below = torch.stack([part.cdf(middle).sum(0) for part in components]).sum(0) < level * len(each)
+        below |= middle <= low  # nothing lies between these two: they stay
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return high if whole else (low + high) / 2
 

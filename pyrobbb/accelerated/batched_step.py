@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pyrobbb._support.flat import split
+from pyrobbb._support.optim import add_gradient
 from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.fused_kl import gradients, log_ratio
@@ -210,7 +211,7 @@ class StackedStep:
     def _leave_points(self, gradients: Sequence[Tensor]) -> None:
         for same, each in zip(self.points, gradients, strict=True):
             for point, gradient in zip(same, each, strict=True):
-                point.grad = gradient if point.grad is None else point.grad + gradient
+                add_gradient(point, gradient)
 
 
 class StackedDescent(StackedStep):

@@ -19,7 +19,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from pyrobbb._support.optim import trained
+from pyrobbb._support.optim import set_gradient, trained
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.svi import ReferenceStep, Terms
@@ -74,6 +74,6 @@ class SummedStep(FastStep):
                 self.sums.copy_(torch.stack([terms.kl * rows, terms.nll, torch.full_like(terms.nll, rows)]))
             self.ranks.sum_(self.flat)
             for part, parameter in zip(self.parts, self.parameters, strict=True):
-                parameter.grad = part.to(parameter.dtype)
+                set_gradient(parameter, part.to(parameter.dtype))
             kl, nll, total = self.sums.clone().unbind()
             return Terms(kl / total, nll)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support.optim import trained
+from pyrobbb._support.optim import add_gradient, trained
 from pyrobbb.accelerated.compile import Pass, bind
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import before_draws, draw, next_draw
@@ -117,4 +117,4 @@ class MeanFieldStep(FastStep):
                     to_rho.addcmul_(gradient, factor)
             for parameter, gradient in zip(self.others, gradients[len(self.views) :], strict=True):
                 if gradient is not None:
-                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+                    add_gradient(parameter, gradient)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyrobbb._support.optim import trained
+from pyrobbb._support.optim import set_gradient, trained
 from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fixed_batch import FixedBatch
@@ -71,5 +71,5 @@ class ProgramStep(FastStep):
                 given = self.run(noise, self.share, *batch)
         kl, nll, *gradients = given
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
+            set_gradient(parameter, gradient)
         return Terms(kl, nll)

@@ -12,7 +12,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyrobbb._support.optim import trained
+from pyrobbb._support.optim import set_gradient, trained
 from pyrobbb.accelerated.compile import Pass, bind, compile
 from pyrobbb.accelerated.prior_segments import PriorSegment
 from pyrobbb.accelerated.record import Program, record
@@ -153,7 +153,7 @@ class NaturalGradientStep:
         with torch.no_grad():
             self.update(*own, *self.fixed)
         for parameter, gradient in zip(self.others, gradients[len(self.weights) :], strict=True):
-            parameter.grad = gradient
+            set_gradient(parameter, gradient)
         self.optimizer.step()
         return Terms(kl, nll.detach())
 
