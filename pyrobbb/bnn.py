@@ -20,7 +20,7 @@ from torch.func import functional_call, vmap
 from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import check_event, padding_rows
-from pyrobbb._support.random_state import isolated, unique_name
+from pyrobbb._support.random_state import isolated, rename, unique_name
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers
@@ -102,16 +102,16 @@ class BayesianNetwork(PyroModule):
         self._has_own = bool(own)
         self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> BayesianNetwork:
-        """A copy under a name of its own: Pyro's parameter store would share what both learn."""
-        copied = type(self).__new__(type(self))
-        memo[id(self)] = copied
-        copied.__setstate__(deepcopy(self.__dict__, memo))
-        before, now = self._pyro_name, unique_name("model")
-        for module in copied.modules():
-            if isinstance(module, PyroModule):
-                module._pyro_name = now + module._pyro_name.removeprefix(before)
-        return copied
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A deep copy, and what comes out of a pickle, has a name of its own."""
+        super().__setstate__(state)
+        rename(self, "model")
+
+    def __copy__(self) -> BayesianNetwork:
+        """A shallow copy is a view of the same model: its parts, and their names, are shared."""
+        view = type(self).__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        return view
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
         """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.flat import split
-from pyrobbb._support.random_state import unique_name
+from pyrobbb._support.random_state import rename, unique_name
 from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Constant, Initial, network
 
@@ -57,6 +57,10 @@ class MeanFieldNormal(PyroModule):
         self.init_loc = init_loc
         self.init_rho = init_rho if callable(init_rho) else Constant(checks.number("init_rho", init_rho))
         self.shapes: dict[str, torch.Size] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        rename(self, "mean_field")
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
         with poutine.block(), torch.no_grad():  # an outer trace of the guide must not see this trial run

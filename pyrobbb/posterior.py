@@ -25,7 +25,7 @@ from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names, from_plain
-from pyrobbb.data.frames import check_same_rows
+from pyrobbb.data.frames import by_target, check_same_rows
 from pyrobbb.draws import fitted, one_draw, stacked
 from pyrobbb.moments import moments
 
@@ -34,6 +34,8 @@ __all__ = ["Posterior", "moments"]
 UNLIKELY = 20.0  # standard deviations that hardly a row of a table is from the mean of the training rows
 
 logger = logging.getLogger(__name__)
+
+NAMES = {"classes": "classes", "names": "targets"}  # of a prediction, and what a table calls them
 
 
 class Posterior:
@@ -197,8 +199,10 @@ class Posterior:
 
             encode = partial(self.model.encoded, draws=1)
             found: Any = self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
-            names = getattr(self.columns, "classes", ())
-            return replace(found, classes=names) if names else found
+            known = {
+                name: getattr(self.columns, of, ()) for name, of in NAMES.items() if hasattr(found, name)
+            }
+            return replace(found, **known) if any(known.values()) else found
 
     def network(self, chain: int = 0) -> BayesianNetwork:
         """The model as the predictions of a chain take it: with another network if the guide says so."""
@@ -279,6 +283,7 @@ class Posterior:
         table = self.columns if isinstance(self.columns, Columns) else None
         if table and table.classes and not isinstance(y, Tensor | None):
             y = table.labels("y", y)
+        y = by_target("y", y, table.targets if table else ())
         if table and isinstance(x, Tensor) and x.is_floating_point() and bool((x.abs() > UNLIKELY).any()):
             logger.warning(
                 "x, a tensor, counts as inputs, which are standardised, but holds values up to %.3g; pass "

@@ -15,6 +15,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.columns import class_numbers
+from pyrobbb.data.frames import by_target
 from pyrobbb.distributions import Affine, univariate
 from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
 
@@ -177,10 +178,12 @@ class LabelPrediction(ClassPrediction):
 class ValuePrediction(Prediction):
     """The distribution of a numeric y: an equal mixture of one distribution per weight draw.
 
-    `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`.
+    `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`; `names` those of the
+    targets of a table.
     """
 
     components: tuple[Any, ...]
+    names: tuple[str, ...] = ()
 
     error: ClassVar[ErrorMetric] = ErrorMetric("rmse", "", "{:.4g}")
 
@@ -271,7 +274,7 @@ class ValuePrediction(Prediction):
             ValueError: It has another number of values.
         """
         like = self.means[0]
-        y = as_tensor(y).to(like.device)
+        y = as_tensor(by_target("y", y, self.names)).to(like.device)
         if y.numel() != like.numel() or len(y) != len(like):
             raise ValueError(
                 f"y must have the shape of the prediction, {tuple(like.shape)}, got {tuple(y.shape)}"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -19,6 +20,7 @@ from pyro.infer.autoguide import (
     AutoMultivariateNormal,
     AutoNormal,
 )
+from pyro.nn import PyroModule
 from torch import nn
 
 import seeds
@@ -26,6 +28,7 @@ from engine_fakes import network, normal, values
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
+from pyrobbb.data import from_arrays
 from pyrobbb.inference import Inference, Laplace, MCDropout
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import moments
@@ -118,16 +121,23 @@ def test_every_chain_keeps_the_noise_that_it_learned(make: Callable[..., nn.Modu
     torch.testing.assert_close(torch.stack([model.likelihood.scale for model, _ in after.chains]), scales)
 
 
+def called(part: PyroModule, name: str) -> None:
+    """Give a module and all within it the name."""
+    before = part._pyro_name
+    for module in part.modules():
+        if isinstance(module, PyroModule):
+            module._pyro_name = name + module._pyro_name.removeprefix(before)
+
+
 def test_chains_of_one_name_do_not_share_a_noise() -> None:
-    """As `pickle` makes them, or `torch.load`."""
     chain = trained().chains[0]
     copy = pickle.loads(pickle.dumps(chain))
+    called(copy[0], chain[0]._pyro_name)
     with torch.no_grad():
         copy[0].likelihood.scale = torch.tensor(7.0)
     posterior = Posterior([chain, copy])
     posterior.predict(X, draws=2)
     assert float(copy[0].likelihood.scale.detach()) == pytest.approx(7.0)
-    assert copy[0]._pyro_name == chain[0]._pyro_name
 
 
 def test_a_second_process_predicts_without_the_data(tmp_path: Path) -> None:
@@ -242,3 +252,28 @@ def test_a_latent_noise_scale_is_saved_too(tmp_path: Path) -> None:
     after = Posterior.load(tmp_path, *made(AutoNormal, prior))
     assert torch.equal(after.draw(2)["likelihood.scale"], before.draw(2)["likelihood.scale"])
     assert torch.equal(after.predict(X, draws=3).noise, before.predict(X, draws=3).noise)
+
+
+def test_pickles_of_two_processes_do_not_share_what_they_learned(tmp_path: Path) -> None:
+    """Each process counts its names from the start, so both pickles bring the same ones."""
+    x = torch.linspace(-1, 1, 40)[:, None]
+    fits = []
+    for noise in (0.1, 2.0):
+        model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(noise, learn_scale=True))
+        data = from_arrays(x, x.sin(), task="regression")
+        posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None, seed=1)
+        for part, name in zip(posterior.chains[0], ("model_0", "mean_field_0"), strict=True):
+            called(part, name)
+        fits.append((pickle.loads(pickle.dumps(posterior)), data.train))
+    names = [part._pyro_name for posterior, _ in fits for part in posterior.chains[0]]
+    assert len(set(names)) == 4
+    spread = [posterior.predict(x, draws=200).std.mean() for posterior, _ in fits]
+    kept = set(pyro.get_param_store().keys())
+    for posterior, rows in fits:
+        Laplace(structure="full").around(posterior, rows)
+    assert set(pyro.get_param_store().keys()) == kept
+    for posterior, _ in fits:
+        posterior.model.log_likelihood(posterior.mean_weights(), x, x)
+    after = [posterior.predict(x, draws=200).std.mean() for posterior, _ in fits]
+    assert after == spread
+    assert after[1] > 5 * after[0]

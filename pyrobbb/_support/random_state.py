@@ -11,6 +11,7 @@ from typing import SupportsIndex
 
 import pyro
 import torch
+from pyro.nn import PyroModule
 
 _COUNTER = count(1)
 _TURN = RLock()
@@ -66,6 +67,14 @@ def unique_name(kind: str) -> str:
     the second starting from the first's trained values.
     """
     return f"{kind}_{next(_COUNTER)}"
+
+
+def rename(module: PyroModule, kind: str) -> None:
+    """Give a copy, or what was pickled in another process, and all within it a name of its own."""
+    before, now = module._pyro_name, unique_name(kind)
+    for part in module.modules():
+        if isinstance(part, PyroModule):
+            part._pyro_name = now + part._pyro_name.removeprefix(before)
 
 
 def random_state(device: torch.device | str) -> dict[str, torch.Tensor]:

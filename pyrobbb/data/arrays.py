@@ -12,7 +12,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb.data.columns import Names
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
-from pyrobbb.data.frames import check_same_rows, is_table
+from pyrobbb.data.frames import by_target, check_same_rows, is_table
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
 Pair = tuple[ArrayLike, ArrayLike]
@@ -65,6 +65,7 @@ def from_arrays(
 
     check_same_rows({"x": x, "y": y, "weights": weights})
     columns = Names(tuple(map(str, x.columns))) if is_table(x) else None
+    targets = tuple(map(str, y.columns)) if is_table(y) else ()
     train = _split("", x, y, task, dtype, grid=classes is not None)
     if weights is not None:
         train = Split(train.x, train.y, row_weights("weights", weights, train))
@@ -85,7 +86,8 @@ def from_arrays(
             check_same_rows({f"{part} x": pair[0], f"{part} y": pair[1]})
             if columns is not None:
                 columns.inputs(pair[0], f"{part} x")
-            split = _split(f"{part} ", pair[0], pair[1], task, dtype, grid=classes is not None)
+            own = by_target(f"{part} y", pair[1], targets)
+            split = _split(f"{part} ", pair[0], own, task, dtype, grid=classes is not None)
             _check_against(spec, f"{part} ", split, inferred=classes is None)
             parts[part] = split
     return Dataset(name, train, spec, parts["validation"], parts["test"], columns)

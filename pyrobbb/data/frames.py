@@ -10,7 +10,7 @@ import gzip
 import logging
 import os
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -93,6 +93,20 @@ def categories(source: Any) -> tuple[str, ...]:
 def is_table(source: Any) -> bool:
     """Whether it is a DataFrame of pandas', which is not imported to ask."""
     return hasattr(source, "columns") and hasattr(source, "iloc")
+
+
+def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
+    """A table of several targets, its columns in the order of `targets`; anything else as it is.
+
+    Raises:
+        ValueError: It has other columns.
+    """
+    if len(targets) < 2 or not is_table(y):
+        return y
+    found = [str(column) for column in y.columns]
+    if sorted(found) != sorted(targets):
+        raise ValueError(f"{name} has the columns {', '.join(found)}; the targets are {', '.join(targets)}")
+    return y.iloc[:, [found.index(target) for target in targets]]
 
 
 def check_same_rows(parts: Mapping[str, Any]) -> None:

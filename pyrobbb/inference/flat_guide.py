@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import biject_to
 
 from pyrobbb._support.flat import split
-from pyrobbb._support.random_state import isolated, unique_name
+from pyrobbb._support.random_state import isolated, rename, unique_name
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Initial, network
@@ -44,6 +44,10 @@ class FlatGuide(PyroModule):
             starts = {name: _start(nodes[name], to, init_loc) for name, to in self.transforms.items()}
         self.shapes = {name: start.shape for name, start in starts.items()}
         self.loc = nn.Parameter(torch.cat([start.flatten() for start in starts.values()]))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        rename(self, "flat_guide")
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -229,10 +229,11 @@ class Laplace(Descent):
                 raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
             refuse_latents(self, model)
             prior_precision(model, model.sites)
-            guide = LaplaceGuide(self, model).to(model.device)
-            mean = posterior.mean_weights(c)
-            guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
-            guide.fit(model, data.to(model.device))
+            with isolated(device=model.device):  # of what the model trains, nothing is left in Pyro's store
+                guide = LaplaceGuide(self, model).to(model.device)
+                mean = posterior.mean_weights(c)
+                guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
+                guide.fit(model, data.to(model.device))
             chains.append((model, guide))
         return Posterior(chains, weights=posterior.weights, columns=posterior.columns)
 

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from pyrobbb._support import checks, optim
 from pyrobbb._support.device import best_device, tf32_products
 from pyrobbb._support.files import locked, make_folder
-from pyrobbb._support.model_inputs import NonFiniteOutputError
+from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, check_targets, first_output
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb.bnn import BayesianNetwork
@@ -247,7 +247,17 @@ class Chain:
     def batches(self, rows: Sequence[Tensor]) -> Iterator[Split]:
         """The minibatches that are left of the epoch; each of several processes reads its own part."""
         mine = [self.ranks.shard(part) for part in rows[self.batch :]]
-        return self.train.batches(mine, mixed_seed(self.seed, self.epoch)) if mine else iter(())
+        found = self.train.batches(mine, mixed_seed(self.seed, self.epoch)) if mine else iter(())
+        return found if isinstance(self.train, Split) or self.epoch else self._checked(found)
+
+    def _checked(self, batches: Iterator[Split]) -> Iterator[Split]:
+        """Of a torch `Dataset` the first epoch is the first to see every row."""
+        output = first_output(self.model, "x", self.train.head(1).x)
+        for batch in batches:
+            if len(batch):
+                check_finite("x of a minibatch", batch.x)
+                check_targets(self.model, "y of a minibatch", output, batch.y)
+            yield batch
 
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrobbb.data import Blobs, Dataset, NoisySine, PaperCurve, from_arrays
+from pyrobbb import fit_table
+from pyrobbb.data import Blobs, Dataset, NoisySine, PaperCurve, from_arrays, from_table
 
 X = np.arange(12.0).reshape(6, 2)
 LABELS = np.array([0, 1, 2, 0, 1, 2])
@@ -292,3 +293,24 @@ def test_made_data_takes_numpys_whole_numbers(kind: Any) -> None:
 
 def test_the_number_of_classes_is_a_plain_number() -> None:
     assert type(classify(classes=np.int64(5)).spec.outputs) is int
+
+
+def test_targets_of_a_table_go_by_name() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"x": np.arange(12) / 12, "a": np.arange(12) % 3, "b": np.arange(12) % 5})
+    x, y = table[["x"]], table[["a", "b"]]
+    data = from_arrays(x, y, task="regression", validation=(x, y[["b", "a"]]))
+    assert data.validation is not None
+    assert torch.equal(data.validation.y, data.train.y)
+    other = y.rename(columns={"b": "c"})
+    with pytest.raises(ValueError, match="validation y has the columns a, c; the targets are a, b"):
+        from_arrays(x, y, task="regression", validation=(x, other))
+    posterior = fit_table(
+        from_table(table, target=["a", "b"]), noise="learned", epochs=3, hidden=(), progress=None
+    )
+    swapped = posterior.predict(table, y[["b", "a"]])
+    same = posterior.predict(table, y)
+    assert torch.equal(same.log_predictive, swapped.log_predictive)
+    assert same.metrics(y) == same.metrics(y[["b", "a"]])
+    with pytest.raises(ValueError, match="y has the columns a, c; the targets are a, b"):
+        same.metrics(other)

@@ -462,3 +462,22 @@ def test_another_elbo_says_that_the_fast_path_does_not_apply() -> None:
 
     fitted(DATA, elbo=TraceMeanField_ELBO, fast="auto", progress=Hears(), epochs=1)
     assert said[0] == "training with Pyro's own SVI: the fast path does not apply to elbo TraceMeanField_ELBO"
+
+
+@pytest.mark.parametrize("fast", ["eager", "off"])
+def test_every_row_of_a_dataset_is_checked(fast: str) -> None:
+    """Not the first minibatch alone: a label of -1 would train to a likelihood above 1."""
+    x, y = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)), torch.ones(40, 1)
+    label, value = y.clone(), x.clone()
+    label[33], value[35, 1] = -1, math.nan
+
+    def trained_on(x: Tensor, y: Tensor) -> Posterior:
+        model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Bernoulli())
+        rows = TensorDataset(x, y)
+        return fit(model, MeanFieldNormal, rows, epochs=2, batch_size=8, fast=fast, progress=None, seed=1)
+
+    assert len(trained_on(x, y).history.rows) == 2
+    with pytest.raises(ValueError, match="y of a minibatch: Bernoulli needs targets that are 0 or 1"):
+        trained_on(x, label)
+    with pytest.raises(ValueError, match="x of a minibatch holds nan"):
+        trained_on(value, y)
