@@ -245,6 +245,10 @@ class BayesianNetwork(PyroModule):
         name, dims = self._first
         return weights[name].shape[: weights[name].dim() - dims]
 
+    def padding(self) -> dict[str, Tensor]:
+        """The padding row of each Bayesian embedding: fixed, where the network's own value lies."""
+        return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
+
     def with_padding(self, weights: Weights) -> Weights:
         """`weights` with the padding rows of embeddings at their initial values: they are not Bayesian."""
         for name, row in self._padding.items():

@@ -277,3 +277,24 @@ def test_pickles_of_two_processes_do_not_share_what_they_learned(tmp_path: Path)
     after = [posterior.predict(x, draws=200).std.mean() for posterior, _ in fits]
     assert after == spread
     assert after[1] > 5 * after[0]
+
+
+def test_the_padding_row_of_an_embedding_is_kept(tmp_path: Path) -> None:
+    """It is not a weight, and whoever initialises all matrices has filled it, in each process differently."""
+
+    def words(seed: int) -> BayesianNetwork:
+        with isolated(seed):
+            embedding = nn.Embedding(5, 3, padding_idx=0)
+            nn.init.xavier_uniform_(embedding.weight)
+            return BayesianNetwork(
+                nn.Sequential(embedding, nn.Flatten(), nn.Linear(6, 1)), likelihood=likelihoods.Normal(0.3)
+            )
+
+    x = torch.arange(40).reshape(20, 2) % 5
+    data = from_arrays(x, x[:, :1].float(), task="regression", dtype=torch.long)
+    posterior = fit(words(1), MeanFieldNormal, data, epochs=1, progress=None, seed=1, device="cpu")
+    posterior.save(tmp_path)
+    fresh = words(2)
+    again = Posterior.load(tmp_path, fresh, MeanFieldNormal(fresh))
+    assert torch.equal(again.predict(x, draws=5).mean, posterior.predict(x, draws=5).mean)
+    assert not torch.equal(fresh.padding()["0.weight"], posterior.model.padding()["0.weight"])

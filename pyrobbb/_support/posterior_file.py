@@ -31,6 +31,7 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
             "model": model.state_dict(),
             "guide": guide.state_dict(),
             "N": model.N,
+            "padding": model.padding(),
             "of": _structure(model, guide),
         }
         for model, guide in chains
@@ -64,6 +65,8 @@ def read(folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> tuple[
                 )
         one, other = deepcopy((model, guide))
         one.N = stored["N"]
+        for name, row in one.padding().items():
+            row.copy_(stored.get("padding", {}).get(name, row))  # files of earlier versions have none
         checkpoint.load_module(one, stored["model"], "model", path)
         checkpoint.load_module(other, stored["guide"], "guide", path)
         chains.append((one, other))
