@@ -165,6 +165,11 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
 
 def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> Optimizer:
     """The optimiser that `make` makes, if it steps along given gradients."""
+    if isinstance(make, PyroOptim):
+        raise ValueError(
+            "optim must make an optimiser of torch's, such as partial(torch.optim.Adam, lr=0.01), got one of "
+            "Pyro's"
+        )
     optimizer = made("optim", make, groups, kind=Optimizer)
     closure = signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is Parameter.empty:

@@ -74,6 +74,8 @@ def to_groups(
 ) -> tuple[Groups, dict[str, Any]]:
     """Arrays by ArviZ group and variable, and the labels of their dimensions.
 
+    Of a sampler's draws there are no more than it kept.
+
     Raises:
         ValueError: The model has no Bayesian weights.
     """
@@ -91,6 +93,11 @@ def to_groups(
     places = order[: checks.count("observations", observations)].sort().values
     rows = data.train.take(places.to(data.train.x.device))
     prior = Posterior([(posterior.model, posterior.model)])  # the model without data draws from the prior
+    samplers: list[Any] = [guide for _, guide in posterior.chains if hasattr(guide, "kept")]
+    kept = min((int(guide.kept) for guide in samplers), default=0)
+    if 0 < kept < draws:  # more would repeat some, which R-hat and the effective sample size take for new
+        logger.info("each chain's sampler kept %d draws, which are exported, not %d", kept, draws)
+        draws = kept
     values, log_prior = _latents(posterior, draws, seed, chosen)
     groups: Groups = {
         "posterior": values,

@@ -22,6 +22,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.inference import SGHMC
 from pyrobbb.mean_field import MeanFieldNormal
 
 
@@ -179,3 +180,19 @@ def test_the_stored_files_are_what_is_exported(kind):
 if __name__ == "__main__":
     for kind in ("values", "classes"):
         arviz_io.save(exported(kind), FILES / f"exported_{kind}.nc")
+
+
+def test_a_sampler_exports_no_more_draws_than_it_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """More would repeat some, which R-hat and the effective sample size take for new."""
+    x = normal(20, 2)
+    data = from_arrays(x, x[:, :1], task="regression")
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal(0.3))
+    method = SGHMC(draws=7, cycles=1)
+    posterior = fit(model, None, data, inference=method, epochs=60, batch_size=10, progress=None, seed=1)
+    with caplog.at_level("INFO"):
+        groups, _ = export.to_groups(posterior, data, draws=30)
+    weights = groups["posterior"]["weight"]
+    assert weights.shape[:2] == (1, 7)
+    assert len(np.unique(weights[0], axis=0)) == 7
+    assert groups["log_likelihood"]["y"].shape[:2] == (1, 7)
+    assert "kept 7 draws, which are exported, not 30" in caplog.text

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyro
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -399,6 +400,11 @@ TRAINING_CASES: list[Case] = [
         "schedule by its name",
         lambda: train(schedule="cosine"),
         "schedule must be a function that makes the torch LRScheduler",
+    ),
+    (
+        "an optimiser of Pyro's",
+        lambda: train(optim=pyro.optim.Adam({"lr": 0.01})),
+        "optim must make an optimiser of torch's, such as partial(torch.optim.Adam, lr=0.01), got one of Pyro's",
     ),
     (
         "a schedule that waits for a measured value",
