@@ -280,4 +280,5 @@ TABLES: dict[str, Text] = {
     **{f"scoreboard.{name}": of(f"scoreboard_{name}", headed(as_printed(part)), NONE) for name in PARTS},
     "gap": of("agreement_gap", headed(as_printed(part)), NONE),
     "eight_tables": of("eight_tables", headed(as_printed(part)), NONE),
+    "second_table": of("second_table", headed(as_printed(part)), NONE),
 }

@@ -404,7 +404,7 @@ TRAINING_CASES: list[Case] = [
     (
         "an optimiser of Pyro's",
         lambda: train(optim=pyro.optim.Adam({"lr": 0.01})),
-        "optim must make an optimiser of torch's, such as partial(torch.optim.Adam, lr=0.01), got one of Pyro's",
+        "optim must make an optimiser of torch's, such as partial(torch.optim.Adam, lr=0.01)",
     ),
     (
         "a schedule that waits for a measured value",
