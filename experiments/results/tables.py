@@ -74,8 +74,9 @@ def printed(record: Record) -> str:
 
 def pruned(record: Record) -> str:
     """Table 2 and what the density of the signal-to-noise ratio looks like."""
-    seeds = ", ".join(str(one["seed"]) for one in record["each"])
-    over = f"Mean ± standard deviation over seeds {seeds}, {record['draws']} draws."
+    seeds = [str(one["seed"]) for one in record["each"]]
+    several = f"Mean ± standard deviation over seeds {', '.join(seeds)}"
+    over = f"{several if len(seeds) > 1 else f'Seed {seeds[0]}'}, {record['draws']} draws."
     table = pruning_report.errors_table(record, markdown)
     return "\n\n".join([over, table, *map(pruning_report.shape, record["each"])])
 
@@ -249,6 +250,7 @@ TABLES: dict[str, Text] = {
     "table1.gaps": of("table1_400", as_markdown(table1_report.gaps), NONE),
     "table1.weights": of("table1_400", as_markdown(table1_report.weights), NONE),
     "pruning": of("pruning", headed(pruned), NONE),
+    "pruning_full": of("pruning_full", headed(pruned), NONE),
     "regression": of("regression", headed(regression), NONE),
     "closed_form": of("closed_form", headed(as_markdown(closed_form.report)), NONE),
     "worked_example": of("worked_example", headed(nine_numbers), NONE),
