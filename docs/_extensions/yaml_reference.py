@@ -16,8 +16,8 @@ RECIPES = "| name | what it is |\n|---|---|\n"
 HEAD = """# Every YAML key
 
 Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
-Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own. What a mapping does not
-have yet is added with a plus, `+rates.rho=10`.
+Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own.
+What a mapping does not have yet is added with a plus, `+rates.rho=10`.
 
 | key | type | default | meaning |
 |---|---|---|---|
