@@ -26,7 +26,7 @@ from experiments._runner.build import ConfigError, build, innermost, loggers, re
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.own_parts import drop_inherited, given_to_hydra
 from experiments._runner.record import provenance, run_command
-from experiments._runner.sweep import ERROR, attempt, in_sweep, objective
+from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import write_json
@@ -82,7 +82,7 @@ def hydra_main(config: DictConfig) -> float:
         if in_sweep():
             return attempt(config, lambda: execute(config, quiet=True))
         with joined(best_device(config.get("device"))) as ranks:
-            metrics = execute(config, ranks)
+            execute(config, ranks)
     except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
         if ranks.speaks():
             print(f"error: {error}", file=sys.stderr)
@@ -91,7 +91,7 @@ def hydra_main(config: DictConfig) -> float:
         if ranks.speaks():
             print("\ninterrupted; the same command resumes from the checkpoint", file=sys.stderr)
         sys.exit(130)
-    return objective(metrics)[1] if metrics else math.nan
+    return math.nan  # of a single job nobody asks; those of a sweep are `attempt`'s
 
 
 def check_argument(argument: str) -> None:
@@ -106,12 +106,15 @@ def check_argument(argument: str) -> None:
     name = key.strip("+~ ")
     if not name:
         raise ConfigError(f"{argument!r} has no key; write key=value")
-    names = sorted(path.stem for path in (Path(__file__).parent / name).glob("*.yaml"))
-    if not names or name == "experiment":  # not a group of components
-        return
     try:
         value = OverridesParser.create().parse_override(argument).value()
-    except HydraException:  # which Hydra itself puts into words
+    except Exception as error:  # Hydra's, or its lexer's own
+        raise ConfigError(
+            f"{argument} cannot be read: {one_line(error, 80)}; if its value has spaces, brackets or letters "
+            f"beyond English, quote it, \"{key}='...'\""
+        ) from error
+    names = sorted(path.stem for path in (Path(__file__).parent / name).glob("*.yaml"))
+    if not names or name == "experiment":  # not a group of components
         return
     if not isinstance(value, str | list | Sweep):
         word = "null" if value is None else value
@@ -132,6 +135,8 @@ def own_file(argument: str) -> list[str]:
         raise ConfigError(f"{argument} needs a list `defaults:` with `- run` as its first entry")
     if path.stem in {own.stem for own in Path(__file__).parent.glob("*.yaml")} | {"schema"}:
         raise ConfigError(f"{argument}: {path.stem} is the name of a configuration here; give yours another")
+    if path.suffix != ".yaml":
+        raise ConfigError(f"{argument}: the name of a configuration ends in .yaml; rename it")
     return ["--config-dir", str(path.parent), "--config-name", path.stem]
 
 

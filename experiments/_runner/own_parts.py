@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from experiments._runner.build import key_of, keywords
+from experiments._runner.build import ConfigError, key_of, keywords
 
 Given = Mapping[str, set[str]]
 TARGET, PARTIAL = "_target_", "_partial_"
@@ -41,6 +41,14 @@ def given_to_hydra() -> dict[str, set[str]]:
     for source in known.runtime.config_sources:
         if source.provider == "command-line":
             content |= _content(Path(source.path), str(known.job.config_name))
+    for word in map(str, known.overrides.task):
+        group, _, name = word.partition("=")
+        part = content.get(group)
+        if isinstance(part, dict) and TARGET in part:
+            raise ConfigError(
+                f"{word}: your file names its {group} by {TARGET}, which {name} on the command line would "
+                f"not replace; leave one of them out"
+            )
     return given(map(str, known.overrides.task), content)
 
 

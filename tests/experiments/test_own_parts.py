@@ -286,3 +286,15 @@ def test_own_parts_of_a_wrong_kind_are_told_in_a_line(part, message, tmp_path):
     assert message in done.stderr
     assert len(done.stderr.splitlines()) <= 3
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_part_on_the_command_line_that_the_file_would_hide_is_refused(tmp_path):
+    """Hydra merges the file last: the run would be the file's, in a folder with the other's name."""
+    part = "prior: {_target_: pyrobbb.priors.Laplace, scale: 0.3}"
+    (tmp_path / "mine.yaml").write_text(f"defaults: [run, _self_]\nname: mine\n{part}\n")
+    command = [sys.executable, "-m", "experiments.run", "mine.yaml", "prior=normal"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: prior=normal: your file names its prior by _target_")
+    assert not (tmp_path / "runs").exists()

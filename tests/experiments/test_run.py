@@ -372,7 +372,8 @@ def test_report_and_figures_need_the_folder_alone(tmp_path):
         ("~prior", ""),
         ("prior=", ""),
         ("seed=3", ""),
-        ("epochs=)", ""),
+        ("epochs=)", "epochs=) cannot be read: "),
+        ("name=größe", "quote it, \"name='...'\""),
         ("--help", ""),
         ("--config-name=x", ""),
     ],
@@ -405,6 +406,7 @@ MINE = "defaults: [run]\nepochs: 1\n"
         ("mine.yaml", MINE + "epochs: 2\n", "mine.yaml is not a configuration: while constructing a mapping"),
         ("mine.yaml", MINE + "name: \xff\n", "mine.yaml is not a configuration: 'utf-8' codec can't decode"),
         ("run.yaml", MINE, "run.yaml: run is the name of a configuration here; give yours another"),
+        ("mine.yml", MINE, "mine.yml: the name of a configuration ends in .yaml; rename it"),
         ("schema.yml", MINE, "schema is the name of a configuration here"),
     ],
 )
