@@ -252,10 +252,11 @@ class Chain:
 
     def _checked(self, batches: Iterator[Split]) -> Iterator[Split]:
         """Of a torch `Dataset` the first epoch is the first to see every row."""
-        output = first_output(self.model, "x", self.train.head(1).x)
+        output: Tensor | None = None
         for batch in batches:
             if len(batch):
                 check_finite("x of a minibatch", batch.x)
+                output = first_output(self.model, "x", batch.x) if output is None else output
                 check_targets(self.model, "y of a minibatch", output, batch.y)
             yield batch
 
