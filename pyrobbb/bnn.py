@@ -20,7 +20,7 @@ from torch.func import functional_call, vmap
 from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import check_event, padding_rows
-from pyrobbb._support.random_state import isolated, rename, unique_name
+from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers
@@ -30,7 +30,7 @@ __all__ = ["BayesianNetwork", "Weights", "network_with"]
 Weights = dict[str, Tensor]  # a value for each site
 
 
-class BayesianNetwork(PyroModule):
+class BayesianNetwork(Named):
     r"""The Pyro model :math:`p(y, w \mid x) = \prod_j P(w_j) \prod_i P(y_i \mid f_w(x_i))`.
 
     One sample site per named parameter of `network`, under the parameter's own name; one
@@ -67,7 +67,7 @@ class BayesianNetwork(PyroModule):
         likelihood: Likelihood | None = None,
         N: int | None = None,
     ) -> None:
-        super().__init__(unique_name("model"))
+        super().__init__("model")
         prior = FanInNormal() if prior is None else prior
         for name, value, kind in (
             ("network", network, nn.Module),
@@ -101,11 +101,6 @@ class BayesianNetwork(PyroModule):
             check_event(module, attribute)
         self._has_own = bool(own)
         self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A deep copy, and what comes out of a pickle, has a name of its own."""
-        super().__setstate__(state)
-        rename(self, "model")
 
     def __copy__(self) -> BayesianNetwork:
         """A shallow copy is a view of the same model: its parts, and their names, are shared."""

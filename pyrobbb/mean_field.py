@@ -10,18 +10,17 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro import poutine
-from pyro.nn import PyroModule
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.flat import split
-from pyrobbb._support.random_state import rename, unique_name
+from pyrobbb._support.random_state import Named
 from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Constant, Initial, network
 
 
-class MeanFieldNormal(PyroModule):
+class MeanFieldNormal(Named):
     r"""The paper's variational posterior (section 3.2), an independent normal for each weight.
 
     .. math::
@@ -49,7 +48,7 @@ class MeanFieldNormal(PyroModule):
         init_loc: Initial = network,
         init_rho: float | Initial = -5.0,
     ) -> None:
-        super().__init__(unique_name("mean_field"))
+        super().__init__("mean_field")
         for name, given in (("model", model), ("init_loc", init_loc)):
             if not callable(given):
                 raise ValueError(f"{name} must be callable, got {given!r}")
@@ -57,10 +56,6 @@ class MeanFieldNormal(PyroModule):
         self.init_loc = init_loc
         self.init_rho = init_rho if callable(init_rho) else Constant(checks.number("init_rho", init_rho))
         self.shapes: dict[str, torch.Size] = {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        rename(self, "mean_field")
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
         with poutine.block(), torch.no_grad():  # an outer trace of the guide must not see this trial run

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import RLock
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import pyro
 import torch
@@ -60,21 +60,27 @@ def mixed_seed(seed: int, *numbers: int) -> int:
     return seed & 0x7FFF_FFFF_FFFF_FFFF
 
 
-def unique_name(kind: str) -> str:
-    """A name for a Pyro module, unique in this process.
+class Named(PyroModule):
+    """A Pyro module with a name that is unique in this process, also as a deep copy or out of a pickle.
 
     Pyro's parameter store is global and keyed by name: two modules of one name would share parameters,
     the second starting from the first's trained values.
     """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(_unique(kind))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        before = self._pyro_name
+        now = _unique(before.rpartition("_")[0] or before)
+        for part in self.modules():
+            if isinstance(part, PyroModule):
+                part._pyro_name = now + part._pyro_name.removeprefix(before)
+
+
+def _unique(kind: str) -> str:
     return f"{kind}_{next(_COUNTER)}"
-
-
-def rename(module: PyroModule, kind: str) -> None:
-    """Give a copy, or what was pickled in another process, and all within it a name of its own."""
-    before, now = module._pyro_name, unique_name(kind)
-    for part in module.modules():
-        if isinstance(part, PyroModule):
-            part._pyro_name = now + part._pyro_name.removeprefix(before)
 
 
 def random_state(device: torch.device | str) -> dict[str, torch.Tensor]:

@@ -7,6 +7,7 @@ from scipy import stats  # as a module: its functions defeat the documentation's
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb.evaluation.metrics import as_tensor
 
 Array = np.ndarray | Tensor
 
@@ -48,7 +49,7 @@ def hits(inside: Array, outside: Array, alarms: float) -> float:
 
 
 def _scores(name: str, values: Array) -> np.ndarray:
-    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=float)
+    array = as_tensor(values).cpu().double().numpy()
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise ValueError(f"{name} must be a vector of finite scores, got shape {array.shape}")
     return array

@@ -9,18 +9,17 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer.autoguide.initialization import init_to_median
-from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
 from pyrobbb._support.flat import split
-from pyrobbb._support.random_state import isolated, rename, unique_name
+from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Initial, network
 
 
-class FlatGuide(PyroModule):
+class FlatGuide(Named):
     """A point `loc` of shape `(D,)` in unconstrained coordinates; families derive from it.
 
     A positive latent, say, is the exponential of its coordinate; a weight is its own coordinate. `bounded`
@@ -35,7 +34,7 @@ class FlatGuide(PyroModule):
     gathers: ClassVar[str] = ""
 
     def __init__(self, model: BayesianNetwork, init_loc: Initial = network) -> None:
-        super().__init__(unique_name("flat_guide"))
+        super().__init__("flat_guide")
         with torch.no_grad(), isolated(), poutine.block():
             nodes = poutine.trace(model).get_trace().nodes
         self.transforms = {name: biject_to(nodes[name]["fn"].support) for name in model.latents}
@@ -44,10 +43,6 @@ class FlatGuide(PyroModule):
             starts = {name: _start(nodes[name], to, init_loc) for name, to in self.transforms.items()}
         self.shapes = {name: start.shape for name, start in starts.items()}
         self.loc = nn.Parameter(torch.cat([start.flatten() for start in starts.values()]))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        rename(self, "flat_guide")
 
     @property
     def settings(self) -> dict[str, Any]:
