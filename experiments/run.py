@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Sweep
 from hydra.errors import HydraException
@@ -24,7 +25,7 @@ from experiments import report as page
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers
 from experiments._runner.folder import claimed, read_metrics
-from experiments._runner.own_parts import drop_inherited, given_to_hydra
+from experiments._runner.own_parts import drop_inherited, given_to_hydra, restore_swapped
 from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.checks import one_line
@@ -76,6 +77,8 @@ def hydra_main(config: DictConfig) -> float:
     ranks = SINGLE
     try:
         own = given_to_hydra()
+        job = HydraConfig.get()
+        restore_swapped(config, str(job.job.config_name), list(map(str, job.overrides.task)), own)
         drop_inherited(config, own)
         if "data" in own and own["data"] != {"root"}:
             config.published = ""  # of other data

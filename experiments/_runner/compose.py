@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments._runner import schema
 from experiments._runner.build import DECLARATIONS, ConfigError, build, innermost, register_resolvers
 from experiments._runner.folder import claimed
-from experiments._runner.own_parts import drop_inherited, given
+from experiments._runner.own_parts import drop_inherited, given, restore_swapped
 from pyrobbb.experiment import Result
 from pyrobbb.training.progress import Progress
 
@@ -33,7 +33,9 @@ def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
     with initialize_config_dir(str(DECLARATIONS.resolve()), version_base="1.3"):
         try:
             config = hydra_compose(name, list(overrides))
-            drop_inherited(config, given(overrides))
+            own = given(overrides)
+            restore_swapped(config, name, overrides, own)
+            drop_inherited(config, own)
             return config
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(innermost(error)) from error

@@ -6,18 +6,20 @@ YAML is merged key by key, so a user's `data: {_target_: mine.Data}` stands on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra import compose as hydra_compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from experiments._runner.build import ConfigError, key_of, keywords
+from experiments._runner.build import DECLARATIONS, ConfigError, key_of, keywords
 
 Given = Mapping[str, set[str]]
 TARGET, PARTIAL = "_target_", "_partial_"
+SCALES = {"optim", "schedule"}  # groups in which a key of the same name means another number
 
 
 def given(overrides: Iterable[str], content: Mapping[Any, Any] | None = None) -> dict[str, set[str]]:
@@ -69,6 +71,29 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
         with open_dict(part):
             for key in [key for key in part if key not in {TARGET, PARTIAL, *own, *taken}]:
                 del part[key]
+
+
+def restore_swapped(config: DictConfig, name: str, words: Sequence[str], given: Given) -> None:
+    """Give an optimiser or schedule swapped by name, in place, its own file's numbers instead of another's.
+
+    A rate is for the optimiser for which it was chosen: `experiment=table1_sgd optim=adam` trains with Adam's.
+
+    Args:
+        name: The declaration that was composed, with `words`.
+    """
+    swapped = [word for word in words if key_of(word) in SCALES]
+    if not swapped:
+        return
+    before = hydra_compose(name, [word for word in words if word not in swapped])
+    for word in swapped:
+        group, _, choice = word.lstrip("+").partition("=")
+        file, part = DECLARATIONS / group / f"{choice}.yaml", config[group]
+        if not file.is_file() or before[group].get(TARGET) == part.get(TARGET):
+            continue
+        with open_dict(part):
+            for key, value in OmegaConf.load(file).items():
+                if key not in given.get(group, set()):
+                    part[key] = value
 
 
 def _content(folder: Path, name: str) -> dict[Any, Any]:

@@ -298,3 +298,23 @@ def test_a_part_on_the_command_line_that_the_file_would_hide_is_refused(tmp_path
     assert done.returncode == 2
     assert done.stderr.startswith("error: prior=normal: your file names its prior by _target_")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_swapped_optimiser_or_schedule_brings_its_own_numbers(tmp_path):
+    def part(group, *words):
+        return dict(compose("table1_mixture_sgd", words, folder=tmp_path)[group])
+
+    assert part("schedule", "schedule=exponential")["gamma"] == pytest.approx(1 / 1.1)  # not the .1 of its steps
+    assert part("schedule", "schedule=exponential", "schedule.gamma=0.5")["gamma"] == 0.5
+    assert part("schedule", "schedule=steps")["gamma"] == 0.1  # what it had anyway
+    assert part("optim", "optim=adam")["lr"] == part("optim", "optim=adam", "schedule=constant")["lr"] == 1e-3
+    sgd = compose("table1_sgd", [], folder=tmp_path).optim.lr
+    assert compose("table1_sgd", ["optim=adam"], folder=tmp_path).optim.lr == 1e-3 != sgd
+    assert compose("table1_sgd", ["optim=sgd"], folder=tmp_path).optim.lr == sgd
+
+
+def test_a_swap_on_the_command_line_is_that_of_a_composed_run(tmp_path):
+    words = ["experiment=table1_sgd", "optim=adam", "model=plain_mlp", *TINY]
+    done = run(tmp_path, "experiments.run", *words, "folder=out")
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["optim"]["lr"] == 1e-3
