@@ -21,6 +21,7 @@ from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.find_runs import TARGET, RunFolder, varied
 from experiments._runner.folder import read_json
+from experiments._runner.sweep import UNRANKED
 from experiments._runner.trust import is_trusted, trusted_config
 from experiments.analyse import prior_density
 from pyrobbb._support.files import write_text
@@ -151,7 +152,7 @@ def _short(value: Any) -> Any:
 
 def _scores(run: RunFolder) -> dict[str, float]:
     """What a run is judged by, and what is shown beside it; test data select no run, and are left out."""
-    found = {run.measure: run.value}
+    found = {} if run.measure == UNRANKED else {run.measure: run.value}
     held = {"nll": "validation nll (nats)", "ece": "validation ece"}
     of_run = {
         "free_energy": "free energy (nats)",

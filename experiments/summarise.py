@@ -22,7 +22,7 @@ from experiments._runner.command import folder_command
 from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
 from experiments._runner.record import command_line
 from experiments._runner.study import Outputs
-from experiments._runner.sweep import WORDS
+from experiments._runner.sweep import UNRANKED, WORDS
 from experiments._runner.tables import table
 from pyrobbb._support.files import replacing
 from pyrobbb._support.settings import flat
@@ -83,7 +83,8 @@ def report(runs: Sequence[RunFolder], root: Path) -> str:
         head = ("setting", measure, "sd", "runs", "NLL (nats)", "F (ignoring x)", "train (s)")
         blocks.append(table(head, rows))
         best = min((run for group in of for run in group), key=lambda run: run.value)
-        blocks.append(f"best run: {best.folder}, {measure} {best.value:.4g}")
+        if measure != UNRANKED:
+            blocks.append(f"best run: {best.folder}, {measure} {best.value:.4g}")
     for state in ("failed", "unfinished"):
         these = [run for run in runs if run.state == state]
         if these:
@@ -98,8 +99,8 @@ def _row(group: Group, keys: Sequence[str]) -> tuple[object, ...]:
     nll = [run.metrics[part]["nll"] for run in group if "nll" in run.metrics.get(part, {})]
     return (
         label(group[0].config, keys),
-        f"{mean(values):#.4g}",
-        f"{stdev(values):.2g}" if len(values) > 1 else "-",
+        "-" if group[0].measure == UNRANKED else f"{mean(values):#.4g}",
+        "-" if len(values) == 1 or group[0].measure == UNRANKED else f"{stdev(values):.2g}",
         len(values),
         f"{mean(nll):.4f}" if nll else "-",
         _bound(group),
@@ -115,9 +116,12 @@ def _bound(group: Group) -> str:
     return f"{mean(energy):.4g}{beside}" if energy else "-"
 
 
-def figure(runs: Sequence[RunFolder]) -> Figure:
+def figure(runs: Sequence[RunFolder]) -> Figure | None:
     """The settings of the measure that most runs have, the best of them if there are many."""
-    keys = varied([run.config for run in runs if run.metrics])
+    runs = [run for run in runs if run.metrics and run.measure != UNRANKED]
+    if not runs:
+        return None
+    keys = varied([run.config for run in runs])
     measure, of = max(groups(runs).items(), key=lambda item: sum(map(len, item[1])))
     names = [label(group[0].config, keys) for group in of[:SHOWN]]
     values = [[run.value for run in group] for group in of[:SHOWN]]
@@ -156,8 +160,9 @@ def summarise(root: Path) -> str:
     runs = distinct(every)
     record(runs, out)
     words = report(runs, root)
-    if any(run.metrics for run in runs):
-        out.figure("summary.png", figure(runs))
+    drawn = figure(runs)
+    if drawn is not None:
+        out.figure("summary.png", drawn)
     problem = page.summary(runs, root)
     out.names += [] if problem else ["summary.html"]
     tables = comparisons(runs, root)

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from pyrobbb._support import checks
@@ -176,20 +177,32 @@ class Run(Options):
         return result
 
     def _bound(self, posterior: Posterior, data: Dataset, chains: Sequence[Training]) -> dict[str, Any]:
-        """The free energy, that of ignoring the inputs, where it goes, and what it is as a code."""
+        """The free energy, that of ignoring the inputs, where it goes, and what it is as a code.
+
+        Of a method whose loss is not a bound, `train_loss`, and of Laplace the log evidence of each chain.
+        """
         of_chains = [chain.history.rows[-1].free_energy for chain in chains if chain.history.rows]
         if not of_chains:  # of a method without steps
             return {}
-        free_energy = fmean(of_chains)
-        found: dict[str, Any] = {"free_energy": free_energy}
+        loss, found = fmean(of_chains), dict[str, Any]()
+        bound = bool(posterior.model.sites) and self.inference.bounds
+        found["free_energy" if bound else "train_loss"] = loss
+        evidence = [
+            torch.as_tensor(guide.log_evidence)
+            for _, guide in posterior.chains
+            if hasattr(guide, "log_evidence")
+        ]
+        if evidence:
+            found["log_evidence"] = torch.stack(evidence).tolist()
         ledger = kl_ledger(posterior, seed=self.seed) if posterior.model.sites else None
         if ledger is None:
             return found
-        found["trivial_free_energy"] = chains[0].trivial
-        if data.spec.task == "classification" and data.spec.outputs > 1:
+        if bound:
+            found["trivial_free_energy"] = chains[0].trivial
+        if bound and data.spec.task == "classification" and data.spec.outputs > 1:
             seen = 1.0 if data.train.weights is None else float(data.train.weights.mean())
             found["code_length"] = code_length(
-                free_energy, data.spec.N, data.spec.outputs, labels=seen * data.train.y[:1].numel()
+                loss, data.spec.N, data.spec.outputs, labels=seen * data.train.y[:1].numel()
             )
         found["kl_ledger"] = {
             name: {**asdict(entry), "bits_per_weight": entry.bits_per_weight}

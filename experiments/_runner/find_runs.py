@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments._runner.build import free_to_change
 from experiments._runner.folder import read_config, read_json
-from experiments._runner.sweep import ERROR, objective
+from experiments._runner.sweep import ERROR, UNRANKED, objective
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.settings import flat
 from pyrobbb.training import history
@@ -104,7 +104,8 @@ def _read(folder: Path) -> RunFolder | None:
 def _check_numbers(metrics: dict[str, Any]) -> None:
     """ValueError unless what the table shows of a run is a finite number."""
     name, value = objective(metrics)
-    shown = {name: value, "train_seconds": metrics.get("train_seconds", 0.0)}
+    shown = {} if name == UNRANKED else {name: value}
+    shown["train_seconds"] = metrics.get("train_seconds", 0.0)
     shown["validation nll"] = metrics.get("validation", {}).get("nll", 0.0)
     for key in ("free_energy", "trivial_free_energy"):
         if metrics.get(key) is not None:  # the second is not computed for every model

@@ -76,10 +76,8 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
 def restore_swapped(config: DictConfig, name: str, words: Sequence[str], given: Given) -> None:
     """Give an optimiser or schedule swapped by name, in place, its own file's numbers instead of another's.
 
-    A rate is for the optimiser for which it was chosen: `experiment=table1_sgd optim=adam` trains with Adam's.
-
-    Args:
-        name: The declaration that was composed, with `words`.
+    A rate is for the optimiser that it was chosen for: `experiment=table1_sgd optim=adam` trains with Adam's.
+    `name` is the declaration that was composed with `words`.
     """
     swapped = [word for word in words if key_of(word) in SCALES]
     if not swapped:

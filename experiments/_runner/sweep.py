@@ -31,6 +31,7 @@ from pyrobbb._support.files import read_json, write_json
 from pyrobbb.training.trainer import NonFiniteLossError
 
 ERROR = "error.json"
+UNRANKED = "no measure, as there are no validation rows"
 WORDS = 300  # letters of an error that are printed; the file has them all
 EXPLAINED = (ConfigError, NonFiniteLossError, ValueError, OSError)  # their messages say all
 
@@ -38,15 +39,17 @@ EXPLAINED = (ConfigError, NonFiniteLossError, ValueError, OSError)  # their mess
 def objective(metrics: dict[str, Any]) -> tuple[str, float]:
     """The measure of a run, to be minimised, and its name with the unit.
 
-    The validation error in percent or root mean squared error; without a validation set the free energy.
-    Never the test set's: model selection must not see it.
+    The validation error in percent or root mean squared error; without a validation set the free energy, or
+    the training loss of a point estimate; `UNRANKED` and nan for a sampler without one. Never the test set's:
+    model selection must not see it.
     """
     for key, unit in (("error", "error (%)"), ("rmse", "rmse")):
         if key in metrics.get("validation", {}):
             return f"validation {unit}", float(metrics["validation"][key])
-    if "free_energy" not in metrics:
-        raise ValueError("neither validation metrics nor a free energy to judge the run by")
-    return "free energy (nats per datum)", float(metrics["free_energy"])
+    for key, name in (("free_energy", "free energy"), ("train_loss", "training loss")):
+        if key in metrics:
+            return f"{name} (nats per datum)", float(metrics[key])
+    return UNRANKED, math.nan
 
 
 def in_sweep() -> bool:
@@ -65,7 +68,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
     said, value = "", math.inf
     try:
         name, value = objective(execute())
-        said = f"{name} {value:.4g}, {perf_counter() - began:.1f} s"
+        said = f"{name if name == UNRANKED else f'{name} {value:.4g}'}, {perf_counter() - began:.1f} s"
     except Exception as error:  # whatever it is, the other jobs continue
         job["error"] = one_line(error) or type(error).__name__
         said = f"failed: {shorten(job['error'], WORDS)}"

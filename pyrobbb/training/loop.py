@@ -53,6 +53,7 @@ class Loop:
         ):
             shown = self.progress
             if isinstance(shown, Printed) and (first.chain == 0 or shown.trivial is None):
+                shown.bound = first.inference.bounds
                 shown.trivial = self._trivial()  # of one chain: it is that of the others too
             set_random_state(first.noise, self.device)
             try:

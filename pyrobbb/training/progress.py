@@ -45,12 +45,14 @@ class Printed(Progress):
     two in a second, and after a minute without any. Where the environment says `CI`, as continuous
     integration does, the last epoch alone has a line.
 
-    `trivial` is the free energy of ignoring the inputs, if it is known while training.
+    `bound` says whether the loss is a free energy, and `trivial` what ignoring the inputs costs, if that is
+    known while training.
     """
 
     def __init__(self, file: Any = None, error: str = ", validation error {:.4g}") -> None:
         self.file = sys.stderr if file is None else file
         self.error = error
+        self.bound = True
         self.trivial: float | None = None
         self.bar: Any = None
         self.quiet = bool(os.environ.get("CI"))
@@ -80,8 +82,9 @@ class Printed(Progress):
         error = "" if math.isnan(row.validation_error) else self.error.format(row.validation_error)
         beside = "" if self.trivial is None else f" (ignoring the inputs: {self.trivial:.3g})"
         energy = ""
-        if row.kl:  # 0: a point estimate
-            energy = f"free energy {row.free_energy:.4g}{beside} = KL {row.kl:.4g} + "
+        if row.kl:  # 0: no prior
+            loss, part = ("free energy", "KL") if self.bound else ("loss", "prior")
+            energy = f"{loss} {row.free_energy:.4g}{beside} = {part} {row.kl:.4g} + "
         line = f"{energy}NLL {row.nll:.4g}{error}"
         if self.bar is not None:
             self.bar.set_description(f"epoch {row.epoch}/{self.epochs}")

@@ -304,7 +304,9 @@ def test_a_swapped_optimiser_or_schedule_brings_its_own_numbers(tmp_path):
     def part(group, *words):
         return dict(compose("table1_mixture_sgd", words, folder=tmp_path)[group])
 
-    assert part("schedule", "schedule=exponential")["gamma"] == pytest.approx(1 / 1.1)  # not the .1 of its steps
+    assert part("schedule", "schedule=exponential")["gamma"] == pytest.approx(
+        1 / 1.1
+    )  # not the .1 of its steps
     assert part("schedule", "schedule=exponential", "schedule.gamma=0.5")["gamma"] == 0.5
     assert part("schedule", "schedule=steps")["gamma"] == 0.1  # what it had anyway
     assert part("optim", "optim=adam")["lr"] == part("optim", "optim=adam", "schedule=constant")["lr"] == 1e-3
