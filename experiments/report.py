@@ -15,18 +15,17 @@ from typing import Any
 from urllib.parse import quote
 
 import yaml
-from hydra.utils import get_class
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.find_runs import TARGET, RunFolder, varied
 from experiments._runner.folder import read_json
+from experiments._runner.own_parts import is_point, unused
 from experiments._runner.sweep import UNRANKED
 from experiments._runner.trust import is_trusted, trusted_config
 from experiments.analyse import prior_density
 from pyrobbb._support.files import write_text
 from pyrobbb.checkup import recorded
-from pyrobbb.inference import SVI
 
 NAME = "report.html"
 LEAD = (
@@ -75,37 +74,24 @@ def report(folder: Path | str, trust: bool = False) -> str:
         About(
             name=_title(config, folder),
             settings=[(name, component(config[k]), what) for k, (name, what) in _used(config).items()],
-            lead=POINT if _is_point(config) else LEAD,
+            lead=POINT if is_point(config) else LEAD,
             config=yaml.safe_dump(config, sort_keys=False),
             again=str(made.get("command", "")),
             check=shlex.join(["python", "-m", "experiments.check", str(folder), *own]),
             recorded=[asdict(finding) for finding in recorded(folder)],
             published=str(config.get("published") or ""),
             made=_made(made),
-            prior=None if _is_point(config) else prior_density(config["prior"]),
+            prior=None if is_point(config) else prior_density(config["prior"]),
         ),
     )
     write_text(folder / NAME, page)
     return str(folder / NAME)
 
 
-def _method(config: Mapping[str, Any]) -> Any:
-    """The class of the method of inference."""
-    return get_class(config["inference"]["_target_"]) if config.get("inference") else SVI
-
-
-def _is_point(config: Mapping[str, Any]) -> bool:
-    return str(config["prior"].get("_target_")).endswith(".Deterministic")
-
-
 def _used(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """The parts that took part in the run: a sampler has no steps, and many methods a guide of their own."""
-    method, unused = _method(config), set()
-    if method.own_guide or _is_point(config):
-        unused.add("guide")
-    if not method.steps:
-        unused |= {"kl", "optim", "schedule", "epochs", "batch_size", "samples"}
-    return {key: said for key, said in PARTS.items() if key in config and key not in unused}
+    """The parts that took part in the run."""
+    without = unused(config)
+    return {key: said for key, said in PARTS.items() if key in config and key not in without}
 
 
 def leave(folder: Path, *, trust: bool) -> str:

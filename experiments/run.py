@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Collection
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +26,7 @@ from experiments import report as page
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers
 from experiments._runner.folder import claimed, read_metrics
-from experiments._runner.own_parts import drop_inherited, given_to_hydra, restore_swapped
+from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
 from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.checks import one_line
@@ -40,10 +41,19 @@ register_resolvers()
 schema.register()
 
 
-def execute(config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = False) -> dict[str, Any]:
-    """Fit what `config` describes, or resume it, and return the metrics (empty but in the first process)."""
+def execute(
+    config: DictConfig, ranks: ProcessGroup = SINGLE, *, quiet: bool = False, given: Collection[str] = ()
+) -> dict[str, Any]:
+    """Fit what `config` describes, or resume it, and return the metrics (empty but in the first process).
+
+    What the user has `given` without effect is told.
+    """
     run = build(config)
     point = isinstance(run.prior, Deterministic)
+    idle = sorted(unused(config).intersection(given))
+    if idle and ranks.is_main:
+        method = "a point estimate" if point else method_of(config).__name__
+        print(f"note: {method} does not use {', '.join(idle)}", file=sys.stderr)
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
         results = ("metrics.json",) if point else ("metrics.json", "posterior.nc")
         finished = all((folder / name).exists() for name in results)
@@ -80,12 +90,12 @@ def hydra_main(config: DictConfig) -> float:
         job = HydraConfig.get()
         restore_swapped(config, str(job.job.config_name), list(map(str, job.overrides.task)), own)
         drop_inherited(config, own)
-        if "data" in own and own["data"] != {"root"}:
+        if "data" in own and own["data"] != {"root"} and "published" not in own:
             config.published = ""  # of other data
         if in_sweep():
-            return attempt(config, lambda: execute(config, quiet=True))
+            return attempt(config, lambda: execute(config, quiet=True, given=own))
         with joined(best_device(config.get("device"))) as ranks:
-            execute(config, ranks)
+            execute(config, ranks, given=own)
     except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
         if ranks.speaks():
             print(f"error: {error}", file=sys.stderr)

@@ -13,9 +13,12 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from experiments._runner.build import DECLARATIONS, ConfigError, key_of, keywords
+from pyrobbb.inference import SVI
+from pyrobbb.inference.method import Inference
 
 Given = Mapping[str, set[str]]
 TARGET, PARTIAL = "_target_", "_partial_"
@@ -23,8 +26,11 @@ SCALES = {"optim", "schedule"}  # groups in which a key of the same name means a
 
 
 def given(overrides: Iterable[str], content: Mapping[Any, Any] | None = None) -> dict[str, set[str]]:
-    """The keys of each component that a user gives, by `key=value` words and in a file of their own."""
-    found = {str(group): set(map(str, part)) for group, part in (content or {}).items() if _is_part(part)}
+    """What a user gives, by `key=value` words and in a file of their own, with the keys of a component."""
+    found = {
+        str(group): set(map(str, part)) if _is_part(part) else set()
+        for group, part in (content or {}).items()
+    }
     for word in overrides:
         group, _, key = key_of(word).partition(".")
         own = found.setdefault(group, set())
@@ -92,6 +98,23 @@ def restore_swapped(config: DictConfig, name: str, words: Sequence[str], given: 
             for key, value in OmegaConf.load(file).items():
                 if key not in given.get(group, set()):
                     part[key] = value
+
+
+def is_point(config: Mapping[str, Any]) -> bool:
+    """Whether the run is a point estimate, without a prior."""
+    return str(config["prior"].get(TARGET)).endswith(".Deterministic")
+
+
+def method_of(config: Mapping[str, Any]) -> type[Inference]:
+    """The class of the method of inference."""
+    return get_class(config["inference"][TARGET]) if config.get("inference") else SVI
+
+
+def unused(config: Mapping[str, Any]) -> set[str]:
+    """What has no part in the run: a sampler takes no steps, and many methods make a guide of their own."""
+    method = method_of(config)
+    found = {"guide"} if method.own_guide or is_point(config) else set()
+    return found if method.steps else found | {"kl", "optim", "schedule", "epochs", "batch_size", "samples"}
 
 
 def _content(folder: Path, name: str) -> dict[Any, Any]:

@@ -5,7 +5,8 @@ energy with that of a posterior that ignores its inputs: fixed priors, one whose
 hierarchical ones whose scales the bound pays for. The free energy is that at temperature 1, whatever was
 trained. Writes `record.json`, with every seed, and the table. Points that are finished are not run again.
 
-networks=[2x400,2x1200,conv]    which networks, from 2x10; conv: 16 and 32 channels, one hidden layer of 128
+networks=[2x400,2x1200,conv]    which networks, from 2x10; conv: 3x3, 16 and 32 channels, one hidden
+                 layer of 128; lenet16, lenet32: 5x5 without padding, 16 and 32 or 32 and 64, 64
 priors=[mixture,gaussian,learned,learned_input,ard,group_horseshoe]    which priors
 rates=[10]       rho's learning rate, in units of mu's
 temperatures=[1] by which the KL is multiplied in training
@@ -37,9 +38,12 @@ from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.priors import Learned
 
+CONV = ["model=convnet", "data.flatten=false"]
+LENET = [*CONV, "model.kernel=5", "model.padded=false", "model.hidden=64"]
 NETWORKS = {
     **{f"2x{n}": [f"model.hidden=[{n},{n}]"] for n in (10, 25, 50, 100, 200, 400, 1200)},
-    "conv": ["model=convnet", "data.flatten=false"],
+    "conv": CONV,
+    **{f"lenet{n}": [*LENET, f"model.channels=[{n},{2 * n}]"] for n in (16, 32)},
 }
 WEIGHTS = ["estimator=weights", "guide=non_centred"]  # latent scales: Pyro's own program, weights drawn
 PRIORS = {

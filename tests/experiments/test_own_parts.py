@@ -320,3 +320,21 @@ def test_a_swap_on_the_command_line_is_that_of_a_composed_run(tmp_path):
     done = run(tmp_path, "experiments.run", *words, "folder=out")
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["optim"]["lr"] == 1e-3
+
+
+def test_what_a_method_does_not_use_is_told(tmp_path):
+    done = run(
+        tmp_path, "experiments.run", *TINY, "inference=laplace", "prior=normal", "guide=auto_normal", "seed=2"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "note: Laplace does not use guide\n" in done.stderr
+    assert "note" not in run(tmp_path, "experiments.run", *TINY, "guide=auto_normal").stderr
+
+
+def test_published_numbers_of_ones_own_stay_beside_other_data(tmp_path):
+    own = "defaults: [run, {override data: blobs}, _self_]\npublished: nine of ten\n"
+    (tmp_path / "own.yaml").write_text(own.replace("override data", "override /data"))
+    words = [word for word in TINY if not word.startswith("data=")]
+    done = run(tmp_path, "experiments.run", "own.yaml", *words, "folder=out")
+    assert done.returncode == 0, done.stderr
+    assert "published: nine of ten" in done.stdout

@@ -74,6 +74,14 @@ def test_convnet() -> None:
     assert model.apply_network(weights, normal(2, 1, 28, 28)).shape == (2, 2, 10)
 
 
+def test_convnet_without_padding_is_lenet() -> None:
+    model = convnet(
+        IMAGES, PRIOR, likelihoods.Categorical(), channels=(16, 32), kernel=5, padded=False, hidden=64
+    )
+    assert model.num_weights == (25 * 16 + 16) + (25 * 16 * 32 + 32) + (16 * 32 * 64 + 64) + 650
+    assert model.apply_network(model.initial(), normal(2, 1, 28, 28)).shape == (2, 10)
+
+
 @pytest.mark.parametrize("make", [mlp, linear], ids=["mlp", "linear"])
 def test_the_likelihood_decides_the_last_layers_width(make: Callable[..., BayesianNetwork]) -> None:
     spec = Spec(10, (3,), 2, "regression")
@@ -102,11 +110,12 @@ def test_the_likelihood_decides_the_last_layers_width(make: Callable[..., Bayesi
             lambda: convnet(IMAGES, PRIOR, likelihoods.Categorical(), channels=(0,)),
             "channels[0] must be a",
         ),
+        (lambda: convnet(IMAGES, PRIOR, likelihoods.Categorical(), kernel=4), "kernel must be odd, got 4"),
         (lambda: convnet(IMAGES, PRIOR, likelihoods.Categorical(), hidden=0), "hidden must be a whole"),
         (lambda: convnet(IMAGES, PRIOR, likelihoods.Categorical(), channels=16), "channels must be a list"),
         (
             lambda: convnet(IMAGES, PRIOR, likelihoods.Categorical(), channels=(2,) * 5),
-            "images of (28, 28) are too small for 5 poolings",
+            "images of (28, 28) are too small for 5 convolutions",
         ),
     ],
 )
