@@ -29,6 +29,7 @@ from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
 from pyrobbb.training.progress import Printed, Progress
 from pyrobbb.training.resumption import Resumable
+from pyrobbb.training.shared_model import held, own_model
 
 __all__ = ["NonFiniteLossError", "Training", "fit", "train", "train_all"]
 
@@ -136,7 +137,8 @@ def fit(
     >>> posterior = fit(lambda: make_model(), MeanFieldNormal, data, chains=4)
 
     With `folder=` it resumes from the checkpoint found there. A model and a guide that are given, not made,
-    are trained in place: the posterior holds them, and another `fit` of the same two would move it.
+    are trained in place: the posterior holds them, and another `fit` of the same two would move it. A model
+    that learns something itself, such as the noise, is copied where the posterior of an earlier fit holds it.
 
     Args:
         model: The Pyro model, or a function without arguments that makes it: each chain then has a network
@@ -183,13 +185,15 @@ def fit(
         raise ValueError(f"{name} makes its own guide: pass None as the guide, not {checks.short(guide)}")
     show = progress if not isinstance(progress, bool) else Printed() if progress else None
 
+    first: Any = own_model(model, guide) if isinstance(model, BayesianNetwork) else model
+
     def make(chain: int, fast: str) -> Training:
         with isolated(seed + chain):
-            own: Any = model
+            own = first
             if not isinstance(model, nn.Module):
-                own = model()
+                own = first()
             elif chain:
-                own = deepcopy(model)
+                own = deepcopy(first)
             q: Any = guide
             if not isinstance(guide, nn.Module) and own.sites:
                 q = inference.guide(own, guide)
@@ -203,7 +207,7 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together)
     columns = data.columns if isinstance(data, Dataset) else None
-    posterior = Posterior([(training.model, training.guide) for training in trained], columns=columns)
+    posterior = held(Posterior([(training.model, training.guide) for training in trained], columns=columns))
     if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
         show.log(compared(energy, trained[0].trivial))

@@ -1,0 +1,69 @@
+"""One model in two fits: the first posterior stays what it was."""
+
+import logging
+
+import torch
+from torch import nn
+
+from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
+from pyrobbb.data import from_arrays
+from pyrobbb.inference import Laplace
+from pyrobbb.priors import Learned, Normal
+
+x = torch.linspace(-1, 1, 24)[:, None]
+DATA = from_arrays(x, 2 * x + 0.3 * torch.cos(9 * x), task="regression")
+
+
+def line(**options):
+    return BayesianNetwork(nn.Linear(1, 1), likelihood=likelihoods.Normal(), **options)
+
+
+def trained(model, guide, **options):
+    return fit(model, guide, DATA, epochs=3, batch_size=24, seed=1, device="cpu", progress=None, **options)
+
+
+def values(posterior):
+    prediction = posterior.predict(x[:3], draws=8)
+    return torch.cat([prediction.mean.flatten(), prediction.interval(0.9)[0].flatten()])
+
+
+def test_a_second_fit_leaves_the_first_posterior():
+    model = line()
+    first = trained(model, MeanFieldNormal)
+    before = values(first)
+    second = trained(model, None, inference=Laplace())
+    assert torch.equal(values(first), before)
+    assert first.model is model is not second.model
+
+
+def test_a_learned_prior_of_the_first_stays_too():
+    model = line(prior=Learned(Normal(), every=1))
+    first = trained(model, MeanFieldNormal)
+    before = first.model.prior_of("weight").base_dist.scale.clone()
+    trained(model, MeanFieldNormal)
+    assert torch.equal(first.model.prior_of("weight").base_dist.scale, before)
+
+
+def test_the_same_guide_again_trains_on(caplog):
+    model = line()
+    guide = MeanFieldNormal(model)
+    first = trained(model, guide)
+    assert trained(model, guide).model is first.model is model
+    assert not caplog.records
+
+
+def test_another_guide_of_the_same_model_is_warned_of(caplog):
+    model = line()
+    first = trained(model, MeanFieldNormal(model))
+    with caplog.at_level(logging.WARNING):
+        trained(model, MeanFieldNormal(model))
+    assert "(likelihood." in caplog.text
+    assert "build a model for each fit" in caplog.text
+    assert first.model is model
+
+
+def test_a_model_whose_posterior_is_gone_is_trained_itself(caplog):
+    model = line()
+    trained(model, MeanFieldNormal)
+    assert trained(model, MeanFieldNormal(model)).model is model
+    assert not caplog.records
