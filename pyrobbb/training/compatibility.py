@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyrobbb.training.chain import Chain
 
 FORMS = ("fused", "foreach", "capturable", "differentiable")  # how it is computed, by device
+EPOCHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are the optimiser's
 
 
@@ -49,6 +50,14 @@ def schedule(made: LRScheduler | None) -> dict[str, Any]:
         plain["of"] = [schedule(one) for one in inner]
         plain["milestones"] = list(getattr(made, "_milestones", ()))
     return plain
+
+
+def factors(made: LRScheduler | None) -> list[float]:
+    """A schedule's own functions of the epoch, by their values at the first few."""
+    found = [one for inner in getattr(made, "_schedulers", ()) for one in factors(inner)]
+    if isinstance(made, LambdaLR):
+        found += [float(f"{float(f(epoch)):.6g}") for f in made.lr_lambdas for epoch in EPOCHS]
+    return found
 
 
 def elbo(given: Any) -> str:
@@ -80,6 +89,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "optimizer": type(chain.optimizer).__name__,
         "optim": optimizer(chain.optimizer),
         "schedule": schedule(chain.schedule),
+        "factors": factors(chain.schedule),
         "inference": component(options.inference),
         "prior_scale": getattr(options.inference, "prior_scale", None),
         "guide": type(chain.guide).__name__,

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import (
     ConstantLR,
     CosineAnnealingLR,
     ExponentialLR,
+    LambdaLR,
     MultiStepLR,
     SequentialLR,
 )
@@ -89,6 +90,11 @@ def switched(gamma: float, after: int) -> Any:
         ),
         (switched(0.5, 2), switched(0.9, 2), "'gamma': 0.5}], this is"),
         (switched(0.5, 2), switched(0.5, 3), "milestones [2], this is [3]"),
+        (
+            partial(LambdaLR, lr_lambda=lambda epoch: 0.5**epoch),
+            partial(LambdaLR, lr_lambda=lambda epoch: 0.9**epoch),
+            "was made with factors [1.0, 0.5, 0.25,",
+        ),
     ],
 )
 def test_another_schedule_of_the_same_kind(first: Any, second: Any, message: str, tmp_path: Path) -> None:
