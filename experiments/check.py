@@ -30,6 +30,8 @@ def checked(folder: Path, trust: bool = False, sbc: int = 0) -> str:
     run, posterior, data = opened.run, opened.posterior, opened.data
     findings = check(posterior, data, seed=run.seed)
     beside = notes(posterior, data, seed=run.seed)
+    if not (folder / "metrics.json").exists():
+        beside.insert(0, f"the run is not finished: epoch {opened.epoch} of {run.epochs}")
     if sbc:
         calibration = simulation_based_calibration(
             posterior.model, data, lambda made, seed: fitted(run, made, seed), repeats=sbc, seed=run.seed

@@ -190,6 +190,9 @@ def test_a_run_folder_is_checked(tmp_path: Path) -> None:
         "restarts",
     ]
     assert kept["verdict"].startswith("do not trust this posterior yet: optimum")  # after two epochs
+    assert "not finished" not in said
+    (tmp_path / "metrics.json").unlink()
+    assert "the run is not finished: epoch 2 of 2" in checked(tmp_path)
 
 
 @pytest.mark.parametrize(("rate", "passed"), [(0.3, True), (1.0, True), (20.0, False)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -17,6 +18,7 @@ from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
 from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
+from pyrobbb.training import compatibility
 from pyrobbb.training.inputs import NoWeights
 
 
@@ -39,7 +41,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
 
     Raises:
         ConfigError: If there is no such folder or configuration, or it names what is not trusted.
-        CheckpointError: If a checkpoint is missing, damaged, or of another network.
+        CheckpointError: If a checkpoint is missing, damaged, or of another network, prior or data set.
     """
     folder = Path(folder)
     register_resolvers()
@@ -60,9 +62,20 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
             guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
+        _check_unchanged(compatibility.model(model) | {"data": data.train.digest()}, state, file)
         checkpoint.load_module(model, state["model"], "model", file)
         checkpoint.load_module(guide, state["guide"], "guide", file)
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
     weights = read_json(folder / "metrics.json").get("chain_weights")
     return Reopened(run, data, Posterior(chains, weights=weights), epoch)
+
+
+def _check_unchanged(mine: dict[str, Any], state: dict[str, Any], file: Path) -> None:
+    """CheckpointError if the configuration, or the data that it names, changed after the training."""
+    try:
+        compatibility.check_same(mine, state.get("made_with", {}), file)
+    except checkpoint.CheckpointError as error:
+        raise checkpoint.CheckpointError(
+            f"{file.parent / 'config.yaml'} or its data changed: {error}"
+        ) from None

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
 from pyrobbb._support.settings import changes, component, constants, is_plain, network_constants
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
 from pyrobbb.priors import Centred
 
@@ -70,22 +71,29 @@ def elbo(given: Any) -> str:
     return f"{kind}({', '.join(numbers)})" if numbers else str(kind)
 
 
+def model(made: BayesianNetwork) -> dict[str, Any]:
+    """What p(y, w | x) is made of."""
+    return {
+        "network": component(made.network),
+        "constants of the network": network_constants(made.network),
+        "prior": component(made.prior),
+        "likelihood": likelihood(made.likelihood),
+    }
+
+
 def training(chain: Chain) -> dict[str, Any]:
     """Everything that determines a training's result, except the data and the initial values."""
-    model, options = chain.model, chain.options
+    options = chain.options
     found = {
+        **model(chain.model),
         "N": len(chain.train),
         "batch_size": chain.batch_size,
         "seed": options.seed,
-        "network": component(model.network),
-        "constants of the network": network_constants(model.network),
         "samples": options.samples,
         "estimator": options.estimator,
         "elbo": elbo(options.elbo),
         "clip_norm": options.clip_norm,
-        "prior": component(model.prior),
         "kl": component(options.kl),
-        "likelihood": likelihood(model.likelihood),
         "optimizer": type(chain.optimizer).__name__,
         "optim": optimizer(chain.optimizer),
         "schedule": schedule(chain.schedule),
@@ -95,8 +103,8 @@ def training(chain: Chain) -> dict[str, Any]:
         "guide": type(chain.guide).__name__,
         "tf32": uses_tf32(chain.device),
     }
-    if any(isinstance(part, Centred) for part in model.prior.parts()):
-        found["trained weights"] = digest_of(*(value for _, value in model.network.named_buffers()))
+    if any(isinstance(part, Centred) for part in chain.model.prior.parts()):
+        found["trained weights"] = digest_of(*(value for _, value in chain.model.network.named_buffers()))
     return found | {"epochs": chain.epochs} if chain.inference.planned else found
 
 

@@ -24,6 +24,7 @@ from experiments._runner.reopen import reopen
 from models.mlp import mlp
 from paths import ROOT
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.settings import flat
 from pyrobbb.data import MNIST, Blobs
 from pyrobbb.evaluation import arviz_io
@@ -464,3 +465,19 @@ def test_keys_that_a_run_has_not_and_lacks(changes, words):
     content |= changes
     with pytest.raises(ConfigError, match=words):
         build(OmegaConf.create({k: v for k, v in content.items() if v is not None}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("sigma: 1.0", "sigma: 2.0", r"config\.yaml or its data changed: .*prior"),
+        ("seed: 0", "seed: 4", r"config\.yaml or its data changed: .*other training data"),
+    ],
+)
+def test_a_configuration_edited_after_the_training_is_refused(before, after, message, tmp_path):
+    run_module.execute(config(*TINY, "data=blobs", "prior=normal", f"folder={tmp_path}"), quiet=True)
+    path = tmp_path / "config.yaml"
+    assert path.read_text().count(before) == 1
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(CheckpointError, match=message):
+        reopen(tmp_path)
