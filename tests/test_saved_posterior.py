@@ -19,6 +19,7 @@ from pyro.infer.autoguide import (
     AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
+    AutoStructured,
 )
 from pyro.nn import PyroModule
 from torch import nn
@@ -50,6 +51,12 @@ def trained(*arguments: Any, **options: Any) -> Posterior:
     model, guide = made(*arguments, **options)
     model.N = 12
     return fit(model, guide, values(), epochs=2, batch_size=6, device="cpu")
+
+
+def test_a_guide_that_needs_the_data_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="AutoStructured takes its parameters from the training data"):
+        trained(AutoStructured).save(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_precision_is_refused(tmp_path: Path) -> None:

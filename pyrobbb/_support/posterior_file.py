@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from pyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
+from pyro.infer.autoguide import (
+    AutoGaussian,
+    AutoLaplaceApproximation,
+    AutoMultivariateNormal,
+    AutoStructured,
+)
 from torch import nn
 
 from pyrobbb._support import checkpoint
@@ -25,7 +30,17 @@ NAME = "posterior.pt"
 
 
 def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any]) -> Path:
-    """Write the chains, and plain values beside them, of which `history` is made plain here."""
+    """Write the chains, and plain values beside them, of which `history` is made plain here.
+
+    Raises:
+        ValueError: If the guide has parameters whose shapes or names are the training data's.
+    """
+    for _, guide in chains:
+        if isinstance(guide, AutoGaussian | AutoStructured):
+            raise ValueError(
+                f"{type(guide).__name__} takes its parameters from the training data, which the file does "
+                f"not hold, so that it could not be loaded: keep the training with fit(..., folder=) instead"
+            )
     stored = [
         {
             "model": model.state_dict(),

@@ -14,6 +14,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     default_collate,
+    default_convert,
 )
 from torch.utils.data import Dataset as TorchDataset
 
@@ -45,12 +46,16 @@ class TorchRows:
         dataset: Any = source
         if isinstance(source, DataLoader):
             dataset = source.dataset
-            self.collate, self.workers = source.collate_fn, source.num_workers
+            self.workers = source.num_workers
+            if source.collate_fn is not default_convert:  # which batch_size=None makes, of rows one by one
+                self.collate = source.collate_fn
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise ValueError(
                 f"{type(dataset).__name__} is a stream without a length: the posterior needs the number of "
                 f"rows, N; give a map-style dataset with __len__ and __getitem__"
             )
+        if not len(dataset):
+            raise ValueError(f"{type(dataset).__name__} has no rows")
         if isinstance(source, DataLoader):
             _check_plain(source)
             self.batch_size = getattr(source.batch_sampler, "batch_size", None)

@@ -89,7 +89,7 @@ class Chain:
             )
         if guide is not None and not model.sites and not isinstance(guide, NoWeights):
             raise ValueError("the prior leaves every weight deterministic, so there is no guide: pass None")
-        self.options = Options(**options)
+        self.options = Options.of(options)
         train, held = rows_of(data, validation)
         N, given = len(train), model.N
         self._take_size(model, N, ranks, getattr(train, "batch_size", None))

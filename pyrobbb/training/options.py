@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from types import NoneType
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -75,6 +75,19 @@ class Options:
     validation_draws: int = 3
     record_every: int = 1
     checkpoint_seconds: float = 30.0
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """The options by name; TypeError for a name that is none of them."""
+        known = [f.name for f in fields(cls)]
+        for name in given:
+            if name not in known:
+                rate = "lr" in name or "rate" in name
+                whose = "; a learning rate is the optimiser's, optim=partial(torch.optim.Adam, lr=0.01)"
+                raise TypeError(
+                    f"there is no option {name!r}{whose if rate else ''}; the options are {', '.join(known)}"
+                )
+        return cls(**given)
 
     def __post_init__(self) -> None:
         for name, default in (("kl", Uniform()), ("rates", {}), ("inference", SVI())):

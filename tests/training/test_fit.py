@@ -328,9 +328,10 @@ def fitted(data: Any, **options: Any) -> Posterior:
     [
         lambda: TensorDataset(DATA.train.x, DATA.train.y),
         lambda: DataLoader(TensorDataset(DATA.train.x, DATA.train.y), batch_size=6, shuffle=True),
+        lambda: DataLoader(TensorDataset(DATA.train.x, DATA.train.y), batch_size=None),
         lambda: Noisy(0.0),
     ],
-    ids=["dataset", "loader", "transform"],
+    ids=["dataset", "loader", "rows one by one", "transform"],
 )
 def test_torchs_data_are_tensors_bit_for_bit(make: Callable[[], Any]) -> None:
     tensors = fitted(DATA)
@@ -407,6 +408,7 @@ class Stream(IterableDataset[Any]):
             lambda: batched(SequentialSampler(range(5))),
             "its rows with SequentialSampler, which gives 5 of 20",
         ),
+        (lambda: TensorDataset(DATA.train.x[:0], DATA.train.y[:0]), "TensorDataset has no rows"),
         (lambda: TensorDataset(DATA.train.x), r"the dataset must give pairs \(x, y\)"),
         (lambda: [1, 2], "data must be a Dataset"),
     ],
@@ -419,6 +421,7 @@ class Stream(IterableDataset[Any]):
         "replacement",
         "fewer draws",
         "fewer rows",
+        "no rows",
         "no pairs",
         "a list",
     ],

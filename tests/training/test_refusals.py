@@ -387,6 +387,11 @@ TRAINING_CASES: list[Case] = [
         "optim must be a function that makes the torch Optimizer, got 'adam'",
     ),
     (
+        "a rate that is the optimiser's",
+        lambda: train(lr=0.1),
+        "there is no option 'lr'; a learning rate is the optimiser's, optim=partial(torch.optim.Adam",
+    ),
+    (
         "a misspelt rate",
         lambda: train(optim=partial(torch.optim.Adam, rl=1)),
         "optim: Adam.__init__() got an unexpected keyword argument 'rl'",
