@@ -156,7 +156,7 @@ class Posterior:
             seed: Which draws.
             rows: Rows of `x` at a time, at most; fewer if memory runs out, which is logged.
             megabytes: Memory for the weights drawn at a time, as much again for the activations, and for
-                each of a few copies of the outputs.
+                each of a few copies of the outputs. Draws of y come in other random numbers with another.
 
         Raises:
             ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.

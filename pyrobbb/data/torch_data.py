@@ -87,10 +87,15 @@ class TorchRows:
             _Seeded(self.dataset), batch_sampler=keys, num_workers=self.workers, collate_fn=self.collate,
             generator=torch.Generator(),  # else it would draw from the training's noise
         )  # fmt: skip
-        for batch in loader:
+        for rows, batch in zip(each, loader, strict=True):
             if not isinstance(batch, list | tuple) or len(batch) != 2:
                 raise ValueError(f"the dataset must give pairs (x, y), got {type(batch).__name__}")
             x, y = (part.to(self.device) for part in batch)
+            if len(x) != len(rows):
+                raise ValueError(
+                    f"collate_fn made {len(x)} rows of the dataset's {len(rows)}, but each counts once, N "
+                    f"times in all: draw one view of a row at a time, in the dataset's __getitem__"
+                )
             yield Split(x, y)
 
     def digest(self) -> str:

@@ -21,6 +21,7 @@ from torch.utils.data import (
     SequentialSampler,
     TensorDataset,
     WeightedRandomSampler,
+    default_collate,
 )
 from torch.utils.data import Dataset as TorchDataset
 
@@ -343,6 +344,10 @@ def test_torchs_data_are_tensors_bit_for_bit(make: Callable[[], Any]) -> None:
     assert (one.free_energy, one.validation_nll) == (other.free_energy, other.validation_nll)
 
 
+def twice(rows: list[Any]) -> Any:
+    return default_collate([*rows, *rows])
+
+
 def batched(sampler: Any) -> DataLoader[Any]:
     return DataLoader(Noisy(0.0), batch_sampler=BatchSampler(sampler, 6, False))
 
@@ -410,6 +415,10 @@ class Stream(IterableDataset[Any]):
         ),
         (lambda: TensorDataset(DATA.train.x[:0], DATA.train.y[:0]), "TensorDataset has no rows"),
         (lambda: TensorDataset(DATA.train.x), r"the dataset must give pairs \(x, y\)"),
+        (
+            lambda: DataLoader(Noisy(0.0), batch_size=6, collate_fn=twice),
+            "collate_fn made 2 rows of the dataset's 1",
+        ),
         (lambda: [1, 2], "data must be a Dataset"),
     ],
     ids=[
@@ -423,6 +432,7 @@ class Stream(IterableDataset[Any]):
         "fewer rows",
         "no rows",
         "no pairs",
+        "two views",
         "a list",
     ],
 )
