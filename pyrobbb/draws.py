@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from pyro import poutine
-from pyro.infer.autoguide import AutoLaplaceApproximation
+from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
 from torch import nn
 
 from pyrobbb._support.random_state import isolated, mixed_seed
@@ -53,6 +53,11 @@ def one_draw(chain: Chain, key: tuple[int, int, int]) -> Weights:
     values = {name: trace.nodes[name]["value"] for name in model.latents}
     own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}  # no parameters
     return model.with_padding(own)
+
+
+def is_point(guide: nn.Module) -> bool:
+    """Whether every draw of a guide is the same."""
+    return isinstance(guide, AutoDelta) or bool(getattr(guide, "is_point", False))
 
 
 def order(chain: Chain, draws: int) -> list[int] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.data.frames import by_target, check_same_rows
-from pyrobbb.draws import fitted, one_draw, stacked
+from pyrobbb.draws import fitted, is_point, one_draw, stacked
 from pyrobbb.moments import moments
 
 __all__ = ["Posterior", "moments"]
@@ -173,15 +173,19 @@ class Posterior:
         if fixed and (self.weights is None or len(chains) == 1):
             draws = 1  # a point estimate has nothing to average over
         each = self.shares(draws, chains)
+        fixed = fixed or all(is_point(self.chains[chain][1]) for chain in each)
         groups: list[Iterable[Weights]] = []
+        copies: dict[int, list[int]] = {}  # of a fixed function, as many at a time as of draws
         for chain, count in each.items():
             model, _ = self._fitted(chain)
             # bytes of a draw's weights, or of its outputs
             room = model.dtype.itemsize * max(model.num_weights, len(x) * width)
             alone = is_large(model) or not model.sites
-            size = 1 if alone else max(1, int(megabytes * 2**20 / room))
+            at_once = max(1, int(megabytes * 2**20 / room))
+            size = 1 if alone else at_once
             drawn = self.each_draw(1 if fixed else count, chain=chain, seed=seed)
             drawn = iter([self.mean_weights(chain)]) if mean_weights else drawn
+            copies[chain] = [min(at_once, count - done) for done in range(0, count, at_once)]
             groups.append(_grouped(drawn, size))
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
@@ -190,12 +194,14 @@ class Posterior:
             block = Block(rows, megabytes)
 
             def distributions() -> Iterator[TorchDistribution]:
-                for (chain, count), group in zip(each.items(), groups, strict=True):
+                for chain, group in zip(each, groups, strict=True):
                     model = self.network(chain)
                     for weights in group:
-                        with pyro.get_param_store().scope():  # else chains of one name share a learned noise
-                            one = model.observation(outputs(model, weights, x, block), weights, draws=1)
-                        yield from repeat(one, count if fixed else 1)
+                        output = outputs(model, weights, x, block)
+                        for some in copies[chain] if fixed else [len(output)]:
+                            same = output.expand(some, *output.shape[1:])
+                            with pyro.get_param_store().scope():  # else chains of one name share a noise
+                                yield model.observation(same, weights, draws=1)
 
             encode = partial(self.model.encoded, draws=1)
             found: Any = self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)

@@ -22,6 +22,7 @@ from paths import ROOT
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.initializers import Constant, Normal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior, moments
@@ -459,3 +460,24 @@ def test_labels_of_any_whole_number_type(dtype: torch.dtype) -> None:
     posterior, x, y = class_posterior(), normal(5, 3), torch.tensor([0, 1, 2, 1, 0])
     expected = classified(posterior, x, y, draws=4).log_predictive
     torch.testing.assert_close(classified(posterior, x, y.to(dtype), draws=4).log_predictive, expected)
+
+
+@pytest.mark.parametrize("draws", [1, 7])
+def test_draws_that_are_all_alike_are_computed_once(draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(scale=0.3), 12)
+    posterior = Posterior([(model, FlatGuide(model)), (model, autoguide.AutoDelta(model))])
+    posterior.chains[1][1]()
+    x, y, calls = normal(5, 3), normal(5, 1), []
+    apply = BayesianNetwork.apply_network
+
+    def counted(self: BayesianNetwork, weights: Any, rows: Tensor) -> Tensor:
+        calls.append(len(rows))
+        return apply(self, weights, rows)
+
+    monkeypatch.setattr(BayesianNetwork, "apply_network", counted)
+    found = posterior.predict(x, y, draws=draws, sample=True)
+    assert calls.count(5) == 2  # one for each chain
+    assert found.log_likelihood.shape == (2 * draws, 5)
+    assert len(found.samples.unique(dim=0)) == 2 * draws
+    each = [posterior.predict(x, y, draws=1, chains=[chain]).log_likelihood for chain in (0, 1)]
+    torch.testing.assert_close(found.log_likelihood, torch.cat([one.expand(draws, 5) for one in each]))

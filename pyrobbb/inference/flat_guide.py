@@ -45,6 +45,11 @@ class FlatGuide(Named):
         self.loc = nn.Parameter(torch.cat([start.flatten() for start in starts.values()]))
 
     @property
+    def is_point(self) -> bool:
+        """Whether every draw is the same."""
+        return type(self).draw is FlatGuide.draw and type(self).forward is FlatGuide.forward
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What its draws and predictions depend on besides its tensors."""
         return {}
