@@ -132,14 +132,18 @@ def figure(runs: Sequence[RunFolder]) -> Figure | None:
 
 
 def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
-    """A table of `az.compare` for each set of runs whose log-likelihoods are of the same observations."""
+    """A table of `az.compare` for each set of runs whose log-likelihoods are of the same observations.
+
+    Points and single draws, of which there is no LOO, are left out.
+    """
     keys = varied([run.config for run in runs if run.metrics])
     same: dict[tuple[str, bytes], dict[str, Any]] = {}
     for run in sorted((run for run in runs if run.metrics), key=lambda run: run.value):
         try:
             tree = arviz_io.load(run.folder / "posterior.nc")
             y = tree["observed_data"]["y"].values
-            tree["log_likelihood"]["y"]
+            if not arviz_io.has_loo(tree):
+                continue
         except (OSError, ValueError, KeyError, AttributeError):
             continue
         kind = str(run.config.get("data._target_"))

@@ -40,6 +40,7 @@ DATA_GROUPS = ("observed_data", "constant_data", "predictions_constant_data", "v
 
 ARVIZ_GENERATION = int(version("arviz").split(".")[0])
 LIBRARY = "pyrobbb"
+UNTIED = 1e-8  # nats, more than an export subtracts to untie draws that are all alike
 COMPRESS_ABOVE = 8192  # bytes; for less, HDF5's index of chunks is larger than what it saves
 SUMMARY_COLUMNS = [
     *("mean", "sd", "hdi_lower", "hdi_upper"),
@@ -153,6 +154,18 @@ def summary(
 def group_names(data: Any) -> set[str]:
     """The names of the groups of an `InferenceData` or a `DataTree`."""
     return set(_datasets(data))
+
+
+def has_loo(data: Any) -> bool:
+    """Whether `az.loo` has what it needs: a log-likelihood that varies from draw to draw.
+
+    It fails on a single draw, and takes how a point fits its own training rows for how it predicts new ones.
+    """
+    groups = _datasets(data)
+    if not {"posterior", "log_likelihood"} <= groups.keys():
+        return False
+    values = groups["log_likelihood"]["y"].values
+    return bool(np.ptp(values, axis=1).max() > UNTIED)
 
 
 def import_arviz() -> Any:

@@ -24,7 +24,7 @@ Picture = bytes
 
 
 def pictures(data: Any) -> dict[str, Picture]:
-    """`plot_forest` of some weights, `plot_ppc` and `plot_khat` as PNG, each where its groups are there.
+    """`plot_forest` of some weights, `plot_ppc` and `plot_khat` as PNG, each where what it needs is there.
 
     Args:
         data: An `InferenceData` or `DataTree`, as `posterior.nc` holds.
@@ -33,8 +33,9 @@ def pictures(data: Any) -> dict[str, Picture]:
     wanted: dict[str, tuple[set[str], Callable[[Any], Figure]]] = {
         "forest": ({"posterior"}, _forest),
         "ppc": ({"posterior_predictive", "observed_data"}, _ppc),
-        "khat": ({"log_likelihood", "posterior"}, _khat),
     }
+    if arviz_io.has_loo(data):
+        wanted["khat"] = (set(), _khat)
     drawn = {}
     for name, (needed, draw) in wanted.items():
         if needed <= groups:

@@ -43,3 +43,15 @@ def test_a_group_that_is_not_there_has_no_picture():
         dims={"weight": ("parameter",)},
     )
     assert set(pictures(tree)) == {"forest"}
+
+
+@pytest.mark.parametrize("draws", [1, 20], ids=["one draw", "a point"])
+def test_draws_that_do_not_vary_have_no_loo_and_no_picture_of_it(draws):
+    rng = np.random.default_rng(0)
+    alike = np.repeat(rng.normal(size=(1, 1, 30)), draws, axis=1) - 1e-9 * rng.random((1, draws, 30))
+    tree = arviz_io.to_arviz(
+        {"posterior": {"weight": rng.normal(size=(1, draws, 3))}, "log_likelihood": {"y": alike}},
+        dims={"weight": ("parameter",), "y": ("row",)},
+    )
+    assert not arviz_io.has_loo(tree)
+    assert set(pictures(tree)) == {"forest"}

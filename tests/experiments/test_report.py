@@ -75,6 +75,14 @@ def test_a_run_leaves_its_page_with_its_numbers(finished):
     assert f"ignoring the inputs: {metrics['trivial_free_energy']:.3g}" in html
 
 
+@pytest.mark.parametrize("what", ["draws=1", "guide=auto_delta"])
+def test_a_run_without_draws_that_vary_leaves_its_page_without_loo(tmp_path, what):
+    execute(tmp_path, what)
+    html = page(tmp_path)
+    assert "In ArviZ" in headings(html)
+    assert "Leave-one-out" not in html
+
+
 def test_the_check_brings_its_verdict_onto_the_page(finished):
     folder, _ = finished
     said = check.checked(folder)

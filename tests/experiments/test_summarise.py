@@ -126,7 +126,12 @@ def test_labels_are_short():
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_posteriors_are_compared_where_the_observations_are_the_same(tmp_path):
-    for name, sigma, N in (("a", 0.5, 40), ("b", 2.0, 40), ("other_data", 2.0, 30)):
+    for name, sigma, N, draws in (
+        ("a", 0.5, 40, 20),
+        ("b", 2.0, 40, 20),
+        ("other_data", 2.0, 30, 20),
+        ("one_draw", 3.0, 40, 1),
+    ):
         run = Run(
             data=NoisySine(N=N),
             model=partial(mlp, hidden=[4]),
@@ -137,7 +142,7 @@ def test_posteriors_are_compared_where_the_observations_are_the_same(tmp_path):
             epochs=1,
             fast="eager",
             batch_size=20,
-            draws=20,
+            draws=draws,
         )
         run.execute(tmp_path / name)
         settings = config(1) | {"prior": {"sigma": sigma}, "data": {"N": N}}
