@@ -25,6 +25,7 @@ from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers
+from experiments._runner.command import quiet_if_unread
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
 from experiments._runner.record import provenance, run_command
@@ -94,7 +95,7 @@ def hydra_main(config: DictConfig) -> float:
             config.published = ""  # of other data
         if in_sweep():
             return attempt(config, lambda: execute(config, quiet=True, given=own))
-        with joined(best_device(config.get("device"))) as ranks:
+        with joined(best_device(config.get("device"))) as ranks, quiet_if_unread():
             execute(config, ranks, given=own)
     except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
         if ranks.speaks():
@@ -167,7 +168,8 @@ def main() -> None:
         multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
         sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
-        hydra_main()
+        with quiet_if_unread():
+            hydra_main()
     except (ConfigError, HydraException, OmegaConfBaseException, OSError) as error:
         if given:
             raise

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
@@ -79,6 +81,31 @@ def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
             raise ConfigError(f"{key}: this experiment sets it itself; {instead}")
 
 
+@contextmanager
+def quiet_if_unread() -> Iterator[None]:
+    """End the program without a word (141) where nobody reads on what it prints, as after `| head`."""
+    try:
+        yield
+        sys.stdout.flush()  # here, not at Python's own end
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        sys.exit(141)
+
+
+@contextmanager
+def ended_in_a_line(after: str = "") -> Iterator[None]:
+    """End the program with a line on stderr for bad input (2) or Ctrl-C (130), of which `after` says more."""
+    try:
+        with quiet_if_unread():
+            yield
+    except (ValueError, NonFiniteLossError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"\ninterrupted{after}", file=sys.stderr)
+        sys.exit(130)
+
+
 def folder_command(
     name: str, doc: str | None, report: Callable[..., str], options: Options | None = None
 ) -> None:
@@ -91,12 +118,9 @@ def folder_command(
     if options:
         options(parser)
     arguments = vars(parser.parse_args())
-    try:
+    with ended_in_a_line():
         for folder in arguments.pop("folder"):
             print(report(folder, **arguments))
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def trust_option(parser: argparse.ArgumentParser) -> None:
@@ -110,14 +134,8 @@ def command(main: Callable[[list[str]], object], doc: str | None) -> None:
     if {"-h", "--help"} & set(arguments):
         print(f"{inspect.cleandoc(doc or '')}\n\n{FOLDER}")
         return
-    try:
+    with ended_in_a_line("; the same command resumes where it stopped"):
         for argument in arguments:
             if argument.startswith("-") or "=" not in argument:
                 raise ConfigError(f"{argument!r} is not a key=value, such as folder=runs/mine; see --help")
         main(arguments)
-    except (ValueError, NonFiniteLossError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("\ninterrupted; the same command resumes where it stopped", file=sys.stderr)
-        sys.exit(130)

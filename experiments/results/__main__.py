@@ -11,6 +11,7 @@ import argparse
 import re
 from pathlib import Path
 
+from experiments._runner.command import ended_in_a_line
 from experiments.results.claims import CLAIMS
 from experiments.results.figures import FIGURES, SOURCES
 from experiments.results.records import Records, Text
@@ -37,6 +38,8 @@ def filled(page: str, records: Records) -> str:
 
 def make(root: Path) -> list[Path]:
     """Fill the pages and draw the figures under `root`; returns the files."""
+    if not (root / "docs" / "records").is_dir():
+        raise NotADirectoryError(f"{root} is not this repository: it has no folder docs/records")
     records = Records(root / "docs" / "records")
     written = []
     for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
@@ -59,8 +62,10 @@ def main() -> None:
     parser.add_argument(
         "root", nargs="?", type=Path, default=Path(), help="of the repository; here by default"
     )
-    for path in make(parser.parse_args().root):
-        print(path)
+    root = parser.parse_args().root
+    with ended_in_a_line():
+        for path in make(root):
+            print(path)
 
 
 if __name__ == "__main__":

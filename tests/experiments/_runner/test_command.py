@@ -1,16 +1,19 @@
 """Every experiment has one command line: help, refusals in one line, folders named after the changes."""
 
 import inspect
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments._runner.build import ConfigError
-from experiments._runner.command import command, part_of, place
+from experiments._runner.command import command, folder_command, part_of, place
 from experiments.paper import bandit, closed_form, table1
 from experiments.paper import regression as paper_regression
 from experiments.reproductions import gluon, grid, training_choices
+from experiments.results import __main__ as results
 from experiments.scoreboard import __main__ as scoreboard
 from experiments.studies import bound, posterior_checks
 from experiments.tutorial import mnist as tutorial_mnist
@@ -45,6 +48,49 @@ def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys,
     monkeypatch.setattr("sys.argv", [name, "--help"])
     command(module.main, module.__doc__)
     assert capsys.readouterr().out.startswith(inspect.getdoc(module))
+
+
+FOLDER_COMMAND = """
+from experiments._runner.command import folder_command
+folder_command("experiments.it", None, lambda folder: str(folder) * 100_000)
+"""
+
+
+def test_what_nobody_reads_ends_quietly(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", FOLDER_COMMAND, "one", "two"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    )
+    assert process.stdout.read(3) == b"one"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+def interrupted(*anything):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("whose", "said"), [("folder", "interrupted"), ("study", "interrupted; the same")])
+def test_ctrl_c_ends_in_a_line(whose, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["it", "runs=x" if whose == "study" else "x"])
+    with pytest.raises(SystemExit) as stop:
+        command(interrupted, "") if whose == "study" else folder_command("it", "", interrupted)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err.strip().startswith(said)
+
+
+def test_the_documents_of_a_folder_without_records_are_refused(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["results", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:
+        results.main()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path} is not this repository: it has no folder docs/records\n"
+    )
 
 
 def test_results_go_to_a_folder_named_after_what_is_changed():
