@@ -30,7 +30,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.options import Options
-from pyrobbb.training.progress import Progress, Silent
+from pyrobbb.training.progress import Guarded, Progress, Silent
 from pyrobbb.training.trainer import Training, train_all
 
 
@@ -110,7 +110,7 @@ class Run(Options):
         With several processes (`ranks`) the first writes everything; the others' results have no metrics.
         With several chains, each has its own copies of the callbacks.
         """
-        progress = progress if progress and ranks.is_main else Silent()
+        progress = Guarded(progress if progress and ranks.is_main else Silent())
         folder = None if folder is None else Path(folder)
         if folder is None or not ranks.is_main:
             return self._execute(folder, progress, ranks, callbacks)

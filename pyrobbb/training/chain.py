@@ -35,7 +35,7 @@ from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import NoWeights, rows_of
 from pyrobbb.training.options import Options
-from pyrobbb.training.progress import Progress, Silent
+from pyrobbb.training.progress import Guarded, Progress, Silent
 from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
@@ -107,7 +107,7 @@ class Chain:
         for callback in callbacks:
             callback.restart()
         self.steppers = [c for c in callbacks if type(c).on_step is not Callback.on_step]
-        self.progress = progress if progress and ranks.is_main else Silent()
+        self.progress = Guarded(progress if progress and ranks.is_main else Silent())
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,45 @@ LOGGED = ("free_energy", "kl", "nll", "validation_error", "validation_nll", "lr"
 MODES = ("offline", "online")
 
 
-class TensorBoard(Callback):
+class Logger(Callback):
+    """Logs each epoch elsewhere: `open`, `write` and `close` are called in the process that writes.
+
+    What fails after it was opened is told, once, and the training goes on without it.
+    """
+
+    failed = False
+
+    def on_start(self, view: View) -> None:
+        self.failed = False
+        if view.writes:
+            self.open(view)
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        self._attempt(view, self.write, row)
+
+    def on_end(self, view: View) -> None:
+        self._attempt(view, self.close)
+
+    def _attempt(self, view: View, do: Callable[..., None], *what: Any) -> None:
+        if self.failed or not view.writes:
+            return
+        try:
+            do(*what)
+        except Exception as error:  # a full disk, a server that is gone
+            self.failed = True
+            view.log(f"{type(self).__name__} failed and logs no more of chain {view.chain}: {error!r}")
+
+    def open(self, view: View) -> None:
+        """The training starts, or is resumed."""
+
+    def write(self, row: Epoch) -> None:
+        """An epoch is done."""
+
+    def close(self) -> None:
+        """The training ended."""
+
+
+class TensorBoard(Logger):
     """Writes each epoch's free energy, KL, NLL, validation and learning rate for TensorBoard.
 
     Args:
@@ -32,24 +70,21 @@ class TensorBoard(Callback):
         _package("torch.utils.tensorboard", "tensorboard")
         self.writer: Any = None
 
-    def on_start(self, view: View) -> None:
-        if view.writes:
-            make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
-            self.writer = make(str(self.folder / f"chain-{view.chain}"))
+    def open(self, view: View) -> None:
+        make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        self.writer = make(str(self.folder / f"chain-{view.chain}"))
 
-    def on_epoch(self, view: View, row: Epoch) -> None:
-        if view.writes:
-            for name, value in _logged(row).items():
-                self.writer.add_scalar(name, value, row.epoch)
-            self.writer.flush()
+    def write(self, row: Epoch) -> None:
+        for name, value in _logged(row).items():
+            self.writer.add_scalar(name, value, row.epoch)
+        self.writer.flush()
 
-    def on_end(self, view: View) -> None:
-        if view.writes:
-            self.writer.close()
-            self.writer = None
+    def close(self) -> None:
+        self.writer.close()
+        self.writer = None
 
 
-class MLflow(Callback):
+class MLflow(Logger):
     """Logs the same to an MLflow experiment, a run for each chain; a resumption continues it.
 
     MLflow's active run and tracking address are left as they are.
@@ -77,9 +112,7 @@ class MLflow(Callback):
         self.run: str | None = None
         self.client: Any = None
 
-    def on_start(self, view: View) -> None:
-        if not view.writes:
-            return
+    def open(self, view: View) -> None:
         self.client = _package("mlflow", "mlflow").MlflowClient(tracking_uri=self.uri)
         if self.run is not None:
             self.client.update_run(self.run, status="RUNNING")
@@ -90,18 +123,16 @@ class MLflow(Callback):
         for name, value in self.settings.items():
             self.client.log_param(self.run, name, value)
 
-    def on_epoch(self, view: View, row: Epoch) -> None:
-        if view.writes:
-            for name, value in _logged(row).items():
-                self.client.log_metric(self.run, name, value, step=row.epoch)
+    def write(self, row: Epoch) -> None:
+        for name, value in _logged(row).items():
+            self.client.log_metric(self.run, name, value, step=row.epoch)
 
-    def on_end(self, view: View) -> None:
-        if view.writes:
-            self.client.set_terminated(self.run)
-            self.client = None
+    def close(self) -> None:
+        self.client.set_terminated(self.run)
+        self.client = None
 
 
-class WandB(Callback):
+class WandB(Logger):
     """Logs the same to Weights & Biases, a run for each chain; a resumption continues it.
 
     Args:
@@ -131,9 +162,7 @@ class WandB(Callback):
         self.id: str | None = None
         self.run: Any = None
 
-    def on_start(self, view: View) -> None:
-        if not view.writes:
-            return
+    def open(self, view: View) -> None:
         resumed, self.id = self.id is not None, self.id or uuid4().hex[:8]
         self.folder.mkdir(parents=True, exist_ok=True)
         self.run = _package("wandb", "wandb").init(
@@ -147,14 +176,12 @@ class WandB(Callback):
             reinit="create_new",  # beside a run of the caller's own
         )
 
-    def on_epoch(self, view: View, row: Epoch) -> None:
-        if view.writes:
-            self.run.log(_logged(row), step=row.epoch)
+    def write(self, row: Epoch) -> None:
+        self.run.log(_logged(row), step=row.epoch)
 
-    def on_end(self, view: View) -> None:
-        if view.writes:
-            self.run.finish()
-            self.run = None
+    def close(self) -> None:
+        self.run.finish()
+        self.run = None
 
 
 def _logged(row: Epoch) -> dict[str, float]:

@@ -51,7 +51,7 @@ class Loop:
             tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
-            shown = self.progress
+            shown = getattr(self.progress, "shown", None)
             if isinstance(shown, Printed) and (first.chain == 0 or shown.trivial is None):
                 shown.bound = first.inference.bounds
                 shown.trivial = self._trivial()  # of one chain: it is that of the others too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
@@ -13,6 +14,8 @@ from tqdm import tqdm
 from pyrobbb.training.history import Epoch
 
 LINES = 20
+
+logger = logging.getLogger(__name__)
 
 
 class Progress:
@@ -36,6 +39,35 @@ class Progress:
 
 class Silent(Progress):
     """Shows nothing."""
+
+
+class Guarded(Progress):
+    """Shows what another shows, until that fails: then it is told once, and the training goes on unshown."""
+
+    def __init__(self, shown: Progress) -> None:
+        self.shown: Progress = shown.shown if isinstance(shown, Guarded) else shown
+
+    def start(self, *what: Any) -> None:
+        self._show("start", *what)
+
+    def step(self) -> None:
+        self._show("step")
+
+    def epoch(self, row: Epoch) -> None:
+        self._show("epoch", row)
+
+    def stop(self) -> None:
+        self._show("stop")
+
+    def log(self, message: str) -> None:
+        self._show("log", message)
+
+    def _show(self, event: str, *what: Any) -> None:
+        try:
+            getattr(self.shown, event)(*what)
+        except Exception as error:  # a closed terminal, an encoding without the letter, a widget's own
+            name, self.shown = type(self.shown).__name__, Silent()
+            logger.warning("the display %s failed and is off from here on: %r", name, error)
 
 
 class Printed(Progress):

@@ -10,7 +10,8 @@ import pytest
 
 from engine_fakes import classes, classifier
 from pyrobbb.training.history import Epoch
-from pyrobbb.training.loggers import LOGGED, MLflow, TensorBoard, WandB
+from pyrobbb.training.loggers import LOGGED, Logger, MLflow, TensorBoard, WandB
+from pyrobbb.training.progress import Progress
 from pyrobbb.training.trainer import Training, fit
 from wandb_files import history_of
 
@@ -63,6 +64,25 @@ def test_tensorboard_gets_what_the_history_has(tmp_path: Path, monkeypatch: pyte
     folder = str(tmp_path / "chain-0")
     assert written == [(folder, name, getattr(row, name), row.epoch) for row in rows for name in LOGGED]
     assert closed == [folder]  # one file for all epochs
+
+
+def test_a_logger_that_fails_does_not_end_the_training() -> None:
+    class Gone(Logger):
+        def write(self, row: Epoch) -> None:
+            raise ConnectionError("no server")
+
+    progress = Listens()
+    history = training(Gone(), epochs=3, progress=progress).run()
+    assert len(history.rows) == 3
+    assert progress.said == ["Gone failed and logs no more of chain 0: ConnectionError('no server')"]
+
+
+class Listens(Progress):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.said.append(message)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the package's own

@@ -12,11 +12,13 @@ import pytest
 import torch
 from torch import nn
 
+from engine_fakes import classes, classifier
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import from_arrays
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Printed, Silent
+from pyrobbb.training.trainer import Training
 from terminals import Terminal
 
 
@@ -191,3 +193,21 @@ def test_steps_done_before_a_resumption_count() -> None:
     assert (progress.bar.n, progress.bar.total) == (8, 12)
     progress.epoch(row(2))
     progress.stop()
+
+
+@pytest.mark.parametrize("event", ["start", "step", "epoch", "stop"])
+def test_a_display_that_fails_does_not_end_the_training(event: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Torn(Printed):
+        """Of a terminal that was closed."""
+
+    def torn(*what: object) -> None:
+        raise OSError("the terminal is gone")
+
+    setattr(Torn, event, torn)
+    data = classes(20)
+    history = Training(*classifier(data), data, epochs=2, batch_size=10, fast="eager", progress=Torn()).run()
+    assert len(history.rows) == 2
+    [record] = [record for record in caplog.records if "display" in record.message]
+    assert (
+        record.message == "the display Torn failed and is off from here on: OSError('the terminal is gone')"
+    )
