@@ -61,8 +61,9 @@ class Numeric:
     def inputs(self, column: Column) -> Matrix:
         """`(M, 0 to 2)`: a column that is constant in training gives no input."""
         if column.dtype.kind != "f":
-            text = next(value for value in column if value is not None)
-            raise ValueError(f"column {self.name!r} holds numbers in the training rows, but {text!r} here")
+            raise ValueError(
+                f"column {self.name!r} holds numbers in the training rows, but here {first_text(column)}"
+            )
         lacking = is_missing(column)
         parts: list[Matrix] = []
         if self.sd > 1e-12 * abs(self.mean):
@@ -169,8 +170,6 @@ class Columns:
                 kinds.append(Numeric.learn(name, column))
                 continue
             kinds.append(Categorical.learn(name, as_text(name, column)))
-            if name not in texts:
-                _warn_of_numbers(name, column)
         return cls(tuple(kinds), targets, classes)
 
     def inputs(self, rows: Any) -> Tensor:
@@ -293,16 +292,34 @@ def _as_text(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() and float(text) != value else text
 
 
-def _warn_of_numbers(name: str, column: Column) -> None:
-    """Say so if a column of text holds mostly numbers: one slip makes a category of each of them."""
-    present = [value for value in column if value is not None]
+def check_slips(name: str, column: Column, *, target: bool) -> None:
+    """Say so if a column of text holds mostly numbers: one slip makes a category of each of them.
+
+    Raises:
+        ValueError: They are too many for categories.
+    """
+    present = [] if column.dtype.kind == "f" else [value for value in column if value is not None]
     others = [value for value in present if as_number(value) is None]
-    if others and 2 * len(others) < len(present):
+    if not others or 2 * len(others) >= len(present):
+        return
+    what = (
+        f"{len(others)} of its {len(present)} values cannot be read as numbers, such as {first_text(column)}"
+    )
+    if len(set(present)) > max(MOST, len(column) // 2):
+        raise ValueError(f"column {name!r} is one of numbers, but {what}: mend it or leave it empty")
+    if not target:
         logger.warning(
-            "column %r is one of categories, because %d of its %d values cannot be read as numbers, such as "
-            "%r; if that is a slip, mend it or leave it empty, else say categorical=[%r]",
-            name, len(others), len(present), others[0], name,
+            "column %r is one of categories, because %s; if that is a slip, mend it or leave it empty, else "
+            "say categorical=[%r]",
+            name, what, name,
         )  # fmt: skip
+
+
+def first_text(column: Column) -> str:
+    """The first value of a column of text that is no number, if there is one, and its row."""
+    texts = [(row, value) for row, value in enumerate(column) if value is not None]
+    row, value = next(((row, value) for row, value in texts if as_number(value) is None), texts[0])
+    return f"{value!r} in row {row}, counted from 0"
 
 
 def _print_of(text: str) -> str | None:

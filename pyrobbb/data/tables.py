@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.data.arrays import check_precision, row_weights
-from pyrobbb.data.columns import MOST, Columns, as_text
+from pyrobbb.data.columns import MOST, Columns, as_text, check_slips, first_text
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, Units
 from pyrobbb.data.frames import (
     Column,
@@ -114,11 +114,16 @@ class Table:
         frame = {name: column for name, column in frame.items() if name not in self.drop}
         for name in targets:
             _check_whole("the table", name, frame[name])
+            if self.task == "regression":
+                _check_numbers("the table", name, frame[name])
         task = self.task or _task(targets, frame)
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
         texts = frozenset({*map(str, self.categorical), *categories(source)})
+        for name, column in frame.items():
+            if name not in texts:
+                check_slips(name, column, target=name in targets)
         known = {
             name: frozenset() if name in texts else frozenset(column)
             for name, column in frame.items()
@@ -282,9 +287,14 @@ def _in_order(name: str, column: Column) -> list[str]:
 
 
 def _target(part: str, name: str, column: Column) -> npt.NDArray[np.float64]:
+    return _check_whole(part, name, _check_numbers(part, name, column))
+
+
+def _check_numbers(part: str, name: str, column: Column) -> Column:
     if column.dtype.kind != "f":
-        raise ValueError(f"{part}: target {name!r} holds the text {column[0]!r}; a regression needs numbers")
-    return _check_whole(part, name, column)
+        what = first_text(column)
+        raise ValueError(f"{part}: target {name!r} holds the text {what}; a regression needs numbers")
+    return column
 
 
 def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:

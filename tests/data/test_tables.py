@@ -67,7 +67,9 @@ def test_new_rows_give_the_inputs_of_the_same_rows_in_the_table():
     assert torch.equal(data.inputs(rows), data.test.x)
     with pytest.raises(ValueError, match="no column 'town'"):
         data.inputs({"size": [1.0], "rooms": [2]})
-    with pytest.raises(ValueError, match="'size' holds numbers in the training rows, but 'big' here"):
+    with pytest.raises(
+        ValueError, match="'size' holds numbers in the training rows, but here 'big' in row 0"
+    ):
         data.inputs({**rows, "size": ["big", "small"]})
 
 
@@ -518,12 +520,40 @@ def test_a_first_line_of_numbers_is_a_row_also_where_one_is_missing(
 def test_a_slip_in_a_column_of_numbers_is_told(caplog: pytest.LogCaptureFixture) -> None:
     from_table({"age": [20.0, 21.0, 20.0, 21.0, "unknown", 20.0], "y": SIZE}, target="y", task="regression")
     assert (
-        "column 'age' is one of categories, because 1 of its 6 values cannot be read as numbers"
-        in caplog.text
-    )
+        "column 'age' is one of categories, because 1 of its 6 values cannot be read as numbers, such as "
+        "'unknown' in row 4, counted from 0"
+    ) in caplog.text
     caplog.clear()
     codes(categorical=["code"])
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("column", "task", "message"),
+    [
+        (
+            "size",
+            None,
+            "column 'size' is one of numbers, but 1 of its 30 values .* '1.2.3' in row 7, counted",
+        ),
+        ("price", None, "column 'price' is one of numbers, but 1 of its 30 values .* '1.2.3' in row 7, coun"),
+        ("price", "regression", "the table: target 'price' holds the text '1.2.3' in row 7, counted from 0"),
+    ],
+)
+def test_a_bad_cell_of_a_file_is_named(tmp_path: Path, column: str, task: Any, message: str) -> None:
+    path, rows = tmp_path / "table.csv", [f"{i / 7},{i / 3}" for i in range(30)]
+    rows[7] = "1.2.3,2.5" if column == "size" else "2.5,1.2.3"
+    path.write_text("\n".join(["size,price", *rows]), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        from_table(path, task=task, test=0.2)
+
+
+def test_a_bad_cell_of_new_rows_is_named() -> None:
+    data = from_table({"a": SIZE, "y": SIZE}, target="y", task="regression")
+    with pytest.raises(
+        ValueError, match=r"column 'a' holds numbers .* but here 'x' in row 1, counted from 0"
+    ):
+        data.inputs({"a": ["1", "x"]})
 
 
 def test_parts_of_a_data_frame_have_its_columns_and_rows() -> None:
