@@ -8,8 +8,9 @@ import re
 import textwrap
 from collections.abc import Collection, Iterable
 from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
+from pkgutil import iter_modules, resolve_name
 from typing import Any
 
 import hydra.utils
@@ -30,6 +31,7 @@ FREE_TO_CHANGE = (
     "folder", "published", "report", "device", "checkpoint_seconds", "record_every", "together", "threads",
     "arms", *(f"callbacks.{name}" for name in LOGGERS),
 )  # fmt: skip
+PACKAGES = ("pyrobbb", "models", "guides", "experiments", "pyro", "torch")  # that a part may be named from
 LONGEST = 200  # bytes of a folder's name; most file systems take 255
 CHECKED = ("MNIST", "FashionMNIST", "KMNIST", "UCI")  # data sets that are the same wherever they lie
 DECLARATIONS = Path(__file__).parent.parent
@@ -180,10 +182,40 @@ def _explain(key: str, error: Exception, taken: Collection[str]) -> str:
     if isinstance(error.__cause__, ImportError) and "pip install" in str(error.__cause__):
         cause = error.__cause__  # which says what to install; its own cause only what is not there
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+    target = re.match("Error locating target '(.+?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:
         reason += f"; it takes {', '.join(sorted(taken))}"
-    where = f"{key}.{full}" if full and full != key else key
-    return f"{where}: {reason}"
+    elif isinstance(cause, TypeError) and "required positional argument" in reason:
+        reason += "; is it a function to be called later? Then write _partial_: true beside its _target_"
+    elif target:
+        reason = _not_there(target[1]) or reason
+    return f"{full or key}: {reason}"
+
+
+def _not_there(target: str) -> str:
+    """Which name of a dotted path is not there, with the one that was perhaps meant; nothing if all are."""
+    found: Any = None
+    names = target.split(".")
+    for i, name in enumerate(names):
+        before, path = ".".join(names[:i]), ".".join(names[: i + 1])
+        if hasattr(found, name):
+            found = getattr(found, name)
+            continue
+        try:
+            found = import_module(path)
+        except ModuleNotFoundError as error:
+            if not path.startswith(str(error.name)):
+                return f"{path} imports {error.name!r}, which is not there"
+            if not before:
+                own = f"; a part of your own is a file {name}.py in the working folder"
+                return f"there is no module {name!r}{meant(name, PACKAGES) or own}"
+            there = [*dir(found), *(module.name for module in iter_modules(getattr(found, "__path__", [])))]
+            if path == target:
+                there = [each for each in there if callable(getattr(found, each, None))]
+            return f"{before} has no {name!r}{meant(name, there)}"
+        except Exception as error:  # of the user's own module
+            return f"{path} cannot be imported: {error!r}"
+    return ""
 
 
 def keywords(target: Any) -> set[str] | None:
@@ -208,3 +240,10 @@ def _check_partial(key: str, part: Any) -> None:
         raise ConfigError(
             f"{key}: {getattr(make, '__name__', make)} {error}; it takes {', '.join(options)}"
         ) from error
+    for name, value in given.items():
+        takes = signature.parameters.get(name)
+        if isinstance(value, str) and takes is not None and callable(takes.default):
+            raise ConfigError(
+                f"{key}.{name} must be a function, got the text {value!r}; name one by its path: "
+                f"{{_target_: {value}, _partial_: true}}"
+            )

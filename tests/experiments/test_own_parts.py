@@ -270,13 +270,20 @@ def test_where_own_data_lie_is_what_they_are():
         ),
         ("prior: {_target_: pyrobbb.priors.Normal, sgma: 1}", "'sgma'; it takes sigma"),
         ("rates: {rho: 10}\nrate: 3", "rate"),
+        ("prior: {_target_: wrong.Prio}", "prior: wrong has no 'Prio'; did you mean 'Prior'?"),
+        ("prior: {_target_: imports.it}", "prior: imports imports 'nothing_there', which is not there"),
+        (
+            "prior: {_target_: mine.P}",
+            "prior: there is no module 'mine'; a part of your own is a file mine.py",
+        ),
     ],
 )
 def test_own_parts_of_a_wrong_kind_are_told_in_a_line(part, message, tmp_path):
     (tmp_path / "wrong.py").write_text(
         "from torch import nn\n\n\nclass NoData:\n    def load(self):\n        return 3\n\n\n"
-        "def plain(spec, prior, likelihood):\n    return nn.Linear(2, 3)\n"
+        "def plain(spec, prior, likelihood):\n    return nn.Linear(2, 3)\n\n\nclass Prior:\n    pass\n"
     )
+    (tmp_path / "imports.py").write_text("import nothing_there\n")
     data = "" if part.startswith("data") else "  - override data: blobs\n"
     (tmp_path / "own.yaml").write_text(
         f"defaults:\n  - run\n{data}  - _self_\nname: own\nepochs: 1\n{part}\n"

@@ -201,7 +201,23 @@ WRONG = [
     (["samples=0"], "samples must be a whole number of at least 1"),
     (["seed=-1"], "seed must be a whole number of at least 0"),
     (["device=cuda"], "no CUDA device"),
-    (["prior._target_=pyrobbb.priors.Cauchy"], "prior: "),
+    (["prior._target_=pyrobbb.priors.Cauchy"], "prior: pyrobbb.priors has no 'Cauchy'"),
+    (
+        ["prior._target_=pyrobbb.priors.Lapalce"],
+        "prior: pyrobbb.priors has no 'Lapalce'; did you mean 'Laplace'?",
+    ),
+    (["prior._target_=pyrobbb.prior.Normal"], "prior: pyrobbb has no 'prior'; did you mean 'priors'?"),
+    (["prior._target_=pyrobb.priors.Normal"], "prior: there is no module 'pyrobb'; did you mean 'pyrobbb'?"),
+    (["optim._target_=torch.optim.Adm"], "optim: torch.optim has no 'Adm'; did you mean 'Adam'?"),
+    (
+        ["guide=auto_normal", "guide.init_loc_fn._partial_=false"],
+        "guide.init_loc_fn: kaiming() missing 1 required positional argument: 'site'; is it a function to be "
+        "called later? Then write _partial_: true beside its _target_",
+    ),
+    (
+        ["guide=auto_normal", "~guide.init_loc_fn", "+guide.init_loc_fn=pyrobbb.initializers.kaiming"],
+        "guide.init_loc_fn must be a function, got the text 'pyrobbb.initializers.kaiming'; name one by its",
+    ),
 ]
 
 
