@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -173,42 +173,49 @@ class Posterior:
         if fixed and (self.weights is None or len(chains) == 1):
             draws = 1  # a point estimate has nothing to average over
         each = self.shares(draws, chains)
-        fixed = fixed or all(is_point(self.chains[chain][1]) for chain in each)
-        groups: list[Iterable[Weights]] = []
-        copies: dict[int, list[int]] = {}  # of a fixed function, as many at a time as of draws
-        for chain, count in each.items():
-            model, _ = self._fitted(chain)
-            # bytes of a draw's weights, or of its outputs
-            room = model.dtype.itemsize * max(model.num_weights, len(x) * width)
-            alone = is_large(model) or not model.sites
-            at_once = max(1, int(megabytes * 2**20 / room))
-            size = 1 if alone else at_once
-            drawn = self.each_draw(1 if fixed else count, chain=chain, seed=seed)
-            drawn = iter([self.mean_weights(chain)]) if mean_weights else drawn
-            copies[chain] = [min(at_once, count - done) for done in range(0, count, at_once)]
-            groups.append(_grouped(drawn, size))
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
             for model, _ in self.chains:
                 stack.enter_context(evaluating(model))
-            block = Block(rows, megabytes)
-
-            def distributions() -> Iterator[TorchDistribution]:
-                for chain, group in zip(each, groups, strict=True):
-                    model = self.network(chain)
-                    for weights in group:
-                        output = outputs(model, weights, x, block)
-                        for some in copies[chain] if fixed else [len(output)]:
-                            same = output.expand(some, *output.shape[1:])
-                            with pyro.get_param_store().scope():  # else chains of one name share a noise
-                                yield model.observation(same, weights, draws=1)
-
+            observed = self._observed(
+                x, each, width=width, mean_weights=mean_weights, seed=seed, block=Block(rows, megabytes)
+            )
             encode = partial(self.model.encoded, draws=1)
-            found: Any = self.model.likelihood.prediction.of(distributions(), y, encode, sample=sample)
+            found: Any = self.model.likelihood.prediction.of(observed, y, encode, sample=sample)
             known = {
                 name: getattr(self.columns, of, ()) for name, of in NAMES.items() if hasattr(found, name)
             }
             return replace(found, **known) if any(known.values()) else found
+
+    def _observed(
+        self,
+        x: Tensor,
+        each: Mapping[int, int],
+        *,
+        width: int,
+        mean_weights: bool,
+        seed: int,
+        block: Block,
+    ) -> Iterator[TorchDistribution]:
+        """The distribution of y at x, `width` outputs a row, for the draws of each chain, a few at a time.
+
+        A chain whose draws are all alike is computed once, and repeated.
+        """
+        for chain, count in each.items():
+            fit, guide = self._fitted(chain)
+            model = self.network(chain)
+            alike = mean_weights or not model.latents or is_point(guide)
+            numbers = max(fit.num_weights, len(x) * width)  # of a draw's weights, or of its outputs
+            size = max(1, int(block.megabytes * 2**20 / (fit.dtype.itemsize * numbers)))
+            repeats = [min(size, count - done) for done in range(0, count, size)] if alike else [1]
+            drawn = self.each_draw(1 if alike else count, chain=chain, seed=seed)
+            drawn = iter([self.mean_weights(chain)]) if mean_weights else drawn
+            for weights in _grouped(drawn, 1 if is_large(fit) or not fit.sites else size):
+                output = outputs(model, weights, x, block)
+                for repeat in repeats:
+                    some = output.expand(repeat, *output.shape[1:]) if alike else output
+                    with pyro.get_param_store().scope():  # else chains of one name share a learned noise
+                        yield model.observation(some, weights, draws=1)
 
     def network(self, chain: int = 0) -> BayesianNetwork:
         """The model as the predictions of a chain take it: with another network if the guide says so."""
