@@ -27,6 +27,7 @@ BOUNDS = (
     "bound_long_input",
     "bound_conv",
     "bound_conv_input",
+    "bound_lenet",
     "bound_ranks",
     "bound_ranks_wide",
     "bound_ranks_widths",
@@ -283,4 +284,5 @@ TABLES: dict[str, Text] = {
     "gap": of("agreement_gap", headed(as_printed(part)), NONE),
     "eight_tables": of("eight_tables", headed(as_printed(part)), NONE),
     "second_table": of("second_table", headed(as_printed(part)), NONE),
+    "conv_detection": of("conv_detection", headed(as_printed(part)), NONE),
 }
