@@ -92,7 +92,7 @@ class Run(Options):
         one_batch = self.samples > 1 and self.vectorize and self.fast == "off"
         if self.likelihood.draws_together and not one_batch:
             raise ValueError(
-                f"likelihood {type(self.likelihood).__name__} takes a step's draws together, as one batch: it "
+                f"likelihood {type(self.likelihood).__name__} takes the draws of a step together: it "
                 f"needs samples=2 or more, vectorize=true and fast=off, got samples={self.samples}, "
                 f"vectorize={str(self.vectorize).lower()} and fast={self.fast}"
             )
