@@ -112,7 +112,7 @@ class Run(Options):
         With several processes (`ranks`) the first writes everything; the others' results have no metrics.
         With several chains, each has its own copies of the callbacks.
         """
-        progress = Guarded(progress if progress and ranks.is_main else Silent())
+        progress = Guarded.of(progress if progress and ranks.is_main else Silent())
         folder = None if folder is None else Path(folder)
         if folder is None or not ranks.is_main:
             return self._execute(folder, progress, ranks, callbacks)

@@ -169,8 +169,7 @@ class Posterior:
         chains = range(len(self.chains)) if chains is None else chains
         if not isinstance(chains, Sequence) or not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
-        fixed = mean_weights or not self.model.latents  # one function of each chain, as often as it counts
-        if fixed and (self.weights is None or len(chains) == 1):
+        if (mean_weights or not self.model.latents) and (self.weights is None or len(chains) == 1):
             draws = 1  # a point estimate has nothing to average over
         each = self.shares(draws, chains)
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples

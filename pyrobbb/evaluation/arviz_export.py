@@ -215,12 +215,12 @@ def _as_drawn(groups: Groups, posterior: Posterior, draws: int) -> None:
 
 
 def _untied(log_likelihood: np.ndarray) -> np.ndarray:
-    """Less than 1e-9 nats subtracted at random, so that no two draws are equal.
+    """Less than `arviz_io.UNTIED` nats subtracted at random, so that no two draws are equal.
 
     All draws give a sure prediction log-likelihood 0, and the Pareto smoothing of `az.loo` fails on ties.
     """
     noise = np.random.default_rng(0).random(log_likelihood.shape)
-    return np.asarray(log_likelihood.astype(np.float64) - 1e-9 * noise)
+    return np.asarray(log_likelihood.astype(np.float64) - arviz_io.UNTIED * noise)
 
 
 def _columns(y: Tensor | None, axes: int = 2) -> np.ndarray:

@@ -30,15 +30,14 @@ def pictures(data: Any) -> dict[str, Picture]:
         data: An `InferenceData` or `DataTree`, as `posterior.nc` holds.
     """
     groups = arviz_io.group_names(data)
-    wanted: dict[str, tuple[set[str], Callable[[Any], Figure]]] = {
-        "forest": ({"posterior"}, _forest),
-        "ppc": ({"posterior_predictive", "observed_data"}, _ppc),
+    wanted: dict[str, tuple[bool, Callable[[Any], Figure]]] = {
+        "forest": ("posterior" in groups, _forest),
+        "ppc": ({"posterior_predictive", "observed_data"} <= groups, _ppc),
+        "khat": (arviz_io.has_loo(data), _khat),
     }
-    if arviz_io.has_loo(data):
-        wanted["khat"] = (set(), _khat)
     drawn = {}
-    for name, (needed, draw) in wanted.items():
-        if needed <= groups:
+    for name, (possible, draw) in wanted.items():
+        if possible:
             with (
                 matplotlib.rc_context({"figure.dpi": 110}),
                 warnings.catch_warnings(),

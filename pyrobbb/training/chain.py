@@ -107,7 +107,7 @@ class Chain:
         for callback in callbacks:
             callback.restart()
         self.steppers = [c for c in callbacks if type(c).on_step is not Callback.on_step]
-        self.progress = Guarded(progress if progress and ranks.is_main else Silent())
+        self.progress = Guarded.of(progress if progress and ranks.is_main else Silent())
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise

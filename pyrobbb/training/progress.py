@@ -45,7 +45,12 @@ class Guarded(Progress):
     """Shows what another shows, until that fails: then it is told once, and the training goes on unshown."""
 
     def __init__(self, shown: Progress) -> None:
-        self.shown: Progress = shown.shown if isinstance(shown, Guarded) else shown
+        self.shown = shown
+
+    @classmethod
+    def of(cls, shown: Progress) -> Guarded:
+        """A display, guarded once: what is told of it is told once, whoever else shows with it."""
+        return shown if isinstance(shown, Guarded) else cls(shown)
 
     def start(self, *what: Any) -> None:
         self._show("start", *what)
