@@ -465,8 +465,7 @@ def test_labels_of_any_whole_number_type(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("draws", [1, 7])
 def test_draws_that_are_all_alike_are_computed_once(draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(scale=0.3), 12)
-    posterior = Posterior([(model, FlatGuide(model)), (model, autoguide.AutoDelta(model))])
-    posterior.chains[1][1]()
+    posterior = Posterior([(model, FlatGuide(model)), set_up(model, autoguide.AutoDelta(model))])
     x, y, calls = normal(5, 3), normal(5, 1), []
     apply = BayesianNetwork.apply_network
 
