@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from pyro import poutine
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import check_prior_event, check_rows_stay_apart, check_values
+from pyrobbb._support.network_checks import (
+    check_embeddings,
+    check_prior_event,
+    check_rows_stay_apart,
+    check_values,
+)
 from pyrobbb._support.random_state import isolated
 from pyrobbb.distributions import univariate
 from pyrobbb.priors import Prior
@@ -44,6 +49,7 @@ def make_room(
         why = "every parameter of the network is frozen (requires_grad=False)"
         raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
     check_rows_stay_apart(network)
+    check_embeddings(network)
     _check_names(network, prior, names)
     sites, hyper = _sites(network, prior, names, trained)
     shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}

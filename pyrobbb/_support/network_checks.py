@@ -41,6 +41,23 @@ def check_rows_stay_apart(network: nn.Module) -> None:
             )
 
 
+def check_embeddings(network: nn.Module) -> None:
+    """Raise ValueError for an embedding that changes its weights as it is called, or has sparse gradients."""
+    for name, module in network.named_modules():
+        if not isinstance(module, EMBEDDINGS) or not module.weight.requires_grad:
+            continue
+        layer = f"layer {name!r} ({type(module).__name__})"
+        if module.max_norm is not None:
+            raise ValueError(
+                f"{layer} has max_norm, which changes the drawn weights in place, so that they are no draws "
+                f"any more; leave it out, the prior keeps them small"
+            )
+        if module.sparse:
+            raise ValueError(
+                f"{layer} has sparse=True, but the posterior of every row changes at each step: use sparse=False"
+            )
+
+
 def padding_rows(network: nn.Module) -> dict[str, int]:
     """The padding row of each embedding, by the name of its weights."""
     names = {id(parameter): name for name, parameter in network.named_parameters()}

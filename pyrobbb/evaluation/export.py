@@ -81,7 +81,7 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
     """
     checks.count("draws", draws)
     model = posterior.model
-    if not model.sites:
+    if not model.sites and len(posterior.chains) == 1:
         raise ValueError("the network has no Bayesian weights: posterior.function(0) is all there is")
     name, own = type(model.likelihood).__name__, type(model.likelihood).forward
     if average and not isinstance(model.likelihood, Bernoulli | Categorical):

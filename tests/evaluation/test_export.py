@@ -15,6 +15,7 @@ from pyrobbb.inference import Laplace
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Deterministic, Normal, PerParameter
+from pyrobbb.training.inputs import NoWeights
 from pyrobbb.training.trainer import fit
 
 ROWS = {0: torch.export.Dim.DYNAMIC}
@@ -131,6 +132,17 @@ def test_what_has_no_probabilities_or_no_draws_is_refused():
     point = BayesianNetwork(nn.Linear(3, 2), Deterministic(), likelihoods.Categorical())
     with pytest.raises(ValueError, match="no Bayesian weights"):
         exported(Posterior([(point, nn.Module())]))
+
+
+def test_plain_networks_of_an_ensemble_are_exported():
+    torch.manual_seed(0)
+    pairs = [
+        (BayesianNetwork(nn.Linear(3, 2), Deterministic(), likelihoods.Categorical()), NoWeights())
+        for _ in range(3)
+    ]
+    posterior = Posterior(pairs)
+    module = exported(posterior, draws=2, average=True)
+    torch.testing.assert_close(module(X), posterior.predict(X, draws=2).probs)
 
 
 @pytest.mark.parametrize("what", ["one function", "the mean", "probabilities", "draws", "recurrent draws"])

@@ -202,6 +202,16 @@ MODEL_CASES: list[Case] = [
         "(BatchNorm1d) mixes the rows of a batch",
     ),
     (
+        "an embedding that changes its weights",
+        lambda: model(nn.Sequential(nn.Embedding(9, 3, max_norm=1.0))),
+        "layer '0' (Embedding) has max_norm, which changes the drawn weights in place",
+    ),
+    (
+        "an embedding of sparse gradients",
+        lambda: model(nn.Sequential(nn.EmbeddingBag(9, 3, sparse=True))),
+        "layer '0' (EmbeddingBag) has sparse=True, but the posterior of every row changes at each step",
+    ),
+    (
         "lazy layer",
         lambda: model(nn.LazyLinear(3)),
         "parameter 'weight' has no shape yet; call the network once",
