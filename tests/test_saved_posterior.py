@@ -206,6 +206,40 @@ def test_what_no_tensor_tells_must_be_the_same(
         Posterior.load(tmp_path, other, inference.guide(other, None))
 
 
+class Masked(nn.Module):
+    """With tensors in no state_dict: a mask, a constant, and what the last call left."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.scale = torch.full((3,), scale)
+        self.register_buffer("mask", torch.ones(3), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = x.detach()
+        return self.linear(x * self.scale * self.mask)
+
+
+@pytest.mark.parametrize("changed", ["nothing", "scale", "mask"])
+def test_tensors_in_no_state_dict_must_be_the_same(changed: str, tmp_path: Path) -> None:
+    def made_with(scale: float) -> tuple[BayesianNetwork, nn.Module]:
+        model = BayesianNetwork(Masked(scale), priors.Normal(), likelihoods.Normal(0.1), N=12)
+        return model, MeanFieldNormal(model)
+
+    model, guide = made_with(1.0)
+    guide()
+    Posterior([(model, guide)]).save(tmp_path)
+    other = made_with(2.0 if changed == "scale" else 1.0)
+    other[0].network.seen = torch.zeros(1)
+    if changed == "nothing":
+        Posterior.load(tmp_path, *other)
+        return
+    if changed == "mask":
+        other[0].network.mask[0] = 0.0
+    with pytest.raises(CheckpointError, match=f"other values of the network's tensor '{changed}', which is"):
+        Posterior.load(tmp_path, *other)
+
+
 def test_a_linearised_prediction_is_loaded_as_one(tmp_path: Path) -> None:
     model, _ = made()
     posterior = fit(model, None, values(), inference=Laplace(structure="diagonal"), epochs=1, progress=None)

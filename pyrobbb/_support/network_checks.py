@@ -54,7 +54,8 @@ def check_embeddings(network: nn.Module) -> None:
             )
         if module.sparse:
             raise ValueError(
-                f"{layer} has sparse=True, but the posterior of every row changes at each step: use sparse=False"
+                f"{layer} has sparse=True, but the posterior of every row changes at each step: use "
+                f"sparse=False"
             )
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.settings import component, constants, network_constants
+from pyrobbb._support.settings import component, constants, network_constants, network_tensors
 
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
@@ -48,6 +48,7 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
             "N": model.N,
             "padding": model.padding(),
             "of": _structure(model, guide),
+            "tensors": network_tensors(model.network),
         }
         for model, guide in chains
     ]
@@ -70,13 +71,20 @@ def read(folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> tuple[
         if isinstance(guide, AutoLaplaceApproximation):
             guide = _curved(guide)
         guide()  # makes its parameters
-    mine = _structure(model, guide)
+    mine, tensors = _structure(model, guide), network_tensors(model.network)
     chains = []
     for stored in content["chains"]:
         for what, theirs in stored["of"].items():
             if theirs != mine[what]:
                 raise checkpoint.CheckpointError(
                     f"{path} was made with another {what}: {theirs}\nhere it is: {mine[what]}"
+                )
+        for name, theirs in stored.get("tensors", {}).items():
+            ours = tensors.get(name, theirs)  # one that a call makes is not there yet
+            if theirs.shape == ours.shape and not torch.equal(theirs, ours.to(theirs.dtype)):
+                raise checkpoint.CheckpointError(
+                    f"{path} was made with other values of the network's tensor {name!r}, which is in no "
+                    f"state_dict: make it as it was, or a buffer, which is loaded"
                 )
         one, other = deepcopy((model, guide))
         one.N = stored["N"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class Change(NamedTuple):
@@ -57,3 +57,17 @@ def network_constants(network: nn.Module) -> dict[str, Any]:
     modules = {name or "network": module for name, module in network.named_modules()}
     own = {name: m for name, m in modules.items() if not type(m).__module__.startswith("torch.")}
     return {f"{name}.{key}": value for name, m in own.items() for key, value in constants(m).items()}
+
+
+def network_tensors(network: nn.Module) -> dict[str, Tensor]:
+    """The public tensors of a network's own modules that are in no `state_dict`, and are no weights."""
+    weights, found = set(vars(network).get("_weight_buffers", ())), {}
+    for path, module in network.named_modules():
+        if type(module).__module__.startswith("torch."):
+            continue
+        buffers = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
+        for name, value in (vars(module) | buffers).items():
+            full = f"{path}.{name}".lstrip(".")
+            if isinstance(value, Tensor) and not name.startswith("_") and full not in weights:
+                found[full] = value.detach().cpu()
+    return found
