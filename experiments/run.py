@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Collection
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from experiments._runner.record import provenance, run_command
 from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import write_json
+from pyrobbb._support.files import locked, remove_partial_files, write_json
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
@@ -66,6 +66,9 @@ def execute(
                 write_json(folder / "provenance.json", provenance(run_command()))
     if not ranks.is_main:
         return {}
+    with suppress(BlockingIOError), locked(folder):  # a command killed at the page or the figures left them
+        for place in (folder, folder / "figures"):
+            remove_partial_files(place)
     metrics = read_metrics(folder)
     if finished and not quiet:
         print(f"{folder} is finished; remove it to run it again")

@@ -122,7 +122,7 @@ def make_folder(folder: Path | str) -> None:
         raise type(error)(error.errno, f"cannot make the folder {folder}: {error.strerror}") from error
 
 
-def remove_partial_files(folder: Path | str) -> None:
-    """Remove half-written files of a killed writer from `folder`; hold its lock meanwhile."""
-    for part in Path(folder).glob(".*.part"):
+def remove_partial_files(folder: Path | str, of: str = "") -> None:
+    """Remove half-written files of a killed writer from `folder`, all or those of one; hold its lock."""
+    for part in Path(folder).glob(f".{of}*.part"):
         part.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support import checks, optim
 from pyrobbb._support.device import best_device, tf32_products
-from pyrobbb._support.files import locked, make_folder
+from pyrobbb._support.files import locked, make_folder, remove_partial_files
 from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, check_targets, first_output
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
@@ -229,6 +229,7 @@ class Chain:
             return
         make_folder(path.parent)
         with locked(path.parent, f".chain-{self.chain}.lock"):
+            remove_partial_files(path.parent, f"chain-{self.chain}.pt")
             others = [row for row in history.read_if_there(path) if row.chain != self.chain]
             history.write(path, others + self.history.rows)
             yield

@@ -83,6 +83,15 @@ def test_a_run_without_draws_that_vary_leaves_its_page_without_loo(tmp_path, wha
     assert "Leave-one-out" not in html
 
 
+def test_what_a_command_killed_at_the_page_left_is_swept(finished):
+    folder, _ = finished
+    left = [folder / ".report.html.1-ab.part", folder / "figures" / ".weights.png.1-ab.part"]
+    for path in left:
+        path.write_text("half")
+    execute(folder, "published=someone 1.5")
+    assert not any(path.exists() for path in left)
+
+
 def test_the_check_brings_its_verdict_onto_the_page(finished):
     folder, _ = finished
     said = check.checked(folder)

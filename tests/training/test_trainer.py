@@ -814,3 +814,12 @@ def test_the_validation_error_of_token_inputs_is_no_whole_number() -> None:
     found = training.run().rows[0].validation_error
     prediction: Any = Posterior([(model, guide)]).predict(tokens, mean_weights=True)
     assert found == pytest.approx(float((prediction.mean - part.y).square().mean().sqrt()), rel=1e-6)
+
+
+def test_what_a_killed_training_left_half_written_is_swept(tmp_path: Path) -> None:
+    mine, another = tmp_path / ".chain-0.pt.1-ab.part", tmp_path / ".chain-1.pt.1-ab.part"
+    for path in (mine, another):
+        path.write_text("half")
+    training(folder=tmp_path, epochs=1).run()
+    assert not mine.exists()
+    assert another.exists()  # of a chain that another process may be training
