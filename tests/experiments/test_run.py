@@ -93,6 +93,8 @@ def fitting(group, name):
     regression = (
         name in ("normal", "unit_normal", "heteroscedastic_normal", "student_t") and group == "likelihood"
     )
+    if name == "mean_logits":
+        return ["samples=2", "vectorize=true", "fast=off"]
     if name == "non_centred":
         return ["prior=ard"]
     if name == "one_point":
