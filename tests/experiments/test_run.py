@@ -53,10 +53,14 @@ def config(*overrides):
         return compose("run", list(overrides))
 
 
+MEAN_LOGITS = ["samples=2", "vectorize=true", "fast=off"]  # without which it is refused
+
+
 @pytest.mark.parametrize(("group", "name"), COMPONENTS)
 def test_every_component_builds_by_name(group, name):
     files = {"on_disk": ["data.x=x.npy", "data.y=y.npy"], "table": ["data.source=x.csv"]}
-    run = build(config(f"{group}={name}", *files.get(name, [])))
+    others = files.get(name) or (MEAN_LOGITS if name == "mean_logits" else [])
+    run = build(config(f"{group}={name}", *others))
     assert isinstance(run, Run)
 
 
@@ -94,7 +98,7 @@ def fitting(group, name):
         name in ("normal", "unit_normal", "heteroscedastic_normal", "student_t") and group == "likelihood"
     )
     if name == "mean_logits":
-        return ["samples=2", "vectorize=true", "fast=off"]
+        return MEAN_LOGITS
     if name == "non_centred":
         return ["prior=ard"]
     if name == "one_point":
