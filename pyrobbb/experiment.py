@@ -89,6 +89,13 @@ class Run(Options):
         )
         if self.stacking and self.chains == 1:
             raise ValueError("stacking weighs chains, of which there is one: ask for more, such as chains=5")
+        one_batch = self.samples > 1 and self.vectorize and self.fast == "off"
+        if self.likelihood.draws_together and not one_batch:
+            raise ValueError(
+                f"likelihood {type(self.likelihood).__name__} takes a step's draws together, as one batch, "
+                f"and needs samples=2 or more, vectorize=true and fast=off, got samples={self.samples}, "
+                f"vectorize={str(self.vectorize).lower()} and fast={self.fast}"
+            )
         if not callable(getattr(self.data, "load", None)):
             raise ValueError(f"data must have load(), which returns a Dataset, got {checks.short(self.data)}")
         if isinstance(self.export_weights, int):

@@ -40,6 +40,7 @@ class Likelihood(PyroModule):
 
     task: Task = "regression"
     prediction: ClassVar[type[Prediction]] = ValuePrediction
+    draws_together: ClassVar[bool] = False  # whether it is another thing for a step's draws one by one
 
     def width(self, outputs: int) -> int:
         """Width of the network's last layer for `outputs` classes or regression targets."""

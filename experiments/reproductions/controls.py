@@ -57,6 +57,8 @@ class MeanLogits(Categorical):
     Draws see one another only where they are one batch: `samples=5 vectorize=true fast=off`.
     """
 
+    draws_together = True
+
     def forward(self, output: Tensor) -> TorchDistribution:
         together = output
         if self.training and output.dim() > 2:  # what is fitted; a prediction averages probabilities

@@ -208,6 +208,8 @@ WRONG = [
     (["seed=-1"], "seed must be a whole number of at least 0"),
     (["device=cuda"], "no CUDA device"),
     (["stacking=true"], "stacking weighs chains, of which there is one: ask for more, such as chains=5"),
+    (["likelihood=mean_logits"], "needs samples=2 or more, vectorize=true and fast=off, got samples=1"),
+    (["likelihood=mean_logits", "samples=5", "vectorize=true"], "vectorize=true and fast=auto"),
     (["prior._target_=pyrobbb.priors.Cauchy"], "prior: pyrobbb.priors has no 'Cauchy'"),
     (
         ["prior._target_=pyrobbb.priors.Lapalce"],
