@@ -2,6 +2,7 @@
 
 In README.md and the pages of docs/ what stands between `<!-- NAME -->` and `<!-- /NAME -->` is replaced by
 the text of that name (`TEXTS`), and the figures under docs/figures/ are drawn again.
+`docs/records/bound.json` has the rows of all runs of the bound in one.
 Nothing is run: a number without a record is not there.
 """
 
@@ -16,10 +17,11 @@ from experiments.results.claims import CLAIMS
 from experiments.results.figures import FIGURES, SOURCES
 from experiments.results.records import Records, Text
 from experiments.results.tables import TABLES
-from pyrobbb._support.files import make_folder, write_text
+from pyrobbb._support.files import make_folder, write_json, write_text
 from pyrobbb.figures.style import save
 
 TEXTS: dict[str, Text] = {**TABLES, **CLAIMS, **SOURCES}
+JOINED = {"bound": "bound_mnist"}  # a table as JSON, and the record, run in parts, that has its rows
 MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 
@@ -42,6 +44,11 @@ def make(root: Path) -> list[Path]:
         raise NotADirectoryError(f"{root} is not this repository: it has no folder docs/records")
     records = Records(root / "docs" / "records")
     written = []
+    for name, parts in JOINED.items():
+        record = records.get(parts)
+        if record is not None:
+            written.append(records.folder / f"{name}.json")
+            write_json(written[-1], {"made from": parts, "rows": record["rows"]})
     for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
         before = page.read_text(encoding="utf-8")
         if MARKED.search(before):

@@ -38,6 +38,8 @@ class Records:
             found |= _cells_of(each)
         elif "part" in found:  # of the scoreboard
             found["rows"] = joined([part["rows"] for part in each])
+        elif "study" in found:  # of the bound
+            found["rows"] = [row for part in each for row in part["rows"]]
         elif "restarts" in found:  # of recipes
             for key in ("found", "restarts"):
                 found[key] = {name: kept for part in each for name, kept in part[key].items()}
@@ -77,7 +79,7 @@ def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records]
 
 def made_by(record: Record) -> str:
     """The command, the machine and the day, for the line above a table; a line for each part of a table."""
-    if "each" in record and any(key in record for key in ("cells", "part", "restarts")):
+    if "each" in record and any(key in record for key in ("cells", "part", "study", "restarts")):
         return "\\\n".join(map(made_by, record["each"]))
     machine = record["machine"]
     if not isinstance(machine, str):

@@ -21,17 +21,7 @@ from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 LONG = (1000, 5000, 20_000, 50_000)
-BOUNDS = (
-    "bound",
-    "bound_long",
-    "bound_long_input",
-    "bound_conv",
-    "bound_conv_input",
-    "bound_lenet",
-    "bound_ranks",
-    "bound_ranks_wide",
-    "bound_ranks_widths",
-)
+RANKS = ("bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
 
 
 def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
@@ -267,7 +257,8 @@ TABLES: dict[str, Text] = {
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
-    **{name: of(name, headed(as_printed(priors)), NONE) for name in BOUNDS},
+    "bound": of("bound_mnist", headed(as_printed(priors)), NONE),
+    **{name: of(name, headed(as_printed(priors)), NONE) for name in RANKS},
     "first_run": of("first_run", first_run, "nothing."),
     "first_run.example": of("first_run", as_printed(example), ""),
     "uci": own_tables.uci,

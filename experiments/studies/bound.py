@@ -58,6 +58,8 @@ PRIORS = {
     "group_horseshoe": ["prior=group_horseshoe", *WEIGHTS],
 }
 USUAL = {"rate": 10.0, "temperature": 1.0, "start": -5.0}  # those of experiment=bound
+LENGTHS = ("epochs", "images")  # of each training
+FEWEST = 10  # settings of which a rank correlation says something
 HEADS = {"rate": "rate of rho", "temperature": "temperature", "start": "rho from"}
 SHOWN = {  # what the table says, with how many digits
     "free_energy": ("F", 3),
@@ -132,6 +134,7 @@ def measure(fitted: Fitted) -> Result:
     informative = [entry.informative for entry in weights if entry.informative is not None]
     learned = [part for part in model.prior.parts() if isinstance(part, Learned)]
     return {
+        "images": len(fitted.data.train),
         "free_energy": last.free_energy,
         "trivial_free_energy": trivial_free_energy(model, fitted.data.train),
         "kl": last.kl,
@@ -160,6 +163,8 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
         every = {seed: result for (one, seed), result in results.items() if one == setting}
         own = {seed: result for seed, result in every.items() if "stopped" not in result}
         row: dict[str, Any] = {**setting._asdict(), "seeds": sorted(own)}
+        one = next(iter(own.values()), {})
+        row |= {"epochs": max(one.get("epochs", [None])), "images": one.get("images")}
         for name in (*SHOWN, "validation_error"):
             values = [r[name] for r in own.values() if r.get(name) is not None]
             row[name] = fmean(values) if values else None
@@ -169,12 +174,13 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
 
 
 def report(found: Sequence[dict[str, Any]]) -> str:
-    """The table, and the rank correlation of free energy and validation error over all settings of a kind.
+    """The table, and the rank correlation of free energy and validation error over many settings of a kind.
 
     Temperatures and starts are shown where one is not the usual; a column that no row has, as in earlier
     records, is left out.
     """
     shown = {name: said for name, said in SHOWN.items() if any(f"{name}_each" in row for row in found)}
+    lengths = [name for name in LENGTHS if any(row.get(name) for row in found)]
     axes = [
         name
         for name, usual in USUAL.items()
@@ -182,14 +188,16 @@ def report(found: Sequence[dict[str, Any]]) -> str:
     ]
 
     def cells(row: dict[str, Any]) -> list[str]:
-        setting = [row["network"], row["prior"], *(f"{row.get(name, USUAL[name]):g}" for name in axes)]
+        setting = [row["network"], row["prior"], *(str(row.get(name) or "-") for name in lengths)]
+        setting += [f"{row.get(name, USUAL[name]):g}" for name in axes]
         each = ((row.get(f"{name}_each"), digits) for name, (_, digits) in shown.items())
         return [*setting, *(mean_sd(values, digits) if values else "-" for values, digits in each)]
 
-    head = ["network", "prior", *(HEADS[name] for name in axes), *(title for title, _ in shown.values())]
+    head = ["network", "prior", *lengths, *(HEADS[name] for name in axes)]
+    head += [title for title, _ in shown.values()]
     seeds = sorted({seed for row in found for seed in row["seeds"]})
     lines = [table(head, map(cells, found)), of_seeds(seeds), *map(correlation, kinds(found).items())]
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
 
 
 def kinds(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -204,18 +212,18 @@ def kinds(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def ranks(rows: Sequence[dict[str, Any]]) -> tuple[float | None, int]:
     """Spearman's correlation of free energy and validation error over settings, and how many these are.
 
-    Both are means over seeds; None for fewer than three settings.
+    Both are means over seeds; None for fewer than `FEWEST` settings.
     """
     own = [row for row in rows if row["validation_error"] is not None]
     pairs = [[row[key] for row in own] for key in ("free_energy", "validation_error")]
-    return float(spearmanr(*pairs).statistic) if len(own) > 2 else None, len(own)
+    return float(spearmanr(*pairs).statistic) if len(own) >= FEWEST else None, len(own)
 
 
 def correlation(kind: tuple[str, list[dict[str, Any]]]) -> str:
-    """The rank correlation of a kind of prior, in words."""
+    """The rank correlation of a kind of prior, in words; nothing for too few settings."""
     name, (rank, count) = kind[0], ranks(kind[1])
     if rank is None:
-        return f"{name}: too few settings for a rank correlation"
+        return ""
     return f"{name}: rank correlation of F with the validation error {rank:.2f} over {count} settings"
 
 
@@ -235,7 +243,7 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
         configs[name] = compose("bound", [*words, *overrides], folder=out.fits / name)
     fits = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['test_error']:.2f} %")
     found = rows({points[name]: result for name, result in fits.items()})
-    out.record({"seeds": chosen.seeds, "rows": found})
+    out.record({"seeds": chosen.seeds, "study": "bound", "rows": found})
     out.end(report(found))
     return found
 

@@ -24,8 +24,8 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["command"] == "python -m experiments.studies.bound quick=true"
     assert record["rows"] == found
-    first = capsys.readouterr().out
-    assert "learned priors: too few settings for a rank correlation" in first
+    assert (learned["epochs"], learned["images"]) == (ard["epochs"], ard["images"]) == (2, 300)
+    assert "rank correlation" not in capsys.readouterr().out
     main(["quick=true", f"folder={tmp_path}"])
     assert report(found) in capsys.readouterr().out  # finished points are read back
     tempered = main(["quick=true", "temperatures=[1,0.1]", f"folder={tmp_path}"])
@@ -33,22 +33,22 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
     assert tempered[::2] == found  # those at temperature 1 are the same points
     assert tempered[1]["kl"] > tempered[0]["kl"]  # and a cold posterior pays less for leaving the prior
     assert tempered[1]["free_energy"] == pytest.approx(tempered[1]["kl"] + tempered[1]["train_nll"])
-    assert report(tempered).split("\n")[0].split()[5] == "temperature"
+    assert report(tempered).split("\n")[0].split()[7] == "temperature"
     assert "temperature" not in report(found)
 
 
-def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_three() -> None:
-    point = {"free_energy": 1.0, "validation_error": 2.0, "kl": 0.5}
+def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_ten() -> None:
+    point = {"free_energy": 1.0, "validation_error": 2.0, "kl": 0.5, "epochs": [1, 2, 3]}
     setting = Setting("2x400", "mixture")
     results = {(setting, 1): point, (setting, 2): {"stopped": "not finite"}}
     (row,) = rows(results)
-    assert row["seeds"] == [1]
-    assert correlation(("few", [row] * 2)) == "few: too few settings for a rank correlation"
-    pairs = zip([1.0, 2.0, 3.0], [5.0, 7.0, 6.0], strict=True)
-    each = [{"free_energy": F, "validation_error": error} for F, error in pairs]
-    assert "0.50 over 3 settings" in correlation(("some", each))
+    assert (row["seeds"], row["epochs"], row["images"]) == ([1], 3, None)
+    assert correlation(("few", [row] * 9)) == ""
+    errors = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 9.0]  # 1 - 6 * 2 / (10 * 99)
+    each = [{"free_energy": float(F), "validation_error": error} for F, error in enumerate(errors)]
+    assert "0.99 over 10 settings" in correlation(("some", each))
     without = {"free_energy": 0.0, "validation_error": None}  # data.validation=0
-    assert "0.50 over 3 settings" in correlation(("some", [*each, without]))
+    assert "0.99 over 10 settings" in correlation(("some", [*each, without]))
 
 
 def test_where_rho_starts_is_compared_like_its_rate() -> None:
