@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
+import scipy  # its parts are imported where they are first used, which spares commands a second
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, TransformedDistribution
 from pyro.distributions import constraints as C
-from scipy import special, stats
 from torch import Tensor
 from torch.distributions import AffineTransform
 from torch.distributions.utils import broadcast_all
@@ -169,11 +169,11 @@ class StudentT(dist.StudentT):
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
-        return _by_scipy(special.stdtr, self.df, (value - self.loc) / self.scale)
+        return _by_scipy(scipy.special.stdtr, self.df, (value - self.loc) / self.scale)
 
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile at the level `value`."""
-        return self.loc + self.scale * _by_scipy(special.stdtrit, self.df, value)
+        return self.loc + self.scale * _by_scipy(scipy.special.stdtrit, self.df, value)
 
 
 class Poisson(dist.Poisson):
@@ -191,12 +191,12 @@ class Poisson(dist.Poisson):
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
-        found = _by_scipy(special.pdtr, value, self.rate)
+        found = _by_scipy(scipy.special.pdtr, value, self.rate)
         return torch.where(value < 0, torch.zeros_like(found), found)  # where scipy has NaN
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count of which the cdf is `value` or more."""
-        return _by_scipy(stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
+        return _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
 
 
 class NegativeBinomial(dist.NegativeBinomial):
@@ -212,11 +212,11 @@ class NegativeBinomial(dist.NegativeBinomial):
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
-        return _by_scipy(special.betainc, self.total_count, value + 1, torch.sigmoid(-self.logits))
+        return _by_scipy(scipy.special.betainc, self.total_count, value + 1, torch.sigmoid(-self.logits))
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count of which the cdf is `value` or more."""
-        found = _by_scipy(stats.nbinom.ppf, value, self.total_count, torch.sigmoid(-self.logits))
+        found = _by_scipy(scipy.stats.nbinom.ppf, value, self.total_count, torch.sigmoid(-self.logits))
         return found.clamp_min(0)  # scipy says -1 at level 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from scipy.stats import t as student
+import scipy
 
 Writer = Callable[[Sequence[str], Iterable[Sequence[object]]], str]  # `table` or `markdown`
 
@@ -19,7 +19,7 @@ def mean_sd(values: Sequence[float], digits: int) -> str:
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean, and 95 % interval of it by Student's t over seeds (at least two)."""
     mean = float(np.mean(values))
-    half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
     return mean, mean - half, mean + half
 
 

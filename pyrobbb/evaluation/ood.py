@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats  # as a module: its functions defeat the documentation's reader
+import scipy
 from torch import Tensor
 
 from pyrobbb._support import checks
@@ -25,7 +25,7 @@ def auroc(inside: Array, outside: Array) -> float:
         ValueError: Scores that are not finite, or none.
     """
     m, n = _scores("inside", inside), _scores("outside", outside)
-    return float(stats.mannwhitneyu(n, m, method="asymptotic").statistic / (len(m) * len(n)))
+    return float(scipy.stats.mannwhitneyu(n, m, method="asymptotic").statistic / (len(m) * len(n)))
 
 
 def roc_curve(inside: Array, outside: Array, points: int = 200) -> tuple[np.ndarray, np.ndarray]:

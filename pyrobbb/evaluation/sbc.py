@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 import torch
-from scipy import stats
 
 from pyrobbb._support import checks
 from pyrobbb._support.network_checks import evaluating
@@ -45,7 +45,7 @@ class Calibration:
     @property
     def asymmetry(self) -> float:
         columns = self.p.reshape(len(self.p), -1).T
-        return float(min(1.0, min(stats.wilcoxon(c - 0.5).pvalue for c in columns) * len(columns)))
+        return float(min(1.0, min(scipy.stats.wilcoxon(c - 0.5).pvalue for c in columns) * len(columns)))
 
     @property
     def covered(self) -> float:

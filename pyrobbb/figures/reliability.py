@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
-from scipy.stats import binomtest
 
 from pyrobbb.evaluation.calibration import by_confidence
 from pyrobbb.figures.style import BLUE, GREY, RED, as_array, caption, column, label, new_figure, styled
@@ -37,7 +37,9 @@ def reliability(
     figure = new_figure(5.4, 5.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     above.plot([0, 1], [0, 1], color=GREY, lw=1, ls="--", label="perfectly calibrated")
-    tests = (binomtest(round(share * n), int(n)) for share, n in zip(accuracy, counts, strict=True))
+    tests = (
+        scipy.stats.binomtest(round(share * n), int(n)) for share, n in zip(accuracy, counts, strict=True)
+    )
     low, high = np.array([test.proportion_ci(0.95, "wilson") for test in tests]).T
     above.vlines(found.confidence, found.confidence, accuracy, color=RED, lw=2.5, alpha=0.5, label="gap")
     error = (accuracy - low, high - accuracy)  # of a single example too, where a standard error would be 0
