@@ -7,7 +7,8 @@ part=regressions     the default; UCI tables: log-likelihood, RMSE, coverage, CR
     tables=[yacht,energy,concrete]    also kin8nm, naval, power, protein and wine
     splits=[0,1,2,3,4]                which of the standard splits
     gaps=[0,1,2,3]                    by which features the gap splits are; [-1]: none
-    network=one_layer                 50 units, 100 for protein; chosen: depth and width by validation rows
+    network=one_layer                 50 units, 100 for protein; chosen: depth and width by validation rows;
+                                      deep: three layers of 200, 400 for protein
     trials=3                          settings that each method tries on validation rows
 part=detection       MNIST, and what is told apart from it: clothes, letters, noise; digits turned
     networks=[2x400]                  also conv
