@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.bnn import BayesianNetwork
@@ -81,13 +82,14 @@ class LocalNoise(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        ours = [self.names[id(given)] for given in (*args, *kwargs.values()) if id(given) in self.names]
+        given = tree_leaves((args, kwargs))  # also in a list, as torch.cat takes them
+        ours = [self.names[id(part)] for part in given if id(part) in self.names]
         if not ours:
             return func(*args, **kwargs)
         if func is F.linear or func in CONVOLUTIONS:
             return self._layer(func, ours, *args, **kwargs)
         result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and result.grad_fn is not None:
+        if any(isinstance(part, Tensor) and part.grad_fn is not None for part in tree_leaves(result)):
             raise NotFastError(f"the network uses {ours[0]!r} in {getattr(func, '__name__', func)}")
         return result
 

@@ -53,6 +53,22 @@ class Bare(nn.Module):
         return x @ self.inner.weight.T + self.inner.bias
 
 
+class Joined(nn.Module):
+    """Two layers as one, as of queries and keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.other = nn.Linear(12, 1, bias=False), nn.Linear(12, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, torch.cat([self.inner.weight, self.other.weight]))
+
+
+class Parted(Bare):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([F.linear(x, part) for part in self.inner.weight.chunk(2)], 1) + self.inner.bias
+
+
 class Reshaped(Sequences):
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x.reshape(-1, 3)).reshape(len(x), 4, 2).sum(1)
@@ -152,6 +168,8 @@ def test_it_trains_compiled_as_uncompiled(prior: priors.Prior, samples: int) -> 
     [
         (Twice(), "uses 'inner.bias' more than once"),
         (Bare(), "uses 'inner.(weight|bias)' in"),
+        (Joined(), "uses 'inner.weight' in cat"),
+        (Parted(), "uses 'inner.weight' in chunk"),
         (Reshaped(), r"the layer of 'inner.weight' is called on 24 rows instead of 6"),
     ],
 )
