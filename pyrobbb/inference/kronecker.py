@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from pyrobbb.bnn import Weights
 from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors
@@ -71,11 +72,19 @@ class Kronecker(Curvature):
                 f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
                 f"images; {odd!r} is used {seen.count(odd)} times so; take 'diagonal'"
             )
+        for weight, bias, a, *_ in uses.found:
+            if len(a) != len(data):
+                raise ValueError(
+                    f"structure='kronecker' needs layers whose first dimension is the rows, and that of "
+                    f"{weight or bias!r} is called on {len(a)} instead of {len(data)}; take 'diagonal'"
+                )
         factors = output_factors(model, output, data)
         counts = data.counts.to(output)
         products = [product for *_, product in uses.found]
         for c in range(factors.shape[-1]):
-            slopes = torch.autograd.grad(output, products, factors[..., c], retain_graph=True)
+            slopes = torch.autograd.grad(
+                output, products, factors[..., c], retain_graph=True, materialize_grads=True
+            )
             for (weight, bias, a, turned, _), slope in zip(uses.found, slopes, strict=True):
                 g = slope.flatten(2).transpose(1, 2) if turned else slope.reshape(*a.shape[:2], -1)
                 if weight is not None:
@@ -104,7 +113,11 @@ class Kronecker(Curvature):
 
 
 class _Uses(TorchFunctionMode):
-    """Notes where some tensors are the weight or bias of a linear map or a convolution."""
+    """Notes where some tensors are the weight or bias of a linear map or a convolution.
+
+    Raises:
+        ValueError: On the way, if one of them is used otherwise.
+    """
 
     def __init__(self, names: dict[int, str]) -> None:
         super().__init__()
@@ -117,12 +130,19 @@ class _Uses(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
+        others = {self.names[id(part)] for part in tree_leaves((args, kwargs)) if id(part) in self.names}
         if func is F.linear or func is F.conv2d:
             order = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
             given = {**dict(zip(order, args, strict=False)), **kwargs}
             weight, bias = (self.names.get(id(given.get(key))) for key in ("weight", "bias"))
             if weight or bias:
                 self.found.append((weight, bias, _inputs(func, given), func is F.conv2d, output))
+            others -= {weight, bias}
+        if others and any(isinstance(part, Tensor) and part.requires_grad for part in tree_leaves(output)):
+            raise ValueError(
+                f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
+                f"images; {min(others)!r} is used in {getattr(func, '__name__', func)}; take 'diagonal'"
+            )
         return output
 
 

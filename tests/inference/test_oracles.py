@@ -378,6 +378,54 @@ class _Recurrent(nn.Module):
         return self.o(self.l(x[:, :, None])[0][:, -1])
 
 
+class _Tied(nn.Linear):
+    """An autoencoder whose decoder is the encoder's transpose."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) @ self.weight
+
+
+class _Inner(nn.Linear):
+    """A layer for all places of all rows at once."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.reshape(-1, 1)).reshape(len(x), -1)
+
+
+class _Spare(nn.Linear):
+    """A layer beside it is computed, and left out."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.other = nn.Linear(*sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.other(x)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (_Tied(D, 2, bias=False), "each parameter used once, .* 'weight' is used in matmul; take 'diagonal'"),
+        (_Inner(1, 1), f"that of 'weight' is called on {N * D} instead of {N}; take 'diagonal'"),
+    ],
+)
+def test_kronecker_factors_of_what_they_do_not_describe_are_refused(network: nn.Module, message: str):
+    _, data, _, _ = _linear()
+    model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(NOISE), N)
+    with pytest.raises(ValueError, match=message):
+        _laplace(model, Split(data.x, data.x), structure="kronecker")
+
+
+def test_a_layer_that_is_left_out_keeps_its_prior():
+    _, data, _, _ = _linear()
+    model = BayesianNetwork(_Spare(D, 1), priors.Normal(sigma=SIGMA), likelihoods.Normal(NOISE), N)
+    _, scale = _laplace(model, data, structure="kronecker").loc_and_scale()
+    torch.testing.assert_close(scale["other.weight"], torch.full((1, D), SIGMA))
+    assert bool((scale["weight"] < 0.9 * SIGMA).all())
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(
     ("options", "message"),
