@@ -29,10 +29,6 @@ def output_factors(model: BayesianNetwork, output: Tensor, data: Split) -> Tenso
 
     A row's :math:`\Lambda` is taken as often as the row counts.
     """
-    if output.dim() != 2:
-        raise ValueError(
-            f"Laplace needs one output row per row of x, got an output of shape {tuple(output.shape)}"
-        )
     output = output.detach().requires_grad_()
     distribution = model.observation(output)
     nll = -distribution.log_prob(model.encoded(distribution, data.y)).sum()
@@ -44,8 +40,12 @@ def output_factors(model: BayesianNetwork, output: Tensor, data: Split) -> Tenso
 
 
 def check_curved(model: BayesianNetwork, output: Tensor) -> None:
-    """ValueError if -log p(y | f) has no second derivative at outputs f `(B, K)` and targets drawn there."""
-    output = output.detach().requires_grad_()
+    """ValueError unless outputs are `(B, K)` and -log p(y | f) has a second derivative at f = 0."""
+    if output.dim() != 2:
+        raise ValueError(
+            f"Laplace needs one output row per row of x, got an output of shape {tuple(output.shape)}"
+        )
+    output = output.new_zeros(20, output.shape[1]).requires_grad_()
     distribution = model.observation(output)
     with torch.no_grad(), isolated(0, device=output.device):
         y = distribution.sample()

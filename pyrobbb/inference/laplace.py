@@ -96,6 +96,8 @@ class LaplaceGuide(FlatGuide):
                         f"torch cannot linearise this network ({checks.one_line(error, 100)}): take "
                         f"Laplace(linearised=False), which predicts with the network itself"
                     ) from error
+            with torch.enable_grad():
+                check_curved(model, model.apply_network(weights, row.x))
             self.curvature.check(Mode(model, weights, self.names, row))
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:
@@ -104,8 +106,6 @@ class LaplaceGuide(FlatGuide):
         scale = self.method.prior_scale
         prior = prior_precision(model, self.names) / scale**2
         with evaluating(model):
-            with torch.enable_grad():
-                check_curved(model, torch.zeros_like(model.apply_network(weights, data.x[:20])))
             self.curvature.fit(Mode(model, weights, self.names, data), prior)
             with torch.no_grad():
                 score = sum(
@@ -218,7 +218,8 @@ class Laplace(Descent):
             data: All training data.
 
         Raises:
-            ValueError: If a prior is not normal, or these are not the rows that the fit counted.
+            ValueError: If a prior is not normal, these are not the rows that the fit counted, or there is no
+                curvature or linearised prediction.
         """
         checks.check_kinds(data=(data, Split))
         chains = []
@@ -233,7 +234,9 @@ class Laplace(Descent):
                 guide = LaplaceGuide(self, model).to(model.device)
                 mean = posterior.mean_weights(c)
                 guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
-                guide.fit(model, data.to(model.device))
+                rows = data.to(model.device)
+                guide.check(model, rows.head(1))
+                guide.fit(model, rows)
             chains.append((model, guide))
         return Posterior(chains, weights=posterior.weights, columns=posterior.columns)
 

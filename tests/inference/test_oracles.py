@@ -26,6 +26,7 @@ from pyrobbb.evaluation.diagnostics import function_draws
 from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradient, natural_gradient_step
 from pyrobbb.inference.curvature import output_factors
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
+from pyrobbb.inference.method import Inference
 from pyrobbb.inference.swag import SWAGGuide
 from pyrobbb.kl_weights import Full, Tempered, WarmUp
 from pyrobbb.posterior import Posterior
@@ -426,38 +427,58 @@ def test_a_layer_that_is_left_out_keeps_its_prior():
     assert bool((scale["weight"] < 0.9 * SIGMA).all())
 
 
+class _Sharp(likelihoods.Likelihood):
+    """Laplace noise: the second derivative of |y - f| is 0, and the posterior would be the prior."""
+
+    def forward(self, output: Tensor) -> dist.Independent:
+        return dist.Laplace(output, output.new_tensor(0.3)).to_event(1)
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("network", "likelihood", "options", "message"),
     [
-        ({"structure": "diagonal"}, r"torch cannot linearise this network .*Laplace\(linearised=False\)"),
-        ({"linearised": False}, "needs each parameter used once, .* take 'diagonal'"),
-        ({"structure": "diagonal", "linearised": False}, None),
-        ({"layers": "last"}, None),
+        (_Recurrent(), None, {}, r"torch cannot linearise this network .*Laplace\(linearised=False\)"),
+        (
+            _Recurrent(),
+            None,
+            {"structure": "kronecker", "linearised": False},
+            "used once, .* take 'diagonal'",
+        ),
+        (_Recurrent(), None, {"linearised": False}, None),
+        (_Recurrent(), None, {"layers": "last"}, None),
+        (nn.Linear(D, 1), _Sharp(), {}, "_Sharp has no second derivative"),
+        (nn.Sequential(nn.Linear(D, 1), nn.Unflatten(1, (1, 1))), None, {}, "needs one output row per row"),
     ],
 )
-def test_what_laplace_cannot_do_is_known_before_the_training(options: dict[str, Any], message: str | None):
+def test_what_laplace_cannot_do_is_known_before_the_training(
+    network: nn.Module,
+    likelihood: likelihoods.Likelihood | None,
+    options: dict[str, Any],
+    message: str | None,
+):
     class Steps(Callback):
         taken = 0
 
         def on_step(self, view: Any, terms: Any) -> None:
             self.taken += 1
 
-    x = normal(10, D)
-    data, steps = from_arrays(x, x[:, :1], task="regression"), Steps()
+    x, steps, laplace = normal(10, D), Steps(), Laplace(**{"structure": "diagonal", **options})
+    y = x[:, :1, None] if isinstance(network, nn.Sequential) else x[:, :1]
+    data = from_arrays(x, y, task="regression")
 
-    def fitted() -> Posterior:
-        model = BayesianNetwork(_Recurrent(), priors.Normal(), likelihoods.Normal(scale=NOISE))
-        return fit(
-            model, None, data, inference=Laplace(**options), epochs=1, callbacks=[steps], progress=None
-        )
+    def fitted(inference: Inference) -> Posterior:
+        model = BayesianNetwork(network, priors.Normal(), likelihood or likelihoods.Normal(scale=NOISE))
+        return fit(model, None, data, inference=inference, epochs=1, callbacks=[steps], progress=None)
 
     if message is None:
-        assert fitted().predict(x).mean.shape == (10, 1)
+        assert fitted(laplace).predict(x).mean.shape == (10, 1)
         return
     with pytest.raises(ValueError, match=message):
-        fitted()
+        fitted(laplace)
     assert steps.taken == 0
+    with pytest.raises(ValueError, match=message):
+        laplace.around(fitted(MAP()), data.train)
 
 
 def test_laplace_goes_around_any_fitted_posterior():
@@ -478,20 +499,6 @@ def test_laplace_goes_around_any_fitted_posterior():
     points = BayesianNetwork(nn.Linear(D, 1), priors.Deterministic(), likelihoods.Normal(0.1), N)
     with pytest.raises(ValueError, match="no Bayesian weights"):
         Laplace().around(Posterior([(points, NoWeights())]), data)
-
-
-def test_a_likelihood_without_curvature_is_refused():
-    """Laplace noise: the second derivative of |y - f| is 0, and the posterior would be the prior."""
-
-    class Sharp(likelihoods.Likelihood):
-        def forward(self, output: Tensor) -> dist.Independent:
-            return dist.Laplace(output, output.new_tensor(0.3)).to_event(1)
-
-    _, data, _, _ = _linear()
-    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
-    model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(), Sharp())
-    with pytest.raises(ValueError, match="Sharp has no second derivative"):
-        fit(model, None, whole, inference=Laplace(), epochs=1, progress=None)
 
 
 def test_swag_has_the_moments_of_its_snapshots():
