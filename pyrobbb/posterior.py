@@ -295,7 +295,7 @@ class Posterior:
         table = self.columns if isinstance(self.columns, Columns) else None
         if table and table.classes and not isinstance(y, Tensor | None):
             y = table.labels("y", y)
-        y = by_target("y", y, table.targets if table else ())
+        y = by_target("y", y, self.columns.targets if self.columns else ())
         if table and isinstance(x, Tensor) and x.is_floating_point() and bool((x.abs() > UNLIKELY).any()):
             logger.warning(
                 "x, a tensor, counts as inputs, which are standardised, but holds values up to %.3g; pass "

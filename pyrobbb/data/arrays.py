@@ -64,8 +64,8 @@ def from_arrays(
         classes = checks.count("classes", classes)
 
     check_same_rows({"x": x, "y": y, "weights": weights})
-    columns = Names(tuple(map(str, x.columns))) if is_table(x) else None
-    targets = tuple(map(str, y.columns)) if is_table(y) else ()
+    names, targets = (tuple(map(str, part.columns)) if is_table(part) else () for part in (x, y))
+    columns = Names(names, targets) if names or targets else None
     train = _split("", x, y, task, dtype, grid=classes is not None)
     if weights is not None:
         train = Split(train.x, train.y, row_weights("weights", weights, train))

@@ -225,14 +225,15 @@ class Columns:
 
 @dataclass(frozen=True)
 class Names:
-    """What the columns of the training inputs were called, where these came as a DataFrame of numbers."""
+    """What the columns of the training inputs and targets were called, where these came as DataFrames."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     def inputs(self, rows: Any, name: str = "x") -> Any:
         """The rows as they are; ValueError for a DataFrame of other columns, or in another order."""
         given = tuple(map(str, getattr(rows, "columns", self.names)))
-        if given != self.names:
+        if self.names and given != self.names:
             raise ValueError(
                 f"{name} has the columns {', '.join(given)}; those of the training x were "
                 f"{', '.join(self.names)}, in this order"
@@ -241,14 +242,16 @@ class Names:
 
     def plain(self) -> dict[str, Any]:
         """Plain values, of which `from_plain` makes the same names."""
-        return {"names": list(self.names)}
+        return {"names": list(self.names), "targets": list(self.targets)}
 
 
 def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
     """The columns or names that `plain` described; None of nothing."""
     if not content:
         return None
-    return Names(tuple(content["names"])) if "names" in content else Columns.from_plain(content)
+    if "names" in content:
+        return Names(tuple(content["names"]), tuple(content.get("targets", ())))  # once without targets
+    return Columns.from_plain(content)
 
 
 def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:

@@ -26,6 +26,7 @@ from pyrobbb.data.frames import (
     categories,
     check_same_rows,
     is_missing,
+    is_table,
     opened,
     rows_of,
     to_tensor,
@@ -247,7 +248,8 @@ def _with_targets(part: str, x: Any, y: Any, texts: Any) -> tuple[tuple[str, ...
     frame = as_frame(f"{part}x", x, known)
     array = as_array(f"{part}y", y) if isinstance(y, Tensor) else y
     if np.ndim(array) == 2:
-        targets = {f"y{name}": column for name, column in as_frame(f"{part}y", array).items()}
+        own = "" if is_table(y) else "y"  # the columns of an array are numbers
+        targets = {f"{own}{name}": column for name, column in as_frame(f"{part}y", array).items()}
     else:
         targets = {"y": as_column(f"{part}y", array)}
     taken = [name for name in ("y", *targets) if name in frame]

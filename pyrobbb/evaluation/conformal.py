@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb.evaluation.metrics import as_tensor
 from pyrobbb.predictive import ClassPrediction, Prediction, ValuePrediction
 
 SCORES = ("aps", "lac")
@@ -46,10 +45,7 @@ def calibrate(prediction: Prediction, y: Any, *, score: str = "aps") -> Conforma
     checks.one_of("score", score, SCORES)
     if isinstance(prediction, ValuePrediction):
         centre, scale = _centre_and_scale(prediction)
-        y = as_tensor(y).to(centre)
-        y = y.reshape(len(y), -1)
-        if y.shape != centre.shape:
-            raise ValueError(f"y has the shape {tuple(y.shape)}, the prediction {tuple(centre.shape)}")
+        y = prediction.targets(y).to(centre).reshape(centre.shape)
         return ConformalIntervals(_finite((y - centre).abs() / scale))
     if not isinstance(prediction, ClassPrediction) or prediction.probs.dim() != 2:
         raise ValueError("conformal sets are for one class label in each row")

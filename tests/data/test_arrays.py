@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
@@ -11,9 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from pyrobbb import fit_table
+from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, fit_table, likelihoods
 from pyrobbb.data import Blobs, Dataset, NoisySine, PaperCurve, from_arrays, from_table
+from pyrobbb.evaluation.conformal import calibrate
 
 X = np.arange(12.0).reshape(6, 2)
 LABELS = np.array([0, 1, 2, 0, 1, 2])
@@ -295,7 +298,7 @@ def test_the_number_of_classes_is_a_plain_number() -> None:
     assert type(classify(classes=np.int64(5)).spec.outputs) is int
 
 
-def test_targets_of_a_table_go_by_name() -> None:
+def test_targets_of_a_table_go_by_name(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"x": np.arange(12) / 12, "a": np.arange(12) % 3, "b": np.arange(12) % 5})
     x, y = table[["x"]], table[["a", "b"]]
@@ -305,12 +308,17 @@ def test_targets_of_a_table_go_by_name() -> None:
     other = y.rename(columns={"b": "c"})
     with pytest.raises(ValueError, match="validation y has the columns a, c; the targets are a, b"):
         from_arrays(x, y, task="regression", validation=(x, other))
-    posterior = fit_table(
-        from_table(table, target=["a", "b"]), noise="learned", epochs=3, hidden=(), progress=None
+    model = BayesianNetwork(nn.Linear(1, 2), likelihood=likelihoods.Normal())
+    posterior = fit(
+        model, MeanFieldNormal, from_arrays(x.to_numpy(), y, task="regression"), epochs=1, progress=None
     )
-    swapped = posterior.predict(table, y[["b", "a"]])
-    same = posterior.predict(table, y)
-    assert torch.equal(same.log_predictive, swapped.log_predictive)
-    assert same.metrics(y) == same.metrics(y[["b", "a"]])
-    with pytest.raises(ValueError, match="y has the columns a, c; the targets are a, b"):
-        same.metrics(other)
+    posterior.save(tmp_path)
+    tables = from_table(table, target=["a", "b"]), from_table(x, y, task="regression")
+    fits = [fit_table(each, noise="learned", epochs=3, hidden=(), progress=None) for each in tables]
+    for each in (*fits, posterior, Posterior.load(tmp_path, model, MeanFieldNormal(model))):
+        same, swapped = (each.predict(x, targets) for targets in (y, y[["b", "a"]]))
+        assert torch.equal(same.log_predictive, swapped.log_predictive)
+        assert same.metrics(y) == same.metrics(y[["b", "a"]])
+        assert torch.equal(calibrate(same, y).scores, calibrate(same, y[["b", "a"]]).scores)
+        with pytest.raises(ValueError, match="y has the columns a, c; the targets are a, b"):
+            same.metrics(other)

@@ -123,7 +123,7 @@ def test_what_cannot_be_covered_is_refused():
             nine.quantile(level)
     with pytest.raises(ValueError, match="row 1 has no finite score"):
         calibrate(values(torch.zeros(2, 1), torch.ones(2, 1)), torch.tensor([0.0, float("nan")]))
-    with pytest.raises(ValueError, match=r"y has the shape \(3, 1\), the prediction \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"y must have the shape of the prediction, \(2, 1\), got \(3,\)"):
         calibrate(values(torch.zeros(2, 1), torch.ones(2, 1)), torch.zeros(3))
     probs = labels(torch.full((2, 2), 0.5))
     with pytest.raises(ValueError, match="score must be one of aps, lac"):
