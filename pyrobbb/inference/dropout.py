@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
@@ -38,9 +38,7 @@ class DropoutGuide(FlatGuide):
         values = dict(weights_in_order(model.network))
         matrices = [name for name, value in values.items() if value.dim() > 1]
         self.masked = {  # the shape of each mask
-            name: unit_shape("input", values[name], model.owner(name))
-            for name in matrices[1:]
-            if name in self.shapes
+            name: _mask_shape(values[name], model.owner(name)) for name in matrices[1:] if name in self.shapes
         }
 
     @property
@@ -53,7 +51,7 @@ class DropoutGuide(FlatGuide):
         for name, value in self.split(self.loc).items():
             if name in self.masked:
                 mask = value.new_empty(self.masked[name]).uniform_() >= self.p
-                value = value * (mask / (1 - self.p))
+                value = value.unflatten(0, (len(mask), -1)) * (mask / (1 - self.p)).unsqueeze(1)
             parts.append(value.flatten())
         return torch.cat(parts)
 
@@ -62,6 +60,13 @@ class DropoutGuide(FlatGuide):
         locs = self.split(self.loc.detach())
         spread = (self.p / (1 - self.p)) ** 0.5
         return locs, {name: (name in self.masked) * spread * value.abs() for name, value in locs.items()}
+
+
+def _mask_shape(weight: Tensor, layer: nn.Module) -> tuple[int, ...]:
+    """One value for each input of `layer`, where those of each group of a convolution come apart."""
+    shape = unit_shape("input", weight, layer)
+    groups = layer.groups if isinstance(layer, nn.modules.conv._ConvNd) else 1
+    return (groups, *shape[1:]) if shape[0] == 1 else shape
 
 
 class DropoutStep(DescentStep):

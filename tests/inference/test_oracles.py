@@ -585,6 +585,18 @@ def test_dropout_masks_the_inputs_where_they_come_first_and_no_parametrised_matr
         fit(model, None, data, inference=MCDropout(), epochs=1, progress=None)
 
 
+def test_dropout_masks_each_input_of_a_grouped_convolution():
+    """Of a depthwise one a single mask had dropped all channels at once."""
+    net = nn.Sequential(nn.Linear(1, 1), nn.Conv1d(4, 8, 1, groups=2))
+    guide = MCDropout().guide(BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), None)
+    with isolated(0), torch.no_grad():
+        drawn = torch.stack([guide.split(guide.draw())["1.weight"] for _ in range(2000)])[..., 0] != 0
+    inputs = drawn.unflatten(1, (2, 4))  # (draws, groups, outputs, inputs of a group)
+    assert bool((inputs == inputs[:, :, :1]).all())
+    together = torch.corrcoef(inputs[:, :, 0].flatten(1).T.float()) - torch.eye(4)
+    assert float(together.abs().max()) < 5 / 2000**0.5
+
+
 def test_swag_s_variance_survives_single_precision_far_from_zero():
     guide = SWAG().guide(BayesianNetwork(nn.Linear(50, 1), priors.Normal(), likelihoods.Normal()), None)
     with isolated(0):
