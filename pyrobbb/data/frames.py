@@ -126,6 +126,10 @@ def as_column(name: str, values: Any) -> Column:
     """One column: float64 if all that is there is a number, else text; booleans count as text."""
     if isinstance(values, Tensor):
         values = as_array(name, values)
+    if is_table(values):  # whose own values would be the names of its columns
+        if values.shape[1] != 1:
+            raise ValueError(f"{name} must be one column, got a DataFrame of {values.shape[1]}")
+        values = values.iloc[:, 0]
     if hasattr(values, "to_numpy"):  # a pandas Series, whose missing values have several forms
         values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
     if isinstance(values, np.ma.MaskedArray):

@@ -423,6 +423,19 @@ def test_a_column_that_is_no_list_is_refused(value: Any) -> None:
         load(TABLE | {"size": value})
 
 
+def test_a_frame_of_one_column_is_that_column() -> None:
+    """The values of a frame are its columns' names: one row counted as missing, classes as unknown."""
+    data = load()
+    frame = pandas.DataFrame(TABLE)
+    apart = {name: frame[[name]].head(1) for name in ("size", "rooms", "town")}
+    assert torch.equal(data.inputs(apart), data.inputs(frame.head(1)))
+    frame = frame.dropna()
+    named = from_table(frame, target="town").columns
+    assert torch.equal(named.labels("y", frame[["town"]]), named.labels("y", frame["town"]))
+    with pytest.raises(ValueError, match="column 'size' must be one column, got a DataFrame of 2"):
+        data.inputs({**apart, "size": frame[["size", "town"]].head(1)})
+
+
 def test_tensors_of_every_floating_point_type_are_columns() -> None:
     x, y = torch.tensor([SIZE, SIZE[::-1]]).T, torch.tensor(SIZE) / 2
     expected = from_table(x, y)
