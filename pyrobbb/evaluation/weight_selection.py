@@ -34,7 +34,8 @@ class WeightSelection:
             order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
             self.places = order[: min(weights, total)].sort().values
         else:
-            places = [p for text in weights for p in self._find(text, starts)]
+            names = [weights] if isinstance(weights, str) else weights  # a text's first letter may be a *
+            places = [p for name in names for p in self._find(name, starts)]
             self.places = torch.tensor(sorted(set(places)))
         self.labels = [self._label(place, starts) for place in self.places.tolist()]
 
