@@ -145,5 +145,4 @@ def load(config: DictConfig) -> Dataset:
 
 @lru_cache(maxsize=2)
 def _load(config: str) -> Dataset:
-    data: Dataset = component("data", json.loads(config)).load()
-    return data
+    return component("data", json.loads(config)).load()

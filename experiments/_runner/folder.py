@@ -99,8 +99,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a configuration: {one_line(error, 200)}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a configuration")
-    current: dict[str, Any] = _up_to_date(content)
-    return current
+    return _up_to_date(content)
 
 
 def _up_to_date(part: Any) -> Any:

@@ -105,8 +105,7 @@ def summary(found: dict[str, Games], at_random: float) -> dict[str, Any]:
 
 def _costing(regret: int, each: Tensor) -> list[int]:
     """How many of the rounds of each run, `(R, T)`, had that expected regret."""
-    counts: list[int] = (each == regret).sum(dim=1).tolist()
-    return counts
+    return (each == regret).sum(dim=1).tolist()
 
 
 def _spread(values: Sequence[float]) -> str:

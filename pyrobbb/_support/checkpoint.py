@@ -107,8 +107,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
         )
     content.pop("digest", None)  # of an earlier version
     on = torch.device(device)
-    moved: dict[str, Any] = _each(content, lambda one: one.to(on) if isinstance(one, torch.Tensor) else one)
-    return moved
+    return _each(content, lambda one: one.to(on) if isinstance(one, torch.Tensor) else one)
 
 
 def load_newest(

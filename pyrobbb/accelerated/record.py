@@ -68,8 +68,7 @@ def _turn_products(graph: GraphModule) -> GraphModule:
 
 
 def _shape(node: Any) -> torch.Size:
-    shape: torch.Size = node.meta["val"].shape
-    return shape
+    return node.meta["val"].shape
 
 
 def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:

@@ -124,8 +124,7 @@ class PrunedDraws(PrunedGuide):
 
     def place(self, number: int) -> int:
         """Where that draw is in the sampler's chain."""
-        place: int = self.guide.place(number)  # type: ignore[operator]
-        return place
+        return self.guide.place(number)  # type: ignore[operator]
 
 
 def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool = True) -> Posterior:

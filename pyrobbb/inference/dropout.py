@@ -74,8 +74,7 @@ class DropoutStep(DescentStep):
 
     def at(self) -> Tensor:
         """M under a fresh mask."""
-        masked: Tensor = self.guide.draw()
-        return masked
+        return self.guide.draw()
 
 
 @dataclass(frozen=True, kw_only=True)

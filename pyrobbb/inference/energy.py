@@ -23,8 +23,7 @@ def log_prior(model: BayesianNetwork, values: Weights) -> Tensor:
     """Log P of all latents, in nats, of one value each."""
     with poutine.block(), poutine.condition(data=values):
         trace = poutine.trace(model).get_trace()
-    total: Tensor = trace.log_prob_sum(lambda name, site: name in values)
-    return total
+    return trace.log_prob_sum(lambda name, site: name in values)
 
 
 class Energy:

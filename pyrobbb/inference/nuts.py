@@ -93,8 +93,7 @@ class NUTS(OwnStep):
         gradient, one = energy.prepared(initial["z"], x, y, gradients), torch.ones((), dtype=torch.float64)
 
         def potential(at: Weights) -> Tensor:
-            energies: Tensor = _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, counts))
-            return energies
+            return _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, counts))
 
         kernel = infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth)
         run = MCMC(kernel, self.draws, self.warmup, initial_params=initial, disable_progbar=True)

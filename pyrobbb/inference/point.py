@@ -69,8 +69,7 @@ class DescentStep(ProgramStep):
 
     def at(self) -> Tensor:
         """The coordinates of the step."""
-        loc: Tensor = self.guide.loc
-        return loc
+        return self.guide.loc
 
 
 @dataclass(frozen=True, kw_only=True)

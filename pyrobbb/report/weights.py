@@ -115,8 +115,7 @@ def _by_signal(ratio: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _heights(values: np.ndarray, edges: np.ndarray, count: int) -> np.ndarray:
-    density: np.ndarray = np.histogram(values, edges)[0] / (count * np.diff(edges))
-    return density
+    return np.histogram(values, edges)[0] / (count * np.diff(edges))
 
 
 def _rows(axis: str, edges: np.ndarray, heights: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
