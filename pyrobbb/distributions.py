@@ -100,13 +100,13 @@ class ScaleMixtureNormal(TorchDistribution):
         odds = torch.sigmoid(self._log_r - self._gap * value.square())
         return torch.where(self.pi == 0, 1.0, odds)
 
+    @torch.no_grad()
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         """Draws of shape `sample_shape + batch_shape`, without gradients."""
-        with torch.no_grad():
-            shape = self._extended_shape(sample_shape)
-            wide = torch.bernoulli(self.pi.expand(shape)).bool()
-            sigma = torch.where(wide, self.sigma1.expand(shape), self.sigma2.expand(shape))
-            return torch.randn(shape, dtype=sigma.dtype, device=sigma.device) * sigma
+        shape = self._extended_shape(sample_shape)
+        wide = torch.bernoulli(self.pi.expand(shape)).bool()
+        sigma = torch.where(wide, self.sigma1.expand(shape), self.sigma2.expand(shape))
+        return torch.randn(shape, dtype=sigma.dtype, device=sigma.device) * sigma
 
     def cdf(self, value: Tensor) -> Tensor:
         r"""Cumulative probability :math:`\pi\Phi(w/\sigma_1) + (1-\pi)\Phi(w/\sigma_2)`."""

@@ -138,15 +138,15 @@ class StackedStep:
         """Shape of the noise, (S, R, D)."""
         return self.samples, len(self.guides), self.guides[0].loc.numel()
 
+    @torch.no_grad()
     def _gathered(self) -> list[Tensor]:
         """What the program takes of the guides."""
-        with torch.no_grad():
-            both = [torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])]
-            return [*both, *self._gathered_points()]
+        both = [torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])]
+        return [*both, *self._gathered_points()]
 
+    @torch.no_grad()
     def _gathered_points(self) -> list[Tensor]:
-        with torch.no_grad():
-            return [torch.stack(same) for same in self.points]
+        return [torch.stack(same) for same in self.points]
 
     def _log_likelihood(self, weights: dict[str, Tensor], x: Tensor, y: Tensor, *points: Tensor) -> Tensor:
         """Of one chain, whose points take the places of the first model's."""
@@ -154,8 +154,7 @@ class StackedStep:
             return self.model.log_likelihood(weights, x, y)
         values = {f"model.{name}": point for name, point in zip(self.names, points, strict=True)}
         with pyro.get_param_store().scope():  # else the store's own would take their places
-            found: Tensor = functional_call(_Scored(self.model), values, (weights, x, y))
-        return found
+            return functional_call(_Scored(self.model), values, (weights, x, y))
 
     def _program(
         self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, *flats: Tensor

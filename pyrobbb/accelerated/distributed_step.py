@@ -64,16 +64,16 @@ class SummedStep(FastStep):
         assert not isinstance(self.step, ReferenceStep)
         return self._sum(self.step.compute(x, y, noise, counts) if len(x) else None, len(x))
 
+    @torch.no_grad()
     def _sum(self, terms: Terms | None, rows: int) -> Terms:
-        with torch.no_grad():
-            if terms is None:
-                self.flat.zero_()
-            else:
-                for part, parameter in zip(self.parts, self.parameters, strict=True):
-                    part.zero_() if parameter.grad is None else part.copy_(parameter.grad)
-                self.sums.copy_(torch.stack([terms.kl * rows, terms.nll, torch.full_like(terms.nll, rows)]))
-            self.ranks.sum_(self.flat)
+        if terms is None:
+            self.flat.zero_()
+        else:
             for part, parameter in zip(self.parts, self.parameters, strict=True):
-                set_gradient(parameter, part.to(parameter.dtype))
-            kl, nll, total = self.sums.clone().unbind()
-            return Terms(kl / total, nll)
+                part.zero_() if parameter.grad is None else part.copy_(parameter.grad)
+            self.sums.copy_(torch.stack([terms.kl * rows, terms.nll, torch.full_like(terms.nll, rows)]))
+        self.ranks.sum_(self.flat)
+        for part, parameter in zip(self.parts, self.parameters, strict=True):
+            set_gradient(parameter, part.to(parameter.dtype))
+        kl, nll, total = self.sums.clone().unbind()
+        return Terms(kl / total, nll)

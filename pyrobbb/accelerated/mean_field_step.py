@@ -108,13 +108,13 @@ class MeanFieldStep(FastStep):
         self.loc.grad, self.rho.grad = self.to_loc, self.to_rho
         return Terms(shared + kl / self.samples, nll)
 
+    @torch.no_grad()
     def _add(self, gradients: Sequence[Tensor | None]) -> None:
         """Add the likelihood's gradients with respect to the weights and the point parameters."""
-        with torch.no_grad():
-            for gradient, (factor, to_loc, to_rho) in zip(gradients, self.views, strict=False):
-                if gradient is not None:
-                    to_loc.add_(gradient)
-                    to_rho.addcmul_(gradient, factor)
-            for parameter, gradient in zip(self.others, gradients[len(self.views) :], strict=True):
-                if gradient is not None:
-                    add_gradient(parameter, gradient)
+        for gradient, (factor, to_loc, to_rho) in zip(gradients, self.views, strict=False):
+            if gradient is not None:
+                to_loc.add_(gradient)
+                to_rho.addcmul_(gradient, factor)
+        for parameter, gradient in zip(self.others, gradients[len(self.views) :], strict=True):
+            if gradient is not None:
+                add_gradient(parameter, gradient)

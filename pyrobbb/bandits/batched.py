@@ -159,10 +159,10 @@ class PointLearner(Learner):
     def train(self, x: Tensor, y: Tensor, share: float = 0.0) -> None:
         self.update(x, y)
 
+    @torch.no_grad()
     def predict(self, rows: Tensor, draws: int = 1) -> Tensor:
-        with torch.no_grad():
-            output = torch.vmap(self._output)(split(self.update.loc, self.update.shapes), rows)
-            return self.likelihood(output).mean[..., 0]
+        output = torch.vmap(self._output)(split(self.update.loc, self.update.shapes), rows)
+        return self.likelihood(output).mean[..., 0]
 
     def state_dict(self) -> dict[str, Any]:
         return self.update.state_dict()
