@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.functional import jacobian
 from torch.func import jacrev, vmap
 
 from pyrobbb._support.chunking import out_of_memory
@@ -103,14 +104,8 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
 
 def _jacobian(function: Callable[[Weights], Tensor], weights: Weights) -> Tensor:
     """Of outputs `(K,)` with respect to all weights, `(K, d)`, one output after the other."""
-    with torch.enable_grad():
-        leaves = {name: value.detach().requires_grad_() for name, value in weights.items()}
-        each = function(leaves).unbind()
-        found = [
-            torch.autograd.grad(one, [*leaves.values()], retain_graph=True, materialize_grads=True)
-            for one in each
-        ]
-    return torch.stack([torch.cat([slope.flatten() for slope in slopes]) for slopes in found])
+    slopes = jacobian(lambda *values: function(dict(zip(weights, values, strict=True))), (*weights.values(),))
+    return torch.cat([slope.flatten(1) for slope in slopes], dim=1)
 
 
 class Curvature(nn.Module):
