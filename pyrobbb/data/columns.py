@@ -101,7 +101,7 @@ class Categorical:
         ordered: list[str | None] = [*sorted(counts)]
         if is_missing(column).any():
             ordered.append(None)
-        shares = tuple(float(_same(column, value).mean()) for value in ordered)
+        shares = tuple(float((column == value).mean()) for value in ordered)
         return cls(name, tuple(ordered), shares)
 
     def inputs(self, column: Column) -> Matrix:
@@ -111,7 +111,7 @@ class Categorical:
             ValueError: Numbers, where training rows have texts that differ and are the same number.
         """
         texts = np.array([self._known(text) for text in self._as_text(column)], dtype=object)
-        hot = np.stack([_same(texts, value) for value in self.categories], axis=1).astype(np.float64)
+        hot = np.stack([texts == value for value in self.categories], axis=1).astype(np.float64)
         known = np.asarray(hot.any(axis=1))
         odd = [text for text, there in zip(texts, known, strict=True) if not there and text is not None]
         if odd:
@@ -329,10 +329,6 @@ def _print_of(text: str) -> str | None:
     """How the number that a text is prints, if it is one."""
     value = as_number(text)
     return None if value is None or not np.isfinite(value) else _as_text(value)
-
-
-def _same(column: Column, value: str | None) -> npt.NDArray[np.bool_]:
-    return is_missing(column) if value is None else np.array([v == value for v in column], dtype=bool)
 
 
 def _kind(each: Mapping[str, Any]) -> Kind:
