@@ -23,7 +23,7 @@ from pyrobbb._support.device import threads
 from pyrobbb._support.files import read_json, write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Spec, Units
+from pyrobbb.data.dataset import Spec, Split, Units
 from pyrobbb.data.tables import TableData
 from pyrobbb.inference import SVI, Inference
 from pyrobbb.inference.method import check_method
@@ -107,10 +107,9 @@ def fit_table(
         several = {each: replace(model, noise=each) for each in NOISE} if noise is None else {}
     if not several:
         posterior = _fit(model, data, prior, seed, folder=folder, **options)
-    elif data.spec.task == "regression" and inference.bounds:
-        model, posterior = _by_bound(several, data, prior, seed, folder, **options)
     else:
-        model, posterior = _by_held_rows(several, data, prior, seed, folder, **options)
+        by_bound = data.spec.task == "regression" and inference.bounds
+        model, posterior = _best(several, data, prior, seed, folder, by_bound, **options)
     if folder is not None:
         posterior.save(folder)
         data.columns.save(folder / "columns.json")
@@ -180,63 +179,45 @@ class TableModel:
         return MeanFieldNormal(model, init_rho=-2.0 if self.spec.task == "classification" else -6.0)
 
 
-def _by_bound(
+def _best(
     several: dict[str, TableModel],
     data: TableData,
     prior: Prior | None,
     seed: int,
     folder: Path | None,
+    by_bound: bool,
     **options: Any,
 ) -> tuple[TableModel, Posterior]:
-    """Of several models the one with the lower free energy; each name is that of its folder."""
-    found = []
-    for name, model in several.items():
-        inside, own = None if folder is None else folder / name, _with_copies(options)
-        found.append((model, _fit(model, data, prior, seed, folder=inside, **own), own))
-    model, posterior, own = min(found, key=lambda each: _free_energy(each[1].history))
-    _take_over(options, own)
-    return model, posterior
+    """Of several models the one with the lower free energy; each name is that of its folder.
 
-
-def _by_held_rows(
-    several: dict[str, TableModel],
-    data: TableData,
-    prior: Prior | None,
-    seed: int,
-    folder: Path | None,
-    **options: Any,
-) -> tuple[TableModel, Posterior]:
-    """Of several models the one under which rows that were held back have the higher log-likelihood."""
-    part, held = data, data.validation
-    if held is None:
+    Without `by_bound` the one under which rows that were held back have the higher log-likelihood.
+    """
+    part, held = data, None if by_bound else data.validation
+    if held is None and not by_bound:
         order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
         rows = order.to(data.train.x.device).tensor_split([max(1, len(order) // HELD)])
         part, held = replace(data, train=data.train.take(rows[1])), data.train.take(rows[0])
         part = replace(part, spec=replace(data.spec, N=len(part.train)))
     found = []
     for name, model in several.items():
-        inside, own = None if folder is None else folder / name, _with_copies(options)
+        own = options | {"callbacks": deepcopy(options.get("callbacks", ()))}
+        inside = None if folder is None else folder / name
         posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
-        scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
-        score = float(scores.mean() if held.weights is None else scores @ held.weights.to(scores))
-        found.append((score, model, posterior, own))
-    _, model, posterior, own = max(found, key=lambda one: one[0])
-    if data.validation is None:
-        posterior = _fit(model, data, prior, seed, folder=folder, **options)
+        loss = _free_energy(posterior.history) if held is None else _loss(posterior, held)
+        found.append((loss, model, posterior, own))
+    _, model, posterior, own = min(found, key=lambda one: one[0])
+    if part is data:  # what the callbacks of the chosen fit hold goes to those that were given
+        for given, copied in zip(options.get("callbacks", ()), own["callbacks"], strict=True):
+            vars(given).update(vars(copied))
     else:
-        _take_over(options, own)
+        posterior = _fit(model, data, prior, seed, folder=folder, **options)
     return model, posterior
 
 
-def _with_copies(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of one fit of several, with callbacks of its own."""
-    return options | {"callbacks": deepcopy(options.get("callbacks", ()))}
-
-
-def _take_over(options: dict[str, Any], own: dict[str, Any]) -> None:
-    """What the callbacks of the chosen fit hold goes to those that were given."""
-    for given, copied in zip(options.get("callbacks", ()), own["callbacks"], strict=True):
-        vars(given).update(vars(copied))
+def _loss(posterior: Posterior, held: Split) -> float:
+    """Minus the log-likelihood of rows that were held back, each as often as it counts."""
+    scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
+    return -float(scores.mean() if held.weights is None else scores @ held.weights.to(scores))
 
 
 def _free_energy(history: Any) -> float:
