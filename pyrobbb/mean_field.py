@@ -94,10 +94,10 @@ class MeanFieldNormal(Named):
         if not self.shapes:
             self._set_up(*args, **kwargs)
         locs, scales = self.split(self.loc), self.split(self.sigma)
-        return {
-            name: pyro.sample(name, dist.Normal(locs[name], scales[name]).to_event(len(shape)))
-            for name, shape in self.shapes.items()
-        }
+        return {name: self._sample(name, locs[name], scales[name]) for name in self.shapes}
+
+    def _sample(self, name: str, loc: Tensor, scale: Tensor) -> Tensor:
+        return pyro.sample(name, dist.Normal(loc, scale).to_event(len(self.shapes[name])))
 
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         r""":math:`\mu` and :math:`\sigma` of each site, without gradients."""

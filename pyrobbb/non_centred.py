@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyro
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from torch import Tensor
@@ -60,18 +58,13 @@ class NonCentredNormal(MeanFieldNormal):
         if not self.shapes:
             self._set_up(*args, **kwargs)
         locs, scales = self.split(self.loc), self.split(self.sigma)
-        sampled: dict[str, Tensor] = {}
-        for name in self.hyper:
-            sampled[name] = self._sample(name, locs[name], scales[name])
+        sampled = {name: self._sample(name, locs[name], scales[name]) for name in self.hyper}
         units = self._units(sampled)
         for name in self.shapes:
             if name not in sampled:
                 unit = units.get(name, 1.0)
                 sampled[name] = self._sample(name, unit * locs[name], unit * scales[name])
         return sampled
-
-    def _sample(self, name: str, loc: Tensor, scale: Tensor) -> Tensor:
-        return pyro.sample(name, dist.Normal(loc, scale).to_event(len(self.shapes[name])))
 
     def _units(self, hyper: dict[str, Tensor]) -> dict[str, Tensor]:
         """The scale of each weight under its prior, given the latents."""
