@@ -28,7 +28,7 @@ SCALES = {"optim", "schedule"}  # groups in which a key of the same name means a
 def given(overrides: Iterable[str], content: Mapping[Any, Any] | None = None) -> dict[str, set[str]]:
     """What a user gives, by `key=value` words and in a file of their own, with the keys of a component."""
     found = {
-        str(group): set(map(str, part)) if _is_part(part) else set()
+        str(group): set(map(str, part)) if isinstance(part, dict) else set()
         for group, part in (content or {}).items()
     }
     for word in overrides:
@@ -128,9 +128,5 @@ def _content(folder: Path, name: str) -> dict[Any, Any]:
         if isinstance(entry, str) and entry not in ("_self_", name):
             found |= _content(folder, entry)
     for group, part in content.items():
-        found[group] = {**found.get(group, {}), **part} if _is_part(part) else part
+        found[group] = {**found.get(group, {}), **part} if isinstance(part, dict) else part
     return found
-
-
-def _is_part(part: Any) -> bool:
-    return isinstance(part, dict)
