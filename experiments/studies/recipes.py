@@ -29,6 +29,7 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_point
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
+from experiments.scoreboard.compare import values
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.metrics import classification_metrics
@@ -138,18 +139,18 @@ def averaged(folders: Sequence[Path]) -> Result:
 
 def ranked(found: Mapping[str, Sequence[Result]]) -> list[str]:
     """The recipes, the lowest mean validation error first; one that never stayed finite is the last."""
-    return sorted(found, key=lambda name: fmean(_each(found[name], "validation_error") or [100.0]))
+    return sorted(found, key=lambda name: fmean(values(found[name], "validation_error") or [100.0]))
 
 
 def report(record: Mapping[str, Any], write: Writer = table) -> str:
     """A row for each recipe, the lowest validation error first; what is ahead of the centre; restarts."""
     found = record["found"]
     order = ranked(found)
-    shown = [key for key in SHOWN if any(_each(each, key) for each in found.values())]
+    shown = [key for key in SHOWN if any(values(each, key) for each in found.values())]
     lines = []
     for name in order:
-        values = (_each(found[name], key) for key in shown)
-        cells = [mean_sd(own, SHOWN[key][1]) if own else "-" for key, own in zip(shown, values, strict=True)]
+        each = {key: values(found[name], key) for key in shown}
+        cells = [mean_sd(own, SHOWN[key][1]) if own else "-" for key, own in each.items()]
         lines.append([RECIPES[name]["title"], *cells, _ahead(found, name)])
     head = ["recipe", *(SHOWN[key][0] for key in shown), "test error less the centre's, paired"]
     words = [write(head, lines), of_seeds(record["seeds"])]
@@ -166,10 +167,6 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
         head = [f"{len(record['seeds'])} restarts averaged", *(SHOWN[key][0] for key in of_several)]
         words.append(write(head, restarts))
     return "\n\n".join(words)
-
-
-def _each(results: Sequence[Result], key: str) -> list[float]:
-    return [result[key] for result in results if result.get(key) is not None]
 
 
 def _ahead(found: Mapping[str, Sequence[Result]], name: str) -> str:
