@@ -227,11 +227,7 @@ def budget(records: Records) -> str:
     return "\n".join(f"- {choose.spent(record)} {made_by(record)}" for record in parts) or NOT_RUN
 
 
-def part(record: Record) -> str:
-    """The tables of a part of the scoreboard."""
-    return PARTS[record["part"]].report(record)
-
-
+PART = headed(as_printed(choose.report))  # of the scoreboard
 TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
     "mnist.printed": of("mnist", as_printed(printed), NONE),
@@ -271,9 +267,9 @@ TABLES: dict[str, Text] = {
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),
     "scoreboard": which,
     "scoreboard_budget": budget,
-    **{f"scoreboard.{name}": of(f"scoreboard_{name}", headed(as_printed(part)), NONE) for name in PARTS},
-    "gap": of("agreement_gap", headed(as_printed(part)), NONE),
-    "eight_tables": of("eight_tables", headed(as_printed(part)), NONE),
-    "second_table": of("second_table", headed(as_printed(part)), NONE),
-    "conv_detection": of("conv_detection", headed(as_printed(part)), NONE),
+    **{f"scoreboard.{name}": of(f"scoreboard_{name}", PART, NONE) for name in PARTS},
+    "gap": of("agreement_gap", PART, NONE),
+    "eight_tables": of("eight_tables", PART, NONE),
+    "second_table": of("second_table", PART, NONE),
+    "conv_detection": of("conv_detection", PART, NONE),
 }

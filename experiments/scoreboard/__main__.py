@@ -32,13 +32,8 @@ from experiments._runner.build import ConfigError
 from experiments._runner.command import command
 from experiments._runner.fit_points import Result
 from experiments.scoreboard import choose
-from experiments.scoreboard.choose import PARTS
+from experiments.scoreboard.choose import PARTS, report
 from pyrobbb._support import checks
-
-
-def report(record: Result) -> str:
-    """The tables of a record, of whatever part."""
-    return PARTS[record["part"]].report(record)
 
 
 def main(arguments: Sequence[str]) -> Result:

@@ -82,6 +82,11 @@ def markdown(records: Mapping[str, Result]) -> str:
     return "\n\n".join([table(["method", "how", "take it for", "time of a fit"], uses), table(head, worth)])
 
 
+def report(record: Result) -> str:
+    """The tables of a record, of whatever part."""
+    return PARTS[record["part"]].report(record)
+
+
 def spent(record: Result) -> str:
     """What a part compares, on how much, and what each method could spend."""
     rows = record["rows"]
