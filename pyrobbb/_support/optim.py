@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from pyrobbb._support import checks
 
 PYRO_S = "_unconstrained"  # how Pyro ends the name of a parameter that it constrains
+FORMS = ("fused", "foreach", "capturable", "differentiable")  # of an optimiser: how it is computed, by device
 MakeOptimizer = Callable[[Iterable[dict[str, Any]]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
 T = TypeVar("T")
@@ -107,8 +108,7 @@ def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     ours = [dict(group) for group in optimizer.param_groups]
     saved = list(state["param_groups"])
     if len(saved) == len(ours):  # torch's own message is clear where they differ
-        forms = ("fused", "foreach", "capturable", "differentiable")
-        saved = [s | {k: o[k] for k in forms if k in o} for s, o in zip(saved, ours, strict=True)]
+        saved = [s | {k: o[k] for k in FORMS if k in o} for s, o in zip(saved, ours, strict=True)]
     optimizer.load_state_dict({**state, "param_groups": saved})
     for group, own in zip(optimizer.param_groups, ours, strict=True):
         if isinstance(own["lr"], torch.Tensor):

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
+from pyrobbb._support.optim import FORMS
 from pyrobbb._support.settings import changes, component, constants, is_plain, network_constants
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
@@ -22,7 +23,6 @@ from pyrobbb.priors import Centred
 if TYPE_CHECKING:
     from pyrobbb.training.chain import Chain
 
-FORMS = ("fused", "foreach", "capturable", "differentiable")  # how it is computed, by device
 EPOCHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are the optimiser's
 
