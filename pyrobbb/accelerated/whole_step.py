@@ -31,13 +31,13 @@ from pyrobbb.svi import Terms
 ROW = 1024
 
 
-def padded(flat: Tensor, value: float = 0.0) -> Tensor:
+def padded(flat: Tensor) -> Tensor:
     """`flat` (..., D) in whole rows, with one row in front of it.
 
     The row in front keeps the weights aligned, and keeps inductor from writing the padded vector to memory:
     it fuses a padding on both sides, and takes one on the right for a concatenation.
     """
-    return F.pad(flat, (ROW, -flat.shape[-1] % ROW), value=value)
+    return F.pad(flat, (ROW, -flat.shape[-1] % ROW))
 
 
 def whole_program(
