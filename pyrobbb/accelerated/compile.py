@@ -50,8 +50,8 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     compiled now or found on disk, it is run once on copies of `inputs` and compared with the graph.
 
     Raises:
-        CannotCompileError: If there is no working compiler, torch is too old, or the compiled program gives
-            other results than the graph.
+        CannotCompileError: If there is no working compiler, or the compiled program gives other results than
+            the graph.
     """
     key = _key(graph, inputs)
     if key in _COMPILED:
@@ -149,16 +149,12 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     try:
         import torch._inductor as inductor
 
-        if not hasattr(inductor, "standalone_compile"):
-            raise CannotCompileError(f"torch {torch.__version__} cannot compile a recording; 2.8 can")
         # Code for one thread is wrong on two: each would do all of the work, and a result that is changed in
         # place is changed twice.
         threads = {"cpp.threads": max(2, torch.get_num_threads())}
         with _own_cache(), _unlogged(), inductor.config.patch(_INDUCTOR | threads), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
-    except CannotCompileError:
-        raise
     except Exception as error:
         raise CannotCompileError(first_line(error)) from error
 

@@ -1,4 +1,4 @@
-"""Less than the library would like: no compiler, an old torch, a network that cannot be recorded."""
+"""Less than the library would like: no compiler, a network that cannot be recorded."""
 
 from __future__ import annotations
 
@@ -100,16 +100,6 @@ def trained(network: nn.Module, **options: Any) -> list[str]:
     )
     assert torch.isfinite(posterior.draw(1)["0.weight"]).all()
     return [line for line in heard.lines if not line.startswith("free energy")]
-
-
-def test_an_old_torch_trains_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch._inductor
-
-    monkeypatch.setattr(torch, "__version__", "2.7.1")
-    monkeypatch.delattr(torch._inductor, "standalone_compile")
-    (line,) = trained(nn.Sequential(nn.Linear(3, 1)), fast="compiled")
-    assert line.startswith("training without compiled code")
-    assert "torch 2.7.1 cannot compile" in line
 
 
 def test_bandits_without_a_compiler_warn_and_play(monkeypatch: pytest.MonkeyPatch) -> None:
