@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log10
 from typing import Any
@@ -108,7 +108,7 @@ def _axis(values: Sequence[Any]) -> tuple[list[float], list[tuple[str, float]]]:
     """Places from 0 to 1 for the values, and the words at some of them; logarithmic if they span much."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         low, high = min(values), max(values)
-        span = (lambda v: log10(v)) if low > 0 and high > WIDE * low else float
+        span: Callable[[float], float] = log10 if low > 0 and high > WIDE * low else float
         width = span(high) - span(low)
         places = [(span(v) - span(low)) / width if width else 0.5 for v in values]
         marks = sorted(
