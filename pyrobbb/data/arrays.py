@@ -197,7 +197,7 @@ def _check_against(spec: Spec, part: str, split: Split, *, inferred: bool) -> No
     if spec.task == "regression" and split.y.shape[-1] != spec.outputs:
         raise ValueError(f"{part}y has {split.y.shape[-1]} outputs; the training y has {spec.outputs}")
     if spec.task == "classification" and int(split.y.max()) >= spec.outputs:
-        row = int(split.y.flatten(1).amax(1).argmax()) if split.y.dim() > 1 else int(split.y.argmax())
+        row = int(split.y.argmax()) // split.y.shape[1:].numel()
         source = "the training labels; pass classes= if there are more" if inferred else "classes="
         raise ValueError(
             f"{part}y holds the label {int(split.y[row].max())} in row {row}; "
@@ -262,6 +262,6 @@ def _labels(name: str, values: ArrayLike) -> Tensor:
         )
     tensor = tensor.to(torch.int64)
     if tensor.numel() and int(tensor.min()) < 0:
-        row = int(tensor.flatten().argmin())
+        row = int(tensor.argmin()) // tensor.shape[1:].numel()
         raise ValueError(f"{name} holds the label {int(tensor.min())} in row {row}; labels start at 0")
     return tensor

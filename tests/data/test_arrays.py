@@ -20,6 +20,7 @@ from pyrobbb.evaluation.conformal import calibrate
 
 X = np.arange(12.0).reshape(6, 2)
 LABELS = np.array([0, 1, 2, 0, 1, 2])
+GRID = np.array([[0, 0, 0]] * 2 + [[0, -1, 0]] * 4)  # several labels in a row
 REAL = np.linspace(0, 1, 6)
 
 
@@ -177,6 +178,8 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: classify(torch.ones(6, 2).to_sparse()), r"^x is sparse \(torch.sparse_coo\)"),
     (lambda: classify(y=LABELS * 1.0), "^y must hold integer class labels, got torch.float64"),
     (lambda: classify(y=LABELS - 1), "^y holds the label -1 in row 0; labels start at 0"),
+    (lambda: classify(y=GRID, classes=3), "^y holds the label -1 in row 2; labels start at 0"),
+    (lambda: classify(y=-GRID, classes=1), "^y holds the label 1 in row 2; labels run from 0 to 0 according"),
     (lambda: classify(y=np.full(6, 2**63, "u8")), "^y holds 9223372036854775808, which is too large"),
     (
         lambda: classify(classes=2),
