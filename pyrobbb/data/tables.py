@@ -9,7 +9,6 @@ from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -193,7 +192,7 @@ class Table:
         dtype = getattr(torch, self.dtype)
         x = columns.inputs(rows).to(dtype)
         if not columns.classes:
-            y = [_target(part, name, rows[name]) for name in columns.targets]
+            y = [_check_whole(part, name, _check_numbers(part, name, rows[name])) for name in columns.targets]
             return Split(x, to_tensor(np.stack(y, axis=1), dtype))
         name = columns.targets[0]
         return Split(x, columns.labels(f"{part}: target {name!r}", _check_whole(part, name, rows[name])))
@@ -288,10 +287,6 @@ def _in_order(name: str, column: Column) -> list[str]:
     return list(dict.fromkeys(as_text(name, np.array(values, dtype=column.dtype))))  # 0.3 is 0.1 + 0.2
 
 
-def _target(part: str, name: str, column: Column) -> npt.NDArray[np.float64]:
-    return _check_whole(part, name, _check_numbers(part, name, column))
-
-
 def _check_numbers(part: str, name: str, column: Column) -> Column:
     if column.dtype.kind != "f":
         what = first_text(column)
@@ -305,7 +300,7 @@ def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
     Raises:
         ValueError: A target that is the same in every row, or that loses its precision in `dtype`.
     """
-    values = [_target("train", name, train[name]) for name in targets]
+    values = [train[name] for name in targets]
     scales = [float(v.std()) for v in values]
     for name, scale, value in zip(targets, scales, values, strict=True):
         if not scale > 1e-12 * math.fabs(float(value.mean())):
