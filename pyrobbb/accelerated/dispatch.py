@@ -92,6 +92,7 @@ def make_step(
             log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
         return reference if alone else SummedStep(reference, ranks)
     case = _Case(model, guide, optimizer, first, samples, alone, log)
+    point = isinstance(model, BayesianNetwork) and not model.sites  # without latent weights
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
 
     def pays(size: int, savings: Savings) -> bool:
@@ -100,20 +101,19 @@ def make_step(
     step: MeanFieldStep | ProgramStep
     try:
         try:
-            segments = [] if _is_point(model) else element_wise(model, guide, first)
+            segments = [] if point else element_wise(model, guide, first)
         except NotFastError as reason:
             if estimator == "local":
                 raise
             step = _pyro(case, pays(size, PYRO), reason)
         else:
-            assert isinstance(model, BayesianNetwork)
-            if _is_point(model):
+            if point:
                 step = _point(case, pays(sum(p.numel() for p in trained(optimizer)), POINT))
             elif estimator == "local":
                 step = _local(case, segments, pays(size, LOCAL))
             else:
                 step = _mean_field(case, segments, pays(size, MEAN_FIELD))
-        if estimator == "weights" or _is_point(model):
+        if estimator == "weights" or point:
             _check(step, case)
     except NotFastError as reason:
         if estimator == "local":
@@ -153,11 +153,6 @@ class _Case(NamedTuple):
     def forked(self) -> AbstractContextManager[None]:
         """Keep the random state of the body from what follows."""
         return torch.random.fork_rng([self.first.x.device] if self.first.x.is_cuda else [])
-
-
-def _is_point(model: nn.Module) -> bool:
-    """Whether the model has no latent weights."""
-    return isinstance(model, BayesianNetwork) and not model.sites
 
 
 def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> MeanFieldStep | ProgramStep:
