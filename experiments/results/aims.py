@@ -42,6 +42,21 @@ def short_code(energy: float, error: float, record: Record) -> Found:
     return words, "reached" if held else "missed"
 
 
+def wider(record: Record) -> Found:
+    """The free energy of 2x1200 less that of 2x400, trained alike, paired by seed."""
+    alike = [row for row in record["rows"] if (row["prior"], row["epochs"]) == ("learned", 40)]
+    narrow, wide = (
+        dict(zip(row["seeds"], row["free_energy_each"], strict=True))
+        for name in ("2x400", "2x1200")
+        for row in alike
+        if row["network"] == name
+    )
+    gap = [wide[seed] - narrow[seed] for seed in wide]
+    return f"{estimate(gap, 3, sign=True)} nats, {seeds(len(gap))}", "reached" if fmean(
+        gap
+    ) <= 0 else "missed"
+
+
 def ranked(record: Record) -> Found:
     """The rank correlation of free energy and validation error, for each kind of prior."""
     found = {name: ranks(rows) for name, rows in kinds(record["rows"]).items()}
@@ -110,6 +125,7 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "below ignoring": below_ignoring,
     "short code": partial(short_code, 0.12, 0.8),
     "short code, 2x400": partial(short_code, 0.30, 2.5),
+    "wider": wider,
     "ranks": ranked,
     "beside published": beside_published,
     "clothes": partial(told_apart, "Fashion-MNIST"),

@@ -63,7 +63,8 @@ def test_ties_are_broken_by_less_than_a_billionth():
 
 
 @pytest.mark.parametrize(
-    ("names", "count"), [(5, 5), (10**6, 31), (["*.bias"], 7), ("*.bias", 7), (["0.weight[1,2]", "2.bias"], 4)]
+    ("names", "count"),
+    [(5, 5), (10**6, 31), (["*.bias"], 7), ("*.bias", 7), (["0.weight[1,2]", "2.bias"], 4)],
 )
 def test_weights_are_chosen_by_number_or_name(names, count):
     model, _ = classifier(classes())
