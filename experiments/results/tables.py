@@ -271,5 +271,6 @@ TABLES: dict[str, Text] = {
     "gap": of("agreement_gap", PART, NONE),
     "eight_tables": of("eight_tables", PART, NONE),
     "second_table": of("second_table", PART, NONE),
+    "deep_table": of("deep_table", PART, NONE),
     "conv_detection": of("conv_detection", PART, NONE),
 }
