@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,12 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from pyrobbb._support.checks import meant, one_line
 from pyrobbb.experiment import Run
@@ -51,7 +56,9 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 def innermost(error: BaseException) -> str:
-    """The first cause of an exception, on one line, with the name that was perhaps meant."""
+    """What is wrong with a configuration, on one line: our own words, or those of the first cause, by key."""
+    if isinstance(error, ConfigError):
+        return one_line(error)
     cause = first_cause(error)
     if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")
@@ -59,11 +66,19 @@ def innermost(error: BaseException) -> str:
         if group and options:
             there = f"{group}: there is no {name!r}; there are {', '.join(options)}"
             return there + meant(name, options)
-    words = one_line(cause)
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
-        said = meant(str(cause.key), [str(key) for key in cause.parent_node])
-        words += said or (f"; +{cause.full_key}=... adds it" if "." in str(cause.full_key) else "")
-    return words
+        part, _, key = str(cause.full_key).rpartition(".")
+        keys = [str(known) for known in cause.parent_node if not str(known).startswith("_")]
+        said = meant(key, keys)
+        if part and not said:
+            said = f"; {part} has {', '.join(keys)}" * bool(keys) + f"; +{cause.full_key}=... adds it"
+        return f"{cause.full_key}: there is no such key{said}"
+    full = getattr(cause, "full_key", None)
+    if isinstance(cause, MissingMandatoryValue):
+        return f"{full} has no value; write {full}=..."
+    if isinstance(cause, OmegaConfBaseException) and full and cause.msg:
+        return f"{full}: {cause.msg.splitlines()[0]}"
+    return one_line(cause)
 
 
 def register_resolvers() -> None:
@@ -144,7 +159,8 @@ def build(config: DictConfig) -> Run:
         try:
             parts[str(key)] = component(str(key), config[key])
         except OmegaConfBaseException as error:
-            raise ConfigError(f"{key!s}: {innermost(error)}") from error
+            said = innermost(error)
+            raise ConfigError(said if said.startswith(str(key)) else f"{key!s}: {said}") from error
     strange, missing = sorted(parts.keys() - KNOWN), sorted(REQUIRED - parts.keys())
     if strange:
         there = f"{strange[0]}: a run has no such key; it has {', '.join(sorted(KNOWN))}"
@@ -184,12 +200,18 @@ def _explain(key: str, error: Exception, taken: Collection[str]) -> str:
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
     target = re.match("Error locating target '(.+?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:
-        reason += f"; it takes {', '.join(sorted(taken))}"
+        reason += _takes(reason, sorted(taken))
     elif isinstance(cause, TypeError) and "required positional argument" in reason:
         reason += "; is it a function to be called later? Then write _partial_: true beside its _target_"
     elif target:
         reason = _not_there(target[1]) or reason
     return f"{full or key}: {reason}"
+
+
+def _takes(reason: str, options: Sequence[str]) -> str:
+    """What may be given in place of the argument that `reason` quotes."""
+    quoted = re.search("'(.+?)'", reason)
+    return f"; it takes {', '.join(options)}{meant(quoted[1], options) if quoted else ''}"
 
 
 def _not_there(target: str) -> str:
@@ -238,7 +260,7 @@ def _check_partial(key: str, part: Any) -> None:
     except TypeError as error:
         options = [p.name for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
         raise ConfigError(
-            f"{key}: {getattr(make, '__name__', make)} {error}; it takes {', '.join(options)}"
+            f"{key}: {getattr(make, '__name__', make)} {error}{_takes(str(error), options)}"
         ) from error
     for name, value in given.items():
         takes = signature.parameters.get(name)

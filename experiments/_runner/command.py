@@ -15,8 +15,7 @@ from typing import TypeVar
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments._runner.build import ConfigError, changes, key_of
-from pyrobbb._support.checks import one_line
+from experiments._runner.build import ConfigError, changes, innermost, key_of
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
@@ -39,7 +38,7 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     try:
         chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
     except OmegaConfBaseException as error:
-        raise ConfigError(one_line(error, 200)) from error
+        raise ConfigError(innermost(error)) from error
     assert isinstance(chosen, kind)
     for key in map(key_of, own):
         if isinstance(value := getattr(chosen, key), list):

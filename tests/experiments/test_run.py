@@ -196,7 +196,7 @@ WRONG = [
     (["prior=normal", "prior.sigma=-1"], "prior: sigma must be greater than 0"),
     (["+prior.sigmma=1"], "prior: "),
     (["+optim.momentun=0.9"], "optim: "),
-    (["+model.hiden=[3]"], "model: "),
+    (["+model.hiden=[3]"], "activation; did you mean 'hidden'?"),
     (["+guide.rho=-3"], "guide: "),
     (["kl=tempered", "kl.temperature=0"], "kl: temperature must be greater than 0"),
     (["kl=warm_up", "kl.epochs=0"], "kl: epochs must be a whole number"),
@@ -415,6 +415,30 @@ def test_report_and_figures_need_the_folder_alone(tmp_path):
 def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, words):
     with pytest.raises(ConfigError, match=re.escape(words)) if words else nullcontext():
         run_module.check_argument(argument)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["model.hidden=[20"], "model.hidden=[20 cannot be read: "),
+        (["epochs=five"], "epochs: Value 'five' of type 'str' could not be converted to Integer"),
+        (["modl.hidden=[20]"], "modl: there is no such key; did you mean 'model'?"),
+        (["data.scal=2"], "data.scal: there is no such key; did you mean 'scale'?"),
+        (
+            ["kl=warm_up", "kl.speed=2"],
+            "kl.speed: there is no such key; kl has epochs; +kl.speed=... adds it",
+        ),
+        (["data=on_disk", "data.y=y.npy"], "data.x has no value; write data.x=..."),
+        (["rates.rho=10"], "rates.rho: there is no such key; +rates.rho=... adds it"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["run.py", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        run_module.main()
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {said}")
+    assert "full_key" not in printed
 
 
 def test_a_sweep_may_be_asked_for_anywhere_among_the_arguments(monkeypatch):

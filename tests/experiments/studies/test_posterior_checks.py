@@ -58,7 +58,7 @@ def test_the_whole_check_in_small(tmp_path, capsys):
 def test_a_wrong_setting_is_named():
     for words, message in (
         ("drws=3", "drws"),
-        ("chains=two", "Value 'two' of type 'str' could not be converted to Integer full_key: chains"),
+        ("chains=two", "chains: Value 'two' of type 'str' could not be converted to Integer"),
         ("chains=0", "chains must be a whole number of at least 1, got 0"),
         ("prior=normal", "prior: this experiment sets it itself; it compares prior=scale_mixture with"),
     ):
