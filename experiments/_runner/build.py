@@ -73,6 +73,10 @@ def innermost(error: BaseException) -> str:
         if part and not said:
             said = f"; {part} has {', '.join(keys)}" * bool(keys) + f"; +{cause.full_key}=... adds it"
         return f"{cause.full_key}: there is no such key{said}"
+    several = re.match("Ambiguous value for argument '((.*?)=(.*))'", str(cause))
+    if several:
+        said, key, values = several.groups()
+        return f"{said} are several values: -m runs a sweep over them; a list is {key}=[{values}]"
     full = getattr(cause, "full_key", None)
     if isinstance(cause, MissingMandatoryValue):
         return f"{full} has no value; write {full}=..."

@@ -385,6 +385,11 @@ def test_what_others_published_stands_under_the_numbers_and_changes_no_run(tmp_p
     assert not differences(c)
 
 
+def test_one_epoch_is_not_said_to_be_several():
+    metrics = {"epochs": 1, "parameters": 5, "train_seconds": 0.2, "device": "cpu"}
+    assert analyse.words(metrics, None)[0] == "5 weights, 1 epoch in 0 s on cpu"
+
+
 def test_report_and_figures_need_the_folder_alone(tmp_path):
     c = config(*TINY, f"folder={tmp_path}/run")
     folder = claim(c)
@@ -429,6 +434,7 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
             "kl.speed: there is no such key; kl has epochs; +kl.speed=... adds it",
         ),
         (["data=on_disk", "data.y=y.npy"], "data.x has no value; write data.x=..."),
+        (["seed=1,2"], "seed=1,2 are several values: -m runs a sweep over them; a list is seed=[1,2]"),
         (["rates.rho=10"], "rates.rho: there is no such key; +rates.rho=... adds it"),
     ],
 )
