@@ -197,6 +197,9 @@ def test_without_the_extra_a_line_says_so_and_the_run_is_finished(tmp_path, monk
 def test_bad_folders_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="is not a run folder"):
         report.report(tmp_path)
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match=r"table\.csv is a file, not a run folder"):
+        report.report(tmp_path / "table.csv")
     (tmp_path / "config.yaml").write_text("prior: {_target_: os.system}\n")
     with pytest.raises(ConfigError, match="not a part of this library"):
         report.report(tmp_path)
