@@ -139,7 +139,7 @@ def _of_values(data: Any, test: Any, chain_weights: Sequence[float] | None) -> F
     means = _first_target(data["predictions"]["mean"].values, 3)
     draws, each = means.reshape(-1, means.shape[-1]), means.shape[1]
     weights = None if chain_weights is None else np.repeat(np.asarray(chain_weights) / each, each)
-    title = "Predictions of the posterior at the test inputs, and the test data"
+    title = "The function under the posterior, without the noise of y, and the test data"
     y = _first_target(test["y"].values, 1)
     return draw.regression_band(
         x[order], draws[:, order], x, y, weights=weights, title=title, data_label="test data"
@@ -163,7 +163,8 @@ def words(metrics: dict[str, Any], published: str | None) -> list[str]:
     for part in ("test", "validation"):
         if part in metrics:
             lines.append(f"{part} {_scores(metrics[part])}")
-    epochs = f"{metrics['epochs']} epochs " if metrics["epochs"] else ""  # a sampler has none
+    count = metrics["epochs"]
+    epochs = f"{count} epoch{'s' * (count > 1)} " if count else ""  # a sampler has none
     what = f"{metrics['parameters']:,} weights, {epochs}in {metrics['train_seconds']:.0f} s"
     energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
     bound = "" if energy is None else f", {compared(energy, trivial)}"

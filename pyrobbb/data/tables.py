@@ -277,7 +277,7 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
         return "classification"
     raise ValueError(
         f"target {targets[0]!r} holds whole numbers, which can be labels or values: pass "
-        f"task='classification' or task='regression'"
+        f"task='classification' or task='regression' (on the command line data.task=regression)"
     )
 
 

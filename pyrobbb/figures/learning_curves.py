@@ -85,7 +85,7 @@ def _one_panel(
         rows = (chain == one) & np.isfinite(values)
         marker = "o" if rows.sum() <= 30 else None
         axes.plot(epoch[rows], values[rows], color=CHAINS[i % len(CHAINS)], marker=marker, ms=3)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if level is not None:
         axes.axhline(level, color=BLACK, ls="--", lw=1)
         words = f"ignoring the inputs: {level:.3g}"

@@ -167,6 +167,12 @@ def test_kl_by_layer_divides_by_the_number_of_weights():
         figures.kl_by_layer(["a"], *KL)
 
 
+def test_learning_curves_of_one_epoch_have_no_epochs_between():
+    figure = learning_curves(epoch=[1], free_energy=[3.0], kl=[1.0], nll=[2.0], validation_error=[9.0])
+    low, high = figure.axes[0].get_xlim()
+    assert [at for at in figure.axes[0].get_xticks() if low <= at <= high] == [1.0]
+
+
 def test_learning_curves_without_validation_have_three_panels():
     figure = learning_curves(validation_error=np.full(5, np.nan))
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
