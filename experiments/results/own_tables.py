@@ -28,7 +28,7 @@ def scores(record: Record) -> str:
             ours += f" (95 % intervals cover {100 * fmean(covered):.1f} %)"
         best = max(means, key=lambda who: means[who])
         rows.append([name.replace("_", " "), ours, f"{means[best]:.3f}, {METHODS.get(best, best)}"])
-    return markdown(["table", "`fit_table`", "the best of scikit-learn's that were tried"], rows)
+    return markdown(["table", "`fit_table`", "the best scikit-learn model tried"], rows)
 
 
 def reached(record: Record) -> tuple[str, str]:
