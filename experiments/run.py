@@ -106,7 +106,7 @@ def hydra_main(config: DictConfig) -> float:
         sys.exit(2)
     except KeyboardInterrupt:
         if ranks.speaks():
-            print("\ninterrupted; the same command resumes from the checkpoint", file=sys.stderr)
+            print("\ninterrupted; the same command resumes where it stopped", file=sys.stderr)
         sys.exit(130)
     return math.nan  # of a single job nobody asks; those of a sweep are `attempt`'s
 

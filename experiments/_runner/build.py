@@ -138,15 +138,18 @@ def free_to_change(key: str, data: str) -> bool:
 
 
 def changes(overrides: Iterable[str], data: str = "pyrobbb.data.MNIST") -> str:
-    """What `key=value` words change, as the name of a folder; nothing where they change no result."""
-    kept = []
+    """What `key=value` words change, as the name of a folder; nothing where they change no result.
+
+    Of a key that is given twice the last value counts, as for Hydra.
+    """
+    kept: dict[str, str] = {}
     for word in overrides:
         key, _, value = word.lstrip("+~").partition("=")
         only_watches = key == "callbacks" and set(value.strip("[]").replace(" ", "").split(",")) <= {*LOGGERS}
         of_the_run = key not in NOT_OF_THE_RUN or (key == "callbacks" and not only_watches)
         if of_the_run and not free_to_change(key, data):
-            kept.append(word.lstrip("+"))
-    name = ",".join(sorted(kept)).replace("/", "_").replace(" ", "")
+            kept[key] = word.lstrip("+")
+    name = ",".join(sorted(kept.values())).replace("/", "_").replace(" ", "")
     if len(name.encode()) > LONGEST:
         raise ConfigError(
             "folder: so many changes are too long for the name of a folder; use folder=runs/mine"

@@ -18,7 +18,7 @@ import data_fakes
 from experiments import analyse
 from experiments import run as run_module
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, register_resolvers
+from experiments._runner.build import ConfigError, build, changes, register_resolvers
 from experiments._runner.folder import claim, differences
 from experiments._runner.reopen import reopen
 from models.mlp import mlp
@@ -383,6 +383,10 @@ def test_what_others_published_stands_under_the_numbers_and_changes_no_run(tmp_p
     assert lines[-2].endswith("8.67, 9.80, 11.55, 11.59")
     c.published = "otherwise"
     assert not differences(c)
+
+
+def test_a_folder_is_named_after_the_last_value_of_a_key():
+    assert changes(["epochs=60", "+rates.rho=3", "epochs=2"]) == "epochs=2,rates.rho=3"
 
 
 def test_one_epoch_is_not_said_to_be_several():
