@@ -44,17 +44,14 @@ def short_code(energy: float, error: float, record: Record) -> Found:
 
 def wider(record: Record) -> Found:
     """The free energy of 2x1200 less that of 2x400, trained alike, paired by seed."""
-    alike = [row for row in record["rows"] if (row["prior"], row["epochs"]) == ("learned", 40)]
-    narrow, wide = (
-        dict(zip(row["seeds"], row["free_energy_each"], strict=True))
-        for name in ("2x400", "2x1200")
-        for row in alike
-        if row["network"] == name
-    )
+    energies = {  # by seed
+        row["network"]: dict(zip(row["seeds"], row["free_energy_each"], strict=True))
+        for row in rows_of(record["rows"], prior="learned", epochs=40)
+    }
+    narrow, wide = energies["2x400"], energies["2x1200"]
     gap = [wide[seed] - narrow[seed] for seed in wide]
-    return f"{estimate(gap, 3, sign=True)} nats, {seeds(len(gap))}", "reached" if fmean(
-        gap
-    ) <= 0 else "missed"
+    words = f"{estimate(gap, 3, sign=True)} nats, {seeds(len(gap))}"
+    return words, "reached" if fmean(gap) <= 0 else "missed"
 
 
 def ranked(record: Record) -> Found:

@@ -32,10 +32,15 @@ from pyrobbb.predictive import ValuePrediction
 
 BATCH = 256
 HELD = 0.1
-NETWORKS = {"one_layer": ([50],), "chosen": ([50], [50, 50], [100, 100]), "deep": ([200, 200, 200],)}
 NOISES = {
     "one for all rows": ["likelihood=normal", "likelihood.scale=1.0", "likelihood.learn_scale=true"],
     "of the inputs": ["likelihood=heteroscedastic_normal"],
+}
+ONE_NOISE = tuple(NOISES)[:1]
+NETWORKS = {  # the layers, and the noises, among which a method chooses
+    "one_layer": (([50],), ONE_NOISE),
+    "chosen": (([50], [50, 50], [100, 100]), tuple(NOISES)),
+    "deep": (([200, 200, 200],), ONE_NOISE),
 }
 WORDS = [
     "prior=fan_in_normal", "prior.gain=1.0", "optim.lr=0.02", f"batch_size={BATCH}", "validation_draws=0",
@@ -138,9 +143,8 @@ class Network:
 def networks(place: Place, chosen: Settings) -> list[Network]:
     """What a method tries there."""
     wide = 2 if place.table == "protein" else 1
-    noises = list(NOISES)[: None if chosen.network == "chosen" else 1]
-    layers = [[wide * units for units in hidden] for hidden in NETWORKS[chosen.network]]
-    return [Network(hidden, noise) for noise in noises for hidden in layers]
+    layers, noises = NETWORKS[chosen.network]
+    return [Network([wide * units for units in hidden], noise) for noise in noises for hidden in layers]
 
 
 def config_of(
@@ -170,7 +174,7 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     """Choose on validation rows, fit to all training rows, measure on the test rows."""
     if method == "NUTS" and place.rows > SMALL:
         return {"refused": f"a gradient passes over all rows, {place.rows} of {place.table}"}
-    several = networks(place, chosen)
+    several, whole = networks(place, chosen), chosen.network != "one_layer"
     configs = [config_of(place, method, network, chosen, out, words) for network in several]
 
     def made() -> Result:
@@ -179,9 +183,7 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
         tried: list[tuple[float, DictConfig, Result]] = []
         for network, config in zip(several, configs, strict=True):
             for trial in methods.METHODS[method].trials[: chosen.trials]:
-                score, own = scored(
-                    method, trial, config, network.last, held, whole=chosen.network != "one_layer"
-                )
+                score, own = scored(method, trial, config, network.last, held, whole=whole)
                 keys = {**asdict(network), **trial, "log_likelihood": score if score > -inf else None}
                 tried.append((score, own, keys))
         choosing = perf_counter() - began

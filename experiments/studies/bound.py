@@ -164,7 +164,7 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
         own = {seed: result for seed, result in every.items() if "stopped" not in result}
         row: dict[str, Any] = {**setting._asdict(), "seeds": sorted(own)}
         one = next(iter(own.values()), {})
-        row |= {"epochs": max(one.get("epochs", [None])), "images": one.get("images")}
+        row |= {"epochs": one.get("epochs", [None])[-1], "images": one.get("images")}
         for name in (*SHOWN, "validation_error"):
             values = [r[name] for r in own.values() if r.get(name) is not None]
             row[name] = fmean(values) if values else None

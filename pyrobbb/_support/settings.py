@@ -54,20 +54,23 @@ def component(thing: Any) -> str:
 
 def network_constants(network: nn.Module) -> dict[str, Any]:
     """The plain values among the attributes of a network's own modules; torch's print theirs."""
-    modules = {name or "network": module for name, module in network.named_modules()}
-    own = {name: m for name, m in modules.items() if not type(m).__module__.startswith("torch.")}
-    return {f"{name}.{key}": value for name, m in own.items() for key, value in constants(m).items()}
+    own = _own_modules(network).items()
+    return {f"{path or 'network'}.{key}": value for path, m in own for key, value in constants(m).items()}
 
 
 def network_tensors(network: nn.Module) -> dict[str, Tensor]:
     """The public tensors of a network's own modules that are in no `state_dict`, and are no weights."""
     weights, found = set(vars(network).get("_weight_buffers", ())), {}
-    for path, module in network.named_modules():
-        if type(module).__module__.startswith("torch."):
-            continue
+    for path, module in _own_modules(network).items():
         buffers = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
         for name, value in (vars(module) | buffers).items():
             full = f"{path}.{name}".lstrip(".")
             if isinstance(value, Tensor) and not name.startswith("_") and full not in weights:
                 found[full] = value.detach().cpu()
     return found
+
+
+def _own_modules(network: nn.Module) -> dict[str, nn.Module]:
+    """Those that are not torch's, by path."""
+    every = network.named_modules()
+    return {path: module for path, module in every if not type(module).__module__.startswith("torch.")}
