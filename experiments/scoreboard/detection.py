@@ -47,8 +47,8 @@ WORDS = [
 DIGITS = ["data=mnist", "data.validation=0"]
 BLOBS = ["data=blobs", "data.features=784", "data.N=200", "data.classes=10", "model.hidden=[8,8]"]
 METHODS = [
-    "plain network", "ensemble of 5", "dropout", "SWAG", "mean field", "last layer", "natural gradient",
-    "Laplace, last layer", "Laplace, Kronecker", "5 Laplace, Kronecker", "SGHMC",
+    "plain network", "ensemble of 5", "dropout", "SWAG", "mean field", "cold mean field", "last layer",
+    "natural gradient", "Laplace, last layer", "Laplace, Kronecker", "5 Laplace, Kronecker", "SGHMC",
 ]  # fmt: skip
 LARGE = {  # of hundreds of thousands of weights
     "NUTS": "NUTS is for hundreds of weights",

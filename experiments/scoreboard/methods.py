@@ -47,6 +47,9 @@ def each(key: str, values: Sequence[float]) -> Sequence[Changes]:
 
 
 MEAN_FIELD = ["guide=mean_field", "guide.init_rho=-6", "estimator=local"]
+# at a lower temperature weights that the data determine have less noise; those that they do not, such as of a
+# pixel that is never lit, widen to the prior all the same
+COLD = [*MEAN_FIELD, "kl=tempered", "kl.temperature=0.1"]
 # what correlates weights has D entries for each: at the means' rate, noise would grow with sqrt(D)
 FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale_tril=0.05"]
 LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
@@ -67,6 +70,8 @@ METHODS: Mapping[str, Method] = {
     "mean field": Method(MEAN_FIELD),
     "5 mean fields": Method([*MEAN_FIELD, "chains=5"]),
     "5 mean fields, Laplace": Method([*MEAN_FIELD, "chains=5"], around="full"),
+    "cold mean field": Method(COLD),
+    "5 cold mean fields": Method([*COLD, "chains=5"]),
     "low rank": Method(LOW_RANK),
     "full covariance": Method(FULL),
     "last layer": Method(FULL, last=True),
