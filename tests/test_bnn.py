@@ -336,31 +336,6 @@ def test_copies_and_pickles() -> None:
         assert torch.equal(twin.apply_network(weights, x), model.apply_network(weights, x))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"network": nn.ReLU()}, "the network has no parameters: ReLU"),
-        ({"network": nn.Linear}, "network must be a torch.nn.*Module"),
-        (
-            {"network": nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))},
-            r"layer '1' \(BatchNorm1d\) mixes the rows",
-        ),
-        ({"prior": "normal"}, "prior must be a pyrobbb.priors.Prior, got 'normal'"),
-        (
-            {"prior": priors.PerParameter(default=PRIOR, where={"x": PRIOR})},
-            "'x' matches no parameter; the parameters are 0.w",
-        ),
-        ({"likelihood": "categorical"}, "likelihood must be a pyrobbb.likelihoods.Likelihood"),
-        ({"N": 0}, "N must be a whole number of at least 1, got 0"),
-        ({"N": 2.5}, "N must be a whole number of at least 1, got 2.5"),
-    ],
-)
-def test_bad_parts_are_named(change: dict[str, Any], message: str) -> None:
-    parts = {"network": network(), "prior": PRIOR, "likelihood": GAUSS, "N": 12} | change
-    with pytest.raises(ValueError, match=message):
-        BayesianNetwork(**parts)
-
-
 def test_weights_must_be_floating_point() -> None:
     net = nn.Linear(3, 2)
     net.scale = nn.Parameter(torch.ones(2, dtype=torch.long), requires_grad=False)

@@ -206,14 +206,14 @@ PIECES: dict[str, Piece] = {
     ),
     "positive weights": Piece(autoguide.AutoNormal, prior=Positive()),
     "positive weights under our guide": Piece(prior=Positive(), refused=r"lives on .*AutoNormal"),
-    "a prior without to_event": Piece(prior=Unshaped(), refused=r"end it with .expand"),
+    "a prior without to_event": Piece(prior=Unshaped(), refused=r"event shape \(\), .*; end it with .expand"),
     # likelihoods
     "a mixture": Piece(likelihood=Mixture()),
     "positive targets": Piece(likelihood=SkewNoise()),
     "a latent noise for each target": Piece(autoguide.AutoNormal, likelihood=LatentNoise()),
     "a likelihood without to_event": Piece(likelihood=NoEvent(), refused=r"end forward with .to_event\(1\)"),
     "a likelihood that samples": Piece(
-        autoguide.AutoNormal, likelihood=SamplesInForward(), refused=r"self.NAME = PyroSample\(prior\)"
+        autoguide.AutoNormal, likelihood=SamplesInForward(), refused=r"samples 'noise' in .* = PyroSample\("
     ),
     # ELBOs
     "TraceMeanField_ELBO": Piece(options={"elbo": TraceMeanField_ELBO}),
@@ -258,10 +258,6 @@ def test_it_works_or_says_what_to_do(name: str) -> None:
     assert any(moved.values())
     assert posterior.predict(data.train.x, data.train.y, draws=3).log_predictive.isfinite().all()
     assert set(posterior.draw(2)) == set(model.latents)
-
-
-def test_there_are_twenty() -> None:
-    assert len(PIECES) >= 20
 
 
 @pytest.mark.parametrize(

@@ -317,45 +317,6 @@ def test_deterministic_and_learnt_parameters_take_part() -> None:
 # Bad input
 
 
-def test_no_chain() -> None:
-    with pytest.raises(ValueError, match="at least one chain"):
-        Posterior([])
-
-
-def test_log_predictive_needs_y() -> None:
-    with pytest.raises(ValueError, match=r"give y to predict\(\)"):
-        class_posterior().predict(normal(2, 3), draws=1).log_predictive  # noqa: B018
-
-
-@pytest.mark.parametrize("draws", [0, -1, 2.5])
-def test_draws_are_counted(draws: Any) -> None:
-    posterior = class_posterior()
-    for ask in (lambda: posterior.draw(draws), lambda: posterior.predict(normal(2, 3), draws=draws)):
-        with pytest.raises(ValueError, match="draws must be a whole number of at least 1"):
-            ask()
-
-
-def test_quantile_levels() -> None:
-    with pytest.raises(ValueError, match=r"levels must lie in \[0, 1\], got 1.5"):
-        valued(linear_posterior(), normal(2, 3), draws=2).function_quantiles([1.5])
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [(torch.zeros(4, dtype=torch.long), "5 rows, y has 4"), (torch.zeros(5), "integer labels")],
-)
-def test_y_that_does_not_fit(y: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        class_posterior().predict(normal(5, 3), y, draws=2)
-
-
-def test_no_rows_and_no_room() -> None:
-    posterior = class_posterior()
-    for name in ("rows", "megabytes"):
-        with pytest.raises(ValueError, match=f"{name} must be"):
-            posterior.predict(normal(2, 3), draws=2, **{name: 0})
-
-
 @pytest.mark.parametrize("make", [MeanFieldNormal, autoguide.AutoNormal])
 def test_a_guide_that_was_never_fitted(make: Callable[[Any], nn.Module]) -> None:
     model = BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical(), 12)

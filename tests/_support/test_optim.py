@@ -51,19 +51,6 @@ def test_rates_for_all_leave_no_rest() -> None:
     assert [len(group["params"]) for group in groups] == [2, 1]
 
 
-@pytest.mark.parametrize(
-    ("optim", "rates", "message"),
-    [
-        (ADAM, {"roh": 2.0}, "rates: 'roh' matches no parameter; the parameters are guide.loc"),
-        (ADAM, {"rho": -2.0}, "rates.rho must be greater than 0, got -2.0"),
-        (torch.optim.Adam, {"rho": 2.0}, "rates multiply the optimiser's lr, so optim must state one"),
-    ],
-)
-def test_bad_rates_are_named(optim: Any, rates: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        parameter_groups(three(), optim, rates)
-
-
 def test_one_torch_optimiser_steps_all_parameters_once() -> None:
     data = classes()
     _, guide = classifier(data)

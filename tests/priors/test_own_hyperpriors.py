@@ -51,11 +51,6 @@ class LooseParameter(priors.Prior):
         return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
 
 
-class WrongShape(priors.Prior):
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        return dist.Normal(torch.zeros_like(parameter), 1.0)
-
-
 def among(prior: priors.Prior) -> priors.Prior:
     return priors.PerParameter(default=prior, where={"*.bias": priors.Normal()})
 
@@ -188,14 +183,6 @@ def test_a_priors_parameters_are_trained(prior: priors.Prior, make: Callable[...
 def test_a_parameter_that_nobody_would_train_is_refused(prior: priors.Prior) -> None:
     with pytest.raises(ValueError, match="has a parameter that would not be trained; derive the prior from"):
         BayesianNetwork(network(), prior, GAUSS, 12)
-
-
-def test_a_prior_of_another_shape_is_refused() -> None:
-    message = (
-        r"the prior of '0.weight' has batch shape \(4, 3\) and event shape \(\), .* shape \(4, 3\); end it"
-    )
-    with pytest.raises(ValueError, match=message):
-        BayesianNetwork(network(), WrongShape(), GAUSS, 12)
 
 
 def test_the_model_as_its_own_guide_is_the_prior() -> None:

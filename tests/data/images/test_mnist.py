@@ -157,12 +157,6 @@ def test_components_are_frozen_and_keyword_only(kind: type[IdxImages]) -> None:
         kind("somewhere")  # type: ignore[misc]
 
 
-def test_a_folder_that_is_not_there_is_named_on_loading(tmp_path: Path) -> None:
-    component = MNIST(root=str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match=r"^root: .*nowhere does not exist"):
-        component.load()
-
-
 def test_both_know_each_of_their_files_by_another_md5() -> None:
     digests = [*files.MNIST_FILES.md5, *files.FASHION_MNIST_FILES.md5]
     assert len(set(digests)) == 8
