@@ -30,10 +30,6 @@ def data_of(case: Case) -> Dataset:
     return Dataset("made", Split(x, y), Spec(ROWS, case.features, case.outputs, likelihood.task))
 
 
-def test_there_are_forty() -> None:
-    assert len(CASES) >= 40
-
-
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch, of some layers
 @pytest.mark.parametrize("name", CASES)
 def test_it_fits_predicts_is_kept_and_exported(name: str, tmp_path: Path) -> None:

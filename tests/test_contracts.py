@@ -206,20 +206,3 @@ def test_every_architecture_trains_on_images(make: Callable[..., BayesianNetwork
     prediction = Posterior([(model, guide)]).predict(data.train.x, draws=2)
     assert isinstance(prediction, ClassPrediction)
     assert prediction.probs.shape == (6, 3)
-
-
-def test_point_parameters_are_trained_and_no_sites() -> None:
-    data = values(outputs=1)
-    where = {"0.*": priors.Deterministic()}
-    model = BayesianNetwork(
-        network(width=1),
-        priors.PerParameter(default=priors.Normal(), where=where),
-        likelihoods.Normal(learn_scale=True),
-        12,
-    )
-    run = Training(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    assert set(before) == {"network.0.weight", "network.0.bias", "likelihood.scale_unconstrained"}
-    run.run()
-    assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters())
-    assert set(Posterior([(model, run.guide)]).draw(1)) == {"2.weight", "2.bias"}

@@ -88,27 +88,6 @@ def test_heteroscedastic_normal() -> None:
     assert likelihood.width(2) == 4
 
 
-@pytest.mark.parametrize(
-    "likelihood",
-    [
-        likelihoods.Categorical(),
-        likelihoods.Bernoulli(),
-        likelihoods.Normal(0.1),
-        likelihoods.HeteroscedasticNormal(),
-    ],
-    ids=lambda likelihood: type(likelihood).__name__,
-)
-def test_draws_of_the_weights_stay_in_front(likelihood: likelihoods.Likelihood) -> None:
-    output = normal(7, 5, 4)
-    distribution = judged(likelihood, output)
-    assert distribution.batch_shape == (7, 5)
-    assert distribution.sample().shape[:2] == (7, 5)
-    one = likelihood(output[3])
-    y = one.sample()
-    judged(likelihood, output[3], y)
-    torch.testing.assert_close(distribution.log_prob(y)[3], one.log_prob(y))
-
-
 def test_the_learnt_scale_stays_positive() -> None:
     likelihood = likelihoods.Normal(scale=0.1, learn_scale=True)
     (parameter,) = likelihood.parameters()

@@ -1,63 +1,19 @@
-"""Each prior against SciPy: its density, event, precision and domain, and the choice by parameter name."""
+"""The defaults of the priors, and the choice by parameter name; their densities are in test_properties.py."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from scipy import stats
 
-from engine_fakes import normal
 from pyrobbb import priors
-
-
-def mixture_density(w: Any) -> Any:
-    return math.log(0.25 * stats.norm(0, 2.0).pdf(w) + 0.75 * stats.norm(0, 0.1).pdf(w))
-
-
-TABLE: dict[str, tuple[priors.Prior, Callable[[Any], Any]]] = {
-    "scale_mixture": (priors.ScaleMixture(pi=0.25, sigma1=2.0, sigma2=0.1), mixture_density),
-    "normal": (priors.Normal(sigma=0.3), stats.norm(0, 0.3).logpdf),
-    "laplace": (priors.Laplace(scale=0.3), stats.laplace(0, 0.3).logpdf),
-    "student_t": (priors.StudentT(df=4.0, scale=0.3), stats.t(4, 0, 0.3).logpdf),
-    "fan_in": (priors.FanInNormal(gain=2.0), stats.norm(0, 2.0 / 15**0.5).logpdf),  # 5 * 3 inputs a unit
-}
-
-
-@pytest.mark.parametrize("name", TABLE)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_distribution_of_a_whole_parameter(name: str, dtype: torch.dtype) -> None:
-    prior, log_density = TABLE[name]
-    w = normal(2, 5, 3, dtype=dtype)
-    d = prior.distribution("0.weight", w)
-    assert d is not None
-    assert d.batch_shape == ()
-    assert d.event_shape == (2, 5, 3)
-    value = d.log_prob(w)
-    assert value.dtype == dtype
-    assert float(value) == pytest.approx(sum(log_density(v) for v in w.flatten().tolist()), rel=1e-5)
-    draw = d.sample()
-    assert draw.shape == w.shape
-    assert draw.dtype == dtype
-    assert not draw.requires_grad
 
 
 def test_defaults_are_the_papers() -> None:
     prior = priors.ScaleMixture()
     assert (prior.pi, prior.sigma1) == (0.5, 1.0)
     assert prior.sigma2 == pytest.approx(math.exp(-6), rel=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("shape", "sigma"), [((8, 50), 2 / 50**0.5), ((8, 3, 5, 5), 2 / 75**0.5), ((8,), 0.7), ((), 0.7)]
-)
-def test_fan_in_is_the_number_of_inputs_of_a_unit(shape: tuple[int, ...], sigma: float) -> None:
-    distribution = priors.FanInNormal(gain=2.0, bias_sigma=0.7).distribution("w", torch.zeros(shape))
-    assert distribution.event_shape == shape
-    torch.testing.assert_close(distribution.variance.sqrt(), torch.full(shape, sigma))
 
 
 def test_deterministic_parameters_have_no_distribution() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyro
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from pyro import poutine
 from pyro.infer import RenyiELBO
 from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
@@ -20,11 +17,6 @@ from torch import Tensor, nn
 
 import seeds
 from engine_fakes import classes, classifier, network, nothing_changes, values
-from experiments import run
-from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, register_resolvers
-from experiments._runner.folder import claim
-from paths import ROOT
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb import initializers as initial
 from pyrobbb import kl_weights as kl
@@ -624,76 +616,3 @@ def test_in_python(act: Callable[[], Any], message: str) -> None:
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-# The same by YAML and the command line: no data is loaded, and no folder is made, before it is said.
-
-FOLDER = ROOT / "experiments"
-TINY = ["data=blobs", "model.hidden=[4]", "epochs=1", "batch_size=100", "draws=2"]
-AT_ONCE: list[tuple[list[str], str]] = [
-    (["prior.pi=1.5"], "prior: pi must lie in [0, 1], got 1.5"),
-    (["prior.pi=-0.1"], "prior: pi must lie in [0, 1], got -0.1"),
-    (["prior.sigma2=2"], "prior: sigma1 must be greater than sigma2"),
-    (["prior=laplace", "prior.scale=0"], "prior: scale must be greater than 0, got 0"),
-    (["prior._target_=pyrobbb.priors.Cauchy"], "prior: "),
-    (["likelihood._target_=pyrobbb.likelihoods.Nope"], "likelihood: "),
-    (["kl=tempered", "kl.temperature=-1"], "kl: temperature must be greater than 0, got -1"),
-    (["+optim.lrr=1"], "optim: Adam got an unexpected keyword argument 'lrr'; it takes params, lr"),
-    (["+guide.rho=-3"], "guide: "),
-    (["+model.hiden=[3]"], "model: "),
-    (["data.N=1"], "data: N must be a whole number of at least 3, got 1"),
-    (["+data.noise=-1"], "data: noise"),
-    (["device=tpu"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'tpu'"),
-    (["device=cuda:99"], "device 'cuda:99' was requested, but torch finds"),
-    (["fast=slow"], "fast must be one of auto, compiled, eager, off, got 'slow'"),
-    (["seed=99999999999999999999"], "seed must be less than 2^63"),
-    (["chains=0"], "chains must be a whole number of at least 1, got 0"),
-    (["draws=0"], "draws must be a whole number of at least 1, got 0"),
-    (["observations=-1"], "observations must be a whole number of at least 1, got -1"),
-    (["export_weights=0"], "export_weights must be a whole number of at least 1, got 0"),
-    (["export_weights=[]"], "export_weights must be a number or a list of names, got []"),
-    (["checkpoint_seconds=-1"], "checkpoint_seconds must lie in [0, inf], got -1"),
-]
-ON_THE_WAY: list[tuple[list[str], str]] = [
-    (["model.hidden=4"], "hidden must be a list of whole numbers, got 4"),
-    (["model.hidden=[0]"], "hidden[0] must be a whole number of at least 1, got 0"),
-    (["model.activation=swish"], "activation must be one of relu, sigmoid, tanh, gelu, got 'swish'"),
-    (["model=convnet", "model.hidden=4"], "convnet needs images of shape (channels, height, width)"),
-    (["likelihood=normal"], "likelihood Normal is for regression, but Blobs is a classification data set"),
-    (["+rates.rhoo=2"], "rates: 'rhoo' matches no parameter; the parameters are guide.loc, guide.rho"),
-    (["optim.lr=-1"], "optim: Invalid learning rate: -1"),
-    (["export_weights=[nope]"], "'nope' matches no weight; the parameters are 0.weight"),
-    (["guide=auto_normal", "guide.init_scale=-1"], "Expected init_scale > 0. but got -1"),
-    (
-        ["prior=mixture_weights_point_biases", "+prior.where.nine={_target_:pyrobbb.priors.Normal}"],
-        "the prior's pattern 'nine' matches no parameter",
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def composed() -> Iterator[Callable[[list[str]], Any]]:
-    register_resolvers()
-    schema.register()
-    with initialize_config_dir(str(FOLDER), version_base="1.3"):
-        yield lambda overrides: compose("run", [*TINY, *overrides])
-
-
-@pytest.mark.parametrize(("overrides", "message"), AT_ONCE, ids=[" ".join(o) for o, _ in AT_ONCE])
-def test_in_yaml_before_any_data_is_loaded(composed: Any, overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        build(composed(overrides))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("overrides", "message"), ON_THE_WAY, ids=[" ".join(o) for o, _ in ON_THE_WAY])
-def test_in_yaml_before_training(composed: Any, overrides: list[str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
-        run.execute(composed([*overrides, f"folder={tmp_path}/run"]), quiet=True)
-    assert list(tmp_path.iterdir()) == []  # nothing half-written
-
-
-def test_a_run_needs_the_name_of_a_folder(composed: Any) -> None:
-    with pytest.raises(ConfigError, match="folder: must name a folder, got nothing"):
-        claim(composed(["folder="]))
