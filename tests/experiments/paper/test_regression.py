@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from experiments._runner.build import ConfigError
 from experiments._runner.compose import compose, fitted
 from experiments.paper import regression as paper_regression
 from experiments.paper.regression_report import figure, report, rows
@@ -40,14 +39,6 @@ def test_numbers_are_those_of_the_quantiles_and_of_this_curve():
     assert (found["rmse inside"], found["IQR inside"]) == pytest.approx((0.0, 2.0), abs=1e-6)
     assert found["ratio"] == pytest.approx([3.0, 3.0, 0.3])
     assert found["truth within"] == [True, True, False]  # 1.2 and more at x = 1.2
-
-
-def test_another_curve_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="this experiment is about paper_curve, got"):
-        paper_regression.main(["data=noisy_sine", f"folder={tmp_path / 'other'}"])
-    assert not (tmp_path / "other").exists()
-    with pytest.raises(ValueError, match=r"priors must be one of .*, got 'laplace'"):
-        paper_regression.main(["priors=[laplace]", f"folder={tmp_path / 'other'}"])
 
 
 def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path):

@@ -62,9 +62,3 @@ def test_where_rho_starts_is_compared_like_its_rate() -> None:
     assert "rate of rho" in head
     assert "rho from" in head
     assert "temperature" not in head
-
-
-@pytest.mark.parametrize("word", ["networks=[3x9]", "priors=[flat]"])
-def test_an_unknown_name_is_refused(word: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"must be one of (2x10|mixture)"):
-        main([word, f"folder={tmp_path}"])

@@ -1,7 +1,6 @@
 """R-hat of functions, and the comparison of restarts and of priors."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -53,17 +52,6 @@ def test_the_whole_check_in_small(tmp_path, capsys):
     assert table["elpd_diff"].iloc[0] == 0
     assert ((table["k_bad"] >= 0) & (table["k_bad"] <= 1)).all()
     assert "20 points of the paper's curve, 2 restarts under each prior" in capsys.readouterr().out
-
-
-def test_a_wrong_setting_is_named():
-    for words, message in (
-        ("drws=3", "drws"),
-        ("chains=two", "chains: Value 'two' of type 'str' could not be converted to Integer"),
-        ("chains=0", "chains must be a whole number of at least 1, got 0"),
-        ("prior=normal", "prior: this experiment sets it itself; it compares prior=scale_mixture with"),
-    ):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            posterior_checks.main([words])
 
 
 def with_dropout(outputs=1):
