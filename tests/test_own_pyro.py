@@ -33,7 +33,7 @@ from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor, nn
 
 from engine_fakes import network, normal, values
-from own_priors import Hierarchical, Learned, Loose
+from own_priors import Correlated, Hierarchical, Learned, Loose
 from pyrobbb import Posterior, fit, inference, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -97,17 +97,6 @@ class Horseshoe(priors.Prior):
         own = dist.HalfCauchy(torch.ones_like(parameter)).to_event(parameter.dim())
         each = pyro.sample(f"{name}_each", own)
         return dist.Normal(0.0, each * priors.beside(layer, parameter)).to_event(parameter.dim())
-
-
-class Correlated(priors.Prior):
-    """Neighbouring weights alike: one normal with a covariance over all of a tensor, reshaped."""
-
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        n = parameter.numel()
-        distance = (torch.arange(n)[:, None] - torch.arange(n)).abs()
-        law = dist.MultivariateNormal(torch.zeros(n), (-distance / 2.0).exp())
-        reshape = torch.distributions.transforms.ReshapeTransform((n,), parameter.shape)
-        return dist.TransformedDistribution(law, [reshape])
 
 
 class Positive(priors.Prior):

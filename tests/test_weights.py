@@ -14,7 +14,7 @@ import torch
 from pyro.infer import RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
-from engine_fakes import network, normal
+from engine_fakes import Listens, network, normal
 from pyrobbb import BayesianNetwork, fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
@@ -24,7 +24,6 @@ from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, NUTS, SGHMC, SVI, SWAG, Inference, Laplace, MCDropout, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep
-from pyrobbb.training.progress import Progress
 
 COUNTS = torch.tensor([1, 0, 3, 2, 1, 4])
 X, Y = normal(6, 3), normal(6, 2, seed=1)
@@ -110,16 +109,6 @@ def test_laplaces_kronecker_factors_count_too() -> None:
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 
 
-class Lines(Progress):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
-
-
 def linear(weights: Any, N: int = 60) -> Dataset:
     x = normal(N, 1, dtype=torch.double)
     y = 2 * x[:, 0] + 0.5 * normal(N, seed=1, dtype=torch.double)
@@ -129,7 +118,7 @@ def linear(weights: Any, N: int = 60) -> Dataset:
 def test_a_fit_finds_the_weighted_posterior() -> None:
     """Under N(0, 1) and noise s: precision 1 + sum w x^2 / s^2, and mean sum w x y / s^2 over it."""
     weights = np.linspace(0.0, 3.0, 60)
-    data, lines = linear(weights), Lines()
+    data, lines = linear(weights), Listens()
     model = BayesianNetwork(
         nn.Linear(1, 1, bias=False, dtype=torch.double), priors.Normal(), likelihoods.Normal(scale=0.5)
     )
@@ -138,7 +127,7 @@ def test_a_fit_finds_the_weighted_posterior() -> None:
         vectorize=True, optim=partial(torch.optim.Adam, lr=0.05), seed=0, device="cpu", progress=lines,
         schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=200),
     )  # fmt: skip
-    assert not any("Pyro's own SVI" in line for line in lines.lines)
+    assert not any("Pyro's own SVI" in line for line in lines.said)
     w, x, y = torch.tensor(weights), data.train.x[:, 0], data.train.y[:, 0]
     precision = 1 + (w * x * x).sum() / 0.25
     mean, sd = (w * x * y).sum() / 0.25 / precision, precision**-0.5
@@ -163,7 +152,7 @@ def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_chains_are_trained_as_one_batch_with_their_rows_weights() -> None:
     """60 rows in batches of 25, of which the last is short: the chains are those trained one at a time."""
-    lines, ends = Lines(), []
+    lines, ends = Listens(), []
     for chains in (2, 1):
         posterior = fit(
             lambda: BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal(0.1)),
@@ -171,7 +160,7 @@ def test_chains_are_trained_as_one_batch_with_their_rows_weights() -> None:
             device="cpu", progress=lines,
         )  # fmt: skip
         ends.append(posterior.mean_weights(0))
-    assert not any("one chain after the other" in line for line in lines.lines)
+    assert not any("one chain after the other" in line for line in lines.said)
     torch.testing.assert_close(*ends, rtol=1e-7, atol=1e-8)
 
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from engine_fakes import Interrupts, classes, classifier
+from engine_fakes import Interrupts, Listens, classes, classifier
 from parallel_fakes import Kills, on_processes
 from paths import ROOT
 from pyrobbb._support.optim import trained
@@ -30,7 +30,6 @@ from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep
 from pyrobbb.training import history
-from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
 from step_cases import PRIORS, Case
 
@@ -252,14 +251,6 @@ def test_two_processes_train_one_posterior_and_resume_exactly(tmp_path: Path) ->
         assert all(torch.equal(a, b) for a, b in zip(first, end, strict=True))
 
 
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.said.append(message)
-
-
 def loses_one(ranks: ProcessGroup, folder: Path) -> None:
     training(folder, ranks, kl=Kills(epoch=4, i=2)).run()
 
@@ -269,7 +260,7 @@ def test_a_lost_process_ends_the_run_with_a_checkpoint_for_any_number(tmp_path: 
     assert killed is None
     assert message.startswith("LostProcessError: another process of this run ended")
     assert f"the last checkpoint is {tmp_path / 'chain-0.pt'}: the same command resumes it" in message
-    heard = Heard()
+    heard = Listens()
     alone = training(tmp_path, progress=heard)
     assert alone.resume()
     assert (alone.epoch, alone.batch) == (3, 1)

@@ -16,6 +16,7 @@ from pyro.infer.autoguide import (
 )
 from torch import Tensor, nn
 
+from own_priors import Correlated
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.optim import trained
 from pyrobbb._support.random_state import isolated
@@ -124,17 +125,6 @@ class OtherGuide(MeanFieldNormal):
     def __init__(self, model: BayesianNetwork) -> None:
         super().__init__(model)
         self.extra = nn.Parameter(torch.zeros(3))
-
-
-class Correlated(priors.Prior):
-    """A prior whose weights are not independent as far as anyone can see."""
-
-    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
-        n = parameter.numel()
-        base = pyro.distributions.MultivariateNormal(torch.zeros(n), torch.eye(n))
-        return pyro.distributions.TransformedDistribution(
-            base, [torch.distributions.transforms.ReshapeTransform((n,), parameter.shape)]
-        )
 
 
 class ScaledTwice(BayesianNetwork):

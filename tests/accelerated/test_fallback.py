@@ -14,14 +14,13 @@ import pytest
 import torch
 from torch import nn
 
+from engine_fakes import Listens
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.compile import prepared
 from pyrobbb.accelerated.prior_segments import NotElementwiseError, prior_segments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.progress import Silent
 from step_cases import Looking
 
 PROGRAM = """
@@ -81,43 +80,22 @@ def test_a_compilation_is_shown_and_kept_for_the_next_process(tmp_path: Path) ->
     assert first[1] == again[1]
 
 
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
-
-
 def trained(network: nn.Module, **options: Any) -> list[str]:
     """What a short training of `network` says."""
     with isolated(0):
         data = from_arrays(torch.rand(40, 3), torch.rand(40, 1), task="regression")
         model = BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(scale=0.1), 40)
-    heard = Heard()
+    heard = Listens()
     posterior = fit(
         model, MeanFieldNormal(model), data, epochs=2, batch_size=20, progress=heard, device="cpu", **options
     )
     assert torch.isfinite(posterior.draw(1)["0.weight"]).all()
-    return [line for line in heard.lines if not line.startswith("free energy")]
-
-
-def test_bandits_without_a_compiler_warn_and_play(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("torch._inductor.standalone_compile")
-    monkeypatch.setattr("pyrobbb.accelerated.compile._COMPILED", {})
-    x = torch.rand(3)
-    with pytest.warns(UserWarning, match="without compiled code"):
-        program = prepared(lambda x: 2 * x, [x], compiled=True)
-    assert torch.equal(program(x), 2 * x)
+    return [line for line in heard.said if not line.startswith("free energy")]
 
 
 def test_a_network_that_looks_at_its_data_trains_uncompiled() -> None:
     (line,) = trained(nn.Sequential(nn.Linear(3, 1), Looking()), fast="compiled")
     assert line.startswith("training without compiled code")
-
-
-def test_a_short_training_is_not_compiled_and_says_nothing() -> None:
-    assert trained(nn.Sequential(nn.Linear(3, 1))) == []
 
 
 class Own(torch.distributions.Normal, dist.TorchDistribution):

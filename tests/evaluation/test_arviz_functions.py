@@ -20,7 +20,7 @@ from paths import FILES
 from pyrobbb.evaluation import arviz_io
 
 az = arviz_io.import_arviz()
-Call = Callable[[Any], Any]
+Table = dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]]  # what for, and a call
 BOTH, VALUES, CLASSES = ("values", "classes"), ("values",), ("classes",)
 
 
@@ -53,37 +53,29 @@ def log_likelihood_of(tree: Any) -> np.ndarray:
     return draws_of({"posterior_predictive": tree["log_likelihood"]}).T
 
 
-EVERY: dict[str, tuple[tuple[str, ...], Call]] = {
-    "summary": (BOTH, lambda t: az.summary(t)),
-    "ess": (BOTH, lambda t: az.ess(t)),
-    "rhat": (BOTH, lambda t: az.rhat(t)),
-    "mcse": (BOTH, lambda t: az.mcse(t)),
-    "hdi": (BOTH, lambda t: az.hdi(t)),
-    "extract": (BOTH, lambda t: az.extract(t)),
+def alone(kinds: tuple[str, ...], names: str) -> Table:
+    """Functions that take a posterior and nothing else."""
+    return {name: (kinds, getattr(az, name, None)) for name in names.split()}
+
+
+EVERY: Table = {
+    **alone(
+        BOTH,
+        "summary ess rhat mcse hdi extract plot_trace plot_forest plot_autocorr plot_ess plot_mcse plot_rank "
+        "plot_pair",
+    ),
     "loo": (BOTH, lambda t: az.loo(t, pointwise=True)),
     "compare": (BOTH, lambda t: az.compare({"one": t, "two": t})),
     "weight_predictions": (BOTH, lambda t: az.weight_predictions([t, t], weights=[0.5, 0.5])),
-    "plot_trace": (BOTH, lambda t: az.plot_trace(t)),
-    "plot_forest": (BOTH, lambda t: az.plot_forest(t)),
-    "plot_autocorr": (BOTH, lambda t: az.plot_autocorr(t)),
-    "plot_ess": (BOTH, lambda t: az.plot_ess(t)),
-    "plot_mcse": (BOTH, lambda t: az.plot_mcse(t)),
-    "plot_rank": (BOTH, lambda t: az.plot_rank(t)),
-    "plot_pair": (BOTH, lambda t: az.plot_pair(t)),
     "plot_khat": (BOTH, lambda t: az.plot_khat(az.loo(t, pointwise=True))),
     "plot_compare": (BOTH, lambda t: az.plot_compare(az.compare({"one": t, "two": t}))),
 }
-FIRST: dict[str, tuple[tuple[str, ...], Call]] = {
-    "waic": (BOTH, lambda t: az.waic(t)),
+FIRST: Table = {
+    **alone(BOTH, "waic plot_posterior plot_density plot_violin plot_ppc plot_bpv"),
     "loo_pit": (BOTH, lambda t: az.loo_pit(t, y="y")),
     "psens": (BOTH, lambda t: az.psens(t, component="prior")),
     "r2_score": (VALUES, lambda t: az.r2_score(t["observed_data"]["y"].values, draws_of(t))),
-    "plot_posterior": (BOTH, lambda t: az.plot_posterior(t)),
-    "plot_density": (BOTH, lambda t: az.plot_density(t)),
-    "plot_violin": (BOTH, lambda t: az.plot_violin(t)),
-    "plot_ppc": (BOTH, lambda t: az.plot_ppc(t)),
     "plot_ppc of the prior": (BOTH, lambda t: az.plot_ppc(t, group="prior")),
-    "plot_bpv": (BOTH, lambda t: az.plot_bpv(t)),
     "plot_loo_pit": (BOTH, lambda t: az.plot_loo_pit(t, y="y")),
     "plot_elpd": (BOTH, lambda t: az.plot_elpd({"one": t, "two": t})),
     "plot_dist_comparison": (BOTH, lambda t: az.plot_dist_comparison(t, var_names=["weight"])),
@@ -106,75 +98,46 @@ FIRST: dict[str, tuple[tuple[str, ...], Call]] = {
         lambda t: az.plot_hdi(t["constant_data"]["x"][:, 0], t["posterior_predictive"]["y"]),
     ),
 }
-SECOND: dict[str, tuple[tuple[str, ...], Call]] = {
-    "metrics": (VALUES, lambda t: az.metrics(t)),
-    "loo_metrics": (VALUES, lambda t: az.loo_metrics(t)),
-    "plot_dist": (BOTH, lambda t: az.plot_dist(t)),
-    "plot_ppc_dist": (BOTH, lambda t: az.plot_ppc_dist(t)),
-    "plot_ppc_pit": (VALUES, lambda t: az.plot_ppc_pit(t)),
-    "plot_ppc_pava": (CLASSES, lambda t: az.plot_ppc_pava(t)),
-    "plot_ppc_interval": (VALUES, lambda t: az.plot_ppc_interval(t)),
-    "plot_loo_pit": (VALUES, lambda t: az.plot_loo_pit(t)),
-    "plot_loo_interval": (VALUES, lambda t: az.plot_loo_interval(t)),
-    "plot_parallel": (BOTH, lambda t: az.plot_parallel(t)),
+SECOND: Table = {
+    **alone(
+        BOTH,
+        "plot_dist plot_ppc_dist plot_parallel diagnose eti histogram iqr kde loo_expectations loo_influence "
+        "loo_pit mad mean median mode std var plot_convergence_dist plot_dgof plot_dgof_dist "
+        "plot_ess_evolution plot_ppc_dist_pit plot_ppc_tstat plot_prior_posterior plot_rank_dist plot_ridge "
+        "plot_trace_dist psense psense_summary qds thin",
+    ),
+    **alone(
+        VALUES,
+        "metrics loo_metrics plot_ppc_pit plot_ppc_interval plot_loo_pit plot_loo_interval loo_score",
+    ),
+    **alone(CLASSES, "plot_ppc_pava plot_loo_pava plot_ppc_rootogram"),
     "bayes_factor": (BOTH, lambda t: az.bayes_factor(t, var_names="weight")),
     "ci_in_rope": (BOTH, lambda t: az.ci_in_rope(t, rope=(-1, 1))),
-    "diagnose": (BOTH, lambda t: az.diagnose(t)),
     "ecdf": (BOTH, lambda t: az.ecdf(t["posterior"].dataset)),
-    "eti": (BOTH, lambda t: az.eti(t)),
     "hexbin": (BOTH, lambda t: az.hexbin(*weights_of(t))),
-    "histogram": (BOTH, lambda t: az.histogram(t)),
     "histogram2d": (BOTH, lambda t: az.histogram2d(*weights_of(t))),
-    "iqr": (BOTH, lambda t: az.iqr(t)),
-    "kde": (BOTH, lambda t: az.kde(t)),
     "kde2d": (BOTH, lambda t: az.kde2d(*weights_of(t))),
     "kl_divergence": (BOTH, lambda t: az.kl_divergence(t, t, num_samples=50)),
     "loo_approximate_posterior": (BOTH, approximate_loo),
-    "loo_expectations": (BOTH, lambda t: az.loo_expectations(t)),
     "loo_i": (BOTH, lambda t: az.loo_i(0, t)),
-    "loo_influence": (BOTH, lambda t: az.loo_influence(t)),
-    "loo_pit": (BOTH, lambda t: az.loo_pit(t)),
     "loo_r2": (VALUES, lambda t: az.loo_r2(t, "y")),
-    "loo_score": (VALUES, lambda t: az.loo_score(t)),
     "loo_subsample": (BOTH, lambda t: az.loo_subsample(t, observations=5)),
     "update_subsample": (
         BOTH,
         lambda t: az.update_subsample(az.loo_subsample(t, observations=5, pointwise=True), t, observations=3),
     ),
-    "mad": (BOTH, lambda t: az.mad(t)),
-    "mean": (BOTH, lambda t: az.mean(t)),
-    "median": (BOTH, lambda t: az.median(t)),
-    "mode": (BOTH, lambda t: az.mode(t)),
-    "std": (BOTH, lambda t: az.std(t)),
-    "var": (BOTH, lambda t: az.var(t)),
     "plot_bf": (BOTH, lambda t: az.plot_bf(t, var_names="weight")),
-    "plot_convergence_dist": (BOTH, lambda t: az.plot_convergence_dist(t)),
-    "plot_dgof": (BOTH, lambda t: az.plot_dgof(t)),
-    "plot_dgof_dist": (BOTH, lambda t: az.plot_dgof_dist(t)),
-    "plot_ess_evolution": (BOTH, lambda t: az.plot_ess_evolution(t)),
     "plot_lm": (VALUES, lambda t: az.plot_lm(t, x="training_row", y="y")),
-    "plot_loo_pava": (CLASSES, lambda t: az.plot_loo_pava(t)),
     "plot_pair_focus": (
         VALUES,
         lambda t: az.plot_pair_focus(t, "weight", focus_var_coords={"parameter": "bias[0]"}),
     ),
-    "plot_ppc_dist_pit": (BOTH, lambda t: az.plot_ppc_dist_pit(t)),
     "plot_ppc_pava_residuals": (CLASSES, lambda t: az.plot_ppc_pava_residuals(t, x_var="training_row")),
-    "plot_ppc_rootogram": (CLASSES, lambda t: az.plot_ppc_rootogram(t)),
-    "plot_ppc_tstat": (BOTH, lambda t: az.plot_ppc_tstat(t)),
-    "plot_prior_posterior": (BOTH, lambda t: az.plot_prior_posterior(t)),
-    "plot_rank_dist": (BOTH, lambda t: az.plot_rank_dist(t)),
-    "plot_ridge": (BOTH, lambda t: az.plot_ridge(t)),
-    "plot_trace_dist": (BOTH, lambda t: az.plot_trace_dist(t)),
-    "psense": (BOTH, lambda t: az.psense(t)),
-    "psense_summary": (BOTH, lambda t: az.psense_summary(t)),
-    "qds": (BOTH, lambda t: az.qds(t)),
     "residual_r2": (
         VALUES,
         lambda t: az.residual_r2(t, pred_mean="y", obs_name="y", group="posterior_predictive"),
     ),
     "rhat_nested": (BOTH, lambda t: az.rhat_nested(t, superchain_ids=[0, 1])),
-    "thin": (BOTH, lambda t: az.thin(t)),
     "wasserstein": (BOTH, lambda t: az.wasserstein(t, t, num_samples=50)),
 }
 SENSELESS = {"bfmi": "energy", "plot_energy": "energy"}

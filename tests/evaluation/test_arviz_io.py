@@ -18,11 +18,6 @@ WEIGHTS = ["0.weight[12,33]", "0.bias[1]", "2.weight[0,0]"]
 CHAINS, DRAWS, TRAIN, TEST = 2, 100, 20, 5
 STORED_DRAWS = 10  # the files in tests/support/files stay small
 
-# ArviZ 0.23 gives matplotlib an argument that matplotlib 3.11 deprecates
-plotting = pytest.mark.filterwarnings(
-    "ignore:Passing a dict or None as alias_mapping:matplotlib.MatplotlibDeprecationWarning"
-)
-
 
 def example(chains=CHAINS, draws=DRAWS):
     """What a run of Bayesian linear regression hands over: draws that are the exact posterior's."""
@@ -54,24 +49,6 @@ def example(chains=CHAINS, draws=DRAWS):
             "snr_quantile": ["layer", "quantile"],
         },
         "attrs": {"prior": "scale_mixture", "epochs": 10, "lr": 1e-3},
-    }
-
-
-def labels(chains=CHAINS):
-    """What a classifier hands over: class labels, whose distribution is discrete."""
-    rng = np.random.default_rng(2)
-    probs = rng.dirichlet(np.full(10, 50.0), size=TRAIN)
-    y = np.array([rng.choice(10, p=p) for p in probs])
-    drawn = np.array([[[rng.choice(10, p=p) for p in probs] for _ in range(20)] for _ in range(chains)])
-    log_likelihood = np.log(probs[np.arange(TRAIN), y]) + 0.05 * rng.normal(size=(chains, 20, TRAIN))
-    return {
-        "groups": {
-            "posterior": {"weight": rng.normal(size=(chains, 20, 3))},
-            "posterior_predictive": {"y": drawn},
-            "log_likelihood": {"y": log_likelihood},
-            "observed_data": {"y": y},
-        },
-        "dims": {"weight": ["parameter"], "y": ["observation"]},
     }
 
 
@@ -199,34 +176,11 @@ def test_loo_is_close_to_the_exact_one(az, chains):
     assert "elpd_loo" in str(loo)
 
 
-@plotting
-@pytest.mark.parametrize("chains", [1, 2])
-@pytest.mark.parametrize("make", [example, labels])
-def test_the_plots_of_arviz_work(az, tmp_path, make, chains):
-    import matplotlib.pyplot as plt
-
-    data = arviz_io.to_arviz(**make(chains))
-    if arviz_io.ARVIZ_GENERATION == 0:
-        az.plot_trace(data, var_names=["weight"])
-        az.plot_posterior(data, var_names=["weight"])
-        az.plot_ppc(data, num_pp_samples=10)
-    else:
-        az.plot_trace_dist(data, var_names=["weight"])
-        az.plot_dist(data, var_names=["weight"])
-        check = az.plot_ppc_dist if make is example else az.plot_ppc_rootogram
-        check(data)
-    assert len(plt.get_fignums()) == 3
-    for number in plt.get_fignums():
-        figure = plt.figure(number)
-        figure.savefig(tmp_path / "plot.png")
-        assert any(axes.has_data() for axes in figure.axes)
-
-
 def test_saving_is_all_or_nothing(tmp_path, monkeypatch):
     path = tmp_path / "posterior.nc"
     arviz_io.save(arviz_io.to_arviz(**example()), path)
     before = path.read_bytes()
-    bad = arviz_io.to_arviz(**labels())
+    bad = arviz_io.to_arviz(**example())
     datasets = arviz_io._datasets(bad)
     last = list(datasets)[-1]
     datasets[last] = datasets[last].assign(y=("observation", np.array([object()] * TRAIN)))

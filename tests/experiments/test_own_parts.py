@@ -1,7 +1,6 @@
 """Parts of a user's own in YAML: modules of the working folder, beside ours of the same names."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from commands import command
 from experiments._runner.build import ConfigError, build, changes
 from experiments._runner.compose import compose, fitted
 from experiments._runner.folder import MOVED, claim, differences
@@ -66,17 +66,6 @@ folder: out
 """
 
 
-def run(cwd, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-
-
 def test_a_working_folder_with_models_guides_and_parts_of_its_own(tmp_path):
     (tmp_path / "my_parts.py").write_text(PARTS)
     (tmp_path / "models.py").write_text("raise RuntimeError('the wrong models')\n")
@@ -84,11 +73,11 @@ def test_a_working_folder_with_models_guides_and_parts_of_its_own(tmp_path):
     (tmp_path / "guides" / "__init__.py").write_text("raise RuntimeError('the wrong guides')\n")
     (tmp_path / "guides" / "mine.py").write_text("from my_parts import MyGuide\n")
     (tmp_path / "own.yaml").write_text(OWN)
-    done = run(tmp_path, "experiments.run", "own.yaml")
+    done = command(tmp_path, "experiments.run", "own.yaml")
     assert done.returncode == 0, done.stderr
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert metrics["parameters"] == (2 * 4 + 4) + (4 * 3 + 3)
-    ours = run(tmp_path, "experiments.run", *TINY, "folder=ours")
+    ours = command(tmp_path, "experiments.run", *TINY, "folder=ours")
     assert ours.returncode == 0, ours.stderr
 
 
@@ -107,7 +96,7 @@ def test_real_targets_without_a_task_say_what_to_do(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((8, 2), np.float32))
     np.save(tmp_path / "y.npy", np.linspace(0, 1, 8))
     files = ["data=on_disk", f"data.x={tmp_path / 'x.npy'}", f"data.y={tmp_path / 'y.npy'}"]
-    done = run(tmp_path, "experiments.run", *files, "likelihood=normal", "folder=out")
+    done = command(tmp_path, "experiments.run", *files, "likelihood=normal", "folder=out")
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "for real targets use task=regression (data.task=regression on the command line)" in done.stderr
@@ -202,7 +191,7 @@ def test_a_part_of_ones_own_keeps_its_own_defaults_for_keys_of_the_same_name(nam
         "model: {_target_: namesakes.network}\nschedule:\n"
         "  {_target_: torch.optim.lr_scheduler.StepLR, step_size: 1}\n"
     )
-    done = run(namesakes, "experiments.run", "own.yaml", "data.scale=2.0")
+    done = command(namesakes, "experiments.run", "own.yaml", "data.scale=2.0")
     assert done.returncode == 0, done.stderr
     kept = yaml.safe_load((namesakes / "out" / "config.yaml").read_text())
     assert kept["data"] == {"_target_": "namesakes.Data", "scale": 2.0}
@@ -210,8 +199,8 @@ def test_a_part_of_ones_own_keeps_its_own_defaults_for_keys_of_the_same_name(nam
         "_target_": "torch.optim.lr_scheduler.StepLR", "_partial_": True, "step_size": 1
     }  # fmt: skip
     assert "experiments.check out --trust" in (namesakes / "out" / "report.html").read_text()
-    for command in ("analyse", "report", "check"):
-        done = run(namesakes, f"experiments.{command}", "out", "--trust")
+    for name in ("analyse", "report", "check"):
+        done = command(namesakes, f"experiments.{name}", "out", "--trust")
         assert done.returncode == 0, done.stderr
 
 
@@ -231,7 +220,7 @@ def test_what_an_experiment_says_of_its_own_prior_is_not_another_s(tmp_path):
 
 def test_a_file_without_run_first_is_refused(namesakes):
     (namesakes / "own.yaml").write_text("defaults: [_self_, run]\nname: order\nepochs: 1\n")
-    done = run(namesakes, "experiments.run", "own.yaml", "data=blobs")
+    done = command(namesakes, "experiments.run", "own.yaml", "data=blobs")
     assert (done.returncode, done.stderr) == (
         2, "error: own.yaml needs a list `defaults:` with `- run` as its first entry\n"
     )  # fmt: skip
@@ -288,7 +277,7 @@ def test_own_parts_of_a_wrong_kind_are_told_in_a_line(part, message, tmp_path):
     (tmp_path / "own.yaml").write_text(
         f"defaults:\n  - run\n{data}  - _self_\nname: own\nepochs: 1\n{part}\n"
     )
-    done = run(tmp_path, "experiments.run", "own.yaml")
+    done = command(tmp_path, "experiments.run", "own.yaml")
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) <= 3
@@ -299,9 +288,7 @@ def test_a_part_on_the_command_line_that_the_file_would_hide_is_refused(tmp_path
     """Hydra merges the file last: the run would be the file's, in a folder with the other's name."""
     part = "prior: {_target_: pyrobbb.priors.Laplace, scale: 0.3}"
     (tmp_path / "mine.yaml").write_text(f"defaults: [run, _self_]\nname: mine\n{part}\n")
-    command = [sys.executable, "-m", "experiments.run", "mine.yaml", "prior=normal"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    done = command(tmp_path, "experiments.run", "mine.yaml", "prior=normal")
     assert done.returncode == 2
     assert done.stderr.startswith("error: prior=normal: your file names its prior by _target_")
     assert not (tmp_path / "runs").exists()
@@ -324,24 +311,24 @@ def test_a_swapped_optimiser_or_schedule_brings_its_own_numbers(tmp_path):
 
 def test_a_swap_on_the_command_line_is_that_of_a_composed_run(tmp_path):
     words = ["experiment=table1_sgd", "optim=adam", "model=plain_mlp", *TINY]
-    done = run(tmp_path, "experiments.run", *words, "folder=out")
+    done = command(tmp_path, "experiments.run", *words, "folder=out")
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["optim"]["lr"] == 1e-3
 
 
 def test_what_a_method_does_not_use_is_told(tmp_path):
-    done = run(
+    done = command(
         tmp_path, "experiments.run", *TINY, "inference=laplace", "prior=normal", "guide=auto_normal", "seed=2"
     )
     assert done.returncode == 0, done.stderr
     assert "note: Laplace does not use guide\n" in done.stderr
-    assert "note" not in run(tmp_path, "experiments.run", *TINY, "guide=auto_normal").stderr
+    assert "note" not in command(tmp_path, "experiments.run", *TINY, "guide=auto_normal").stderr
 
 
 def test_published_numbers_of_ones_own_stay_beside_other_data(tmp_path):
     own = "defaults: [run, {override data: blobs}, _self_]\npublished: nine of ten\n"
     (tmp_path / "own.yaml").write_text(own.replace("override data", "override /data"))
     words = [word for word in TINY if not word.startswith("data=")]
-    done = run(tmp_path, "experiments.run", "own.yaml", *words, "folder=out")
+    done = command(tmp_path, "experiments.run", "own.yaml", *words, "folder=out")
     assert done.returncode == 0, done.stderr
     assert "published: nine of ten" in done.stdout

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -11,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import data_fakes
+from commands import command
 from experiments import analyse
 from experiments import run as run_module
-from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, changes, register_resolvers
+from experiments._runner.build import ConfigError, build, changes
+from experiments._runner.compose import declared
 from experiments._runner.folder import claim, differences
 from experiments._runner.reopen import reopen
 from models.mlp import mlp
@@ -42,15 +41,8 @@ TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5
 TINY += ["report=false"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _registered():
-    register_resolvers()
-    schema.register()
-
-
 def config(*overrides):
-    with initialize_config_dir(str(FOLDER), version_base="1.3"):
-        return compose("run", list(overrides))
+    return declared("run", overrides)
 
 
 MEAN_LOGITS = ["samples=2", "vectorize=true", "fast=off"]  # without which it is refused
@@ -78,8 +70,7 @@ def test_what_a_declaration_says_is_what_is_run(name, overrides):
     said = yaml.safe_load(path.read_text())
     for key in ("defaults", "hydra"):
         said.pop(key, None)
-    with initialize_config_dir(str(FOLDER), version_base="1.3"):
-        composed = flat(OmegaConf.to_container(compose(name, overrides)))
+    composed = flat(OmegaConf.to_container(declared(name, overrides)))
     wrong = {key: composed.get(key) for key, value in flat(said).items() if composed.get(key) != value}
     assert not wrong, "a component's file overrules the declaration: write _self_ after it"
 
@@ -314,23 +305,13 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path):
         claim(config(*TINY, "epochs=3", f"folder={tmp_path}"))
 
 
-def command(*arguments, cwd=ROOT):
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.run", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-    )
-
-
 def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
     tiny = {"data": {"N": 90}, "model": {"hidden": [8]}, "epochs": 2, "draws": 5}
     defaults = ["run", {"override data": "blobs"}, {"override prior": "normal"}, "_self_"]
     mine = {"defaults": defaults, "name": "mine", **tiny}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(mine))
     folder = tmp_path / "out"
-    done = command(str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
+    done = command(ROOT, "experiments.run", str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
     assert done.returncode == 0, done.stderr
     assert "epoch 2/2: free energy" in done.stderr
     assert "test error" in done.stdout
@@ -353,7 +334,7 @@ def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
     assert metrics["code_length"]["bits"] == pytest.approx(90 * energy / np.log(2))
     assert metrics["code_length"]["plain_bits"] == pytest.approx(90 * np.log2(3))
     assert "as a code for the training labels: 0." in done.stdout
-    again = command(str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
+    again = command(ROOT, "experiments.run", str(tmp_path / "mine.yaml"), "seed=3", f"folder={folder}")
     assert again.returncode == 0
     assert "is finished" in again.stdout
 
@@ -369,7 +350,7 @@ def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
     ],
 )
 def test_command_line_errors_are_short_and_name_the_key(arguments, message):
-    done = command(*arguments)
+    done = command(ROOT, "experiments.run", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
@@ -390,7 +371,7 @@ def test_figures_find_the_prior_of_every_run(name):
 
 
 def test_help_lists_what_can_be_swapped():
-    done = command("--help")
+    done = command(ROOT, "experiments.run", "--help")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     for group, name in COMPONENTS:

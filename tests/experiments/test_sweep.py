@@ -10,14 +10,12 @@ from importlib.util import find_spec
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import seeds
-from experiments._runner import schema
-from experiments._runner.build import build, register_resolvers
+from experiments._runner.build import build
+from experiments._runner.compose import declared
 from experiments._runner.sweep import UNRANKED, Tally, objective
-from paths import ROOT
 from pyrobbb._support import checkpoint
 
 TINY = ["data=noisy_sine", "data.N=40", "likelihood=normal", "model.hidden=[4]", "epochs=2", "batch_size=20"]
@@ -84,10 +82,7 @@ def swept(tmp_path_factory):
 def alone(tmp_path_factory):
     """One of the jobs that work, run by itself, from its own seed as on the command line."""
     folder = tmp_path_factory.mktemp("alone")
-    register_resolvers()
-    schema.register()
-    with initialize_config_dir(str(ROOT / "experiments"), version_base="1.3"):
-        config = compose("run", [*TINY, "prior.pi=0.5", "optim.lr=0.01", "seed=2"])
+    config = declared("run", [*TINY, "prior.pi=0.5", "optim.lr=0.01", "seed=2"])
     with seeds.unshifted():
         build(config).execute(folder)
     return folder

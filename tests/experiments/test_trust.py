@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
 
+from commands import command
 from experiments import analyse
-from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, register_resolvers
+from experiments._runner.build import ConfigError, build
+from experiments._runner.compose import declared
 from experiments._runner.folder import claim
 from experiments._runner.reopen import reopen
 from experiments._runner.trust import check_trusted
@@ -44,10 +42,7 @@ class Bomb:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("theirs") / "run"
-    register_resolvers()
-    schema.register()
-    with initialize_config_dir(str(FOLDER), version_base="1.3"):
-        config = compose("run", [*TINY, f"folder={folder}"])
+    config = declared("run", [*TINY, f"folder={folder}"])
     build(config).execute(claim(config))
     return folder
 
@@ -116,8 +111,7 @@ def test_it_is_called_if_the_user_says_so(theirs: Path, tmp_path: Path) -> None:
 def test_the_command_line(theirs: Path, tmp_path: Path) -> None:
     harm = tmp_path / "harm"
     change(theirs, lambda config: config.update(prior=hostile(harm)["shell"]))
-    command = [sys.executable, "-m", "experiments.analyse", str(theirs)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = command(ROOT, "experiments.analyse", str(theirs))
     assert done.returncode == 2
     assert done.stderr.startswith(
         f"error: {theirs / 'config.yaml'} names 'os.system', which is not a part of this library"

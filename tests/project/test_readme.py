@@ -13,6 +13,7 @@ from hydra import compose, initialize_config_dir
 
 from experiments._runner import schema
 from experiments._runner.build import build, register_resolvers
+from experiments._runner.compose import declared
 from paths import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -73,11 +74,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_every_command_of_the_readme_builds_a_run(line):
-    overrides = shlex.split(line, comments=True)[3:]
-    register_resolvers()
-    schema.register()
-    with initialize_config_dir(str(ROOT / "experiments"), version_base="1.3"):
-        build(compose("run", overrides))
+    build(declared("run", shlex.split(line, comments=True)[3:]))
 
 
 def test_there_are_commands_to_test():

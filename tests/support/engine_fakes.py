@@ -25,6 +25,7 @@ from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import Callback, View
+from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
 
 # Without a deadline, for the first call of a torch function takes long; the same examples each time.
@@ -76,6 +77,16 @@ def classifier(data: Dataset, **options: Any) -> tuple[BayesianNetwork, MeanFiel
 
 def restore(run: Training, path: Path) -> None:
     run.load_state_dict(checkpoint.load(path), path)
+
+
+class Listens(Silent):
+    """Keeps the lines that a training logs."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.said.append(message)
 
 
 class Interrupts(Callback):

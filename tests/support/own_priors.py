@@ -42,3 +42,14 @@ class Loose(priors.Prior):
     def distribution(self, name: str, parameter: Tensor) -> Any:
         scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
         return priors.elementwise(dist.Normal(0.0, scale), parameter)
+
+
+class Correlated(priors.Prior):
+    """Neighbouring weights alike: one normal with a covariance over all of a tensor, reshaped."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        n = parameter.numel()
+        distance = (torch.arange(n)[:, None] - torch.arange(n)).abs()
+        law = dist.MultivariateNormal(torch.zeros(n), (-distance / 2.0).exp())
+        reshape = torch.distributions.transforms.ReshapeTransform((n,), parameter.shape)
+        return dist.TransformedDistribution(law, [reshape])

@@ -12,7 +12,7 @@ import torch
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
-from engine_fakes import Interrupts, classes, network, restore, values
+from engine_fakes import Interrupts, Listens, classes, network, restore, values
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb.accelerated.batched_step import NotBatchableError
@@ -23,7 +23,6 @@ from pyrobbb.inference import MAP, SVI, SWAG, Inference, Laplace, MCDropout
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import Callback, View
-from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, Training, train
 
 N = 20
@@ -60,14 +59,6 @@ def training(r: int, prior: Any = None, **options: Any) -> Training:
         "schedule": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=3),
     }  # fmt: skip
     return Training(model, method.guide(model, MeanFieldNormal), data, **defaults | options)
-
-
-class Listens(Silent):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.said.append(message)
 
 
 def found(run: Training) -> Tensor:

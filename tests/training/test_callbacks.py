@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_fakes import Interrupts, classes, classifier, network, nothing_changes
+from engine_fakes import Interrupts, Listens, classes, classifier, network, nothing_changes
 from pyrobbb._support import checkpoint
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.inference import MAP, SGHMC, SWAG, Inference, Laplace
@@ -22,7 +22,6 @@ from pyrobbb.priors import Normal
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import BestCheckpoint, Callback, EarlyStopping, View
 from pyrobbb.training.history import Epoch
-from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training, fit, train
 
 N = 20
@@ -100,13 +99,11 @@ class StopsAt(Callback):
 def test_a_stopped_training_is_where_it_was_stopped_and_stays_there(
     tmp_path: Path, at: dict[str, int], place: tuple[int, int], epoch: int
 ) -> None:
-    said: list[str] = []
-    progress = Silent()
-    progress.log = said.append  # type: ignore[method-assign]
+    progress = Listens()
     run = training(folder=tmp_path, callbacks=[StopsAt(**at)], progress=progress)
     history = run.run()
     assert (run.epoch, run.batch) == place
-    assert f"chain 0 stops in epoch {epoch}: that is enough" in said
+    assert f"chain 0 stops in epoch {epoch}: that is enough" in progress.said
     assert history.stopped == "that is enough"
     again = training(folder=tmp_path, callbacks=[StopsAt(**at)])
     assert again.resume()

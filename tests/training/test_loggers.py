@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine_fakes import classes, classifier
+from engine_fakes import Listens, classes, classifier
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.loggers import LOGGED, Logger, MLflow, TensorBoard, WandB
-from pyrobbb.training.progress import Progress
 from pyrobbb.training.trainer import Training, fit
 from wandb_files import history_of
 
@@ -75,14 +74,6 @@ def test_a_logger_that_fails_does_not_end_the_training() -> None:
     history = training(Gone(), epochs=3, progress=progress).run()
     assert len(history.rows) == 3
     assert progress.said == ["Gone failed and logs no more of chain 0: ConnectionError('no server')"]
-
-
-class Listens(Progress):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.said.append(message)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the package's own
