@@ -112,7 +112,6 @@ def fit_table(
         model, posterior = _best(several, data, prior, seed, folder, by_bound, **options)
     if folder is not None:
         posterior.save(folder)
-        data.columns.save(folder / "columns.json")
         kind = type(inference).__name__
         write_json(folder / FILE, asdict(model) | {"own prior": prior is not None, "inference": kind})
     return posterior

@@ -13,7 +13,6 @@ from models.mlp import mlp
 from pyrobbb import likelihoods, tabular
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import Table, from_arrays, from_table
-from pyrobbb.data.columns import Columns
 from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.experiment import Run
 from pyrobbb.inference import MAP, NUTS, SGHMC, Laplace
@@ -60,7 +59,6 @@ def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
         posterior = fit_table(data, epochs=60, folder=tmp_path / kind)
         likelihood = posterior.model.likelihood.likelihood
         assert isinstance(likelihood, likelihoods.HeteroscedasticNormal) == (kind == "heteroscedastic")
-        assert (tmp_path / kind / "columns.json").exists()
 
 
 @pytest.mark.parametrize("inference", [MAP(), Laplace(structure="diagonal")])
@@ -93,7 +91,7 @@ def test_new_rows_are_predicted_by_the_columns_that_were_kept(fitted, tmp_path):
 def test_a_folder_keeps_the_columns_and_the_training(tmp_path):
     data = from_table(HOUSES)
     first = fit_table(data, epochs=2, folder=tmp_path)
-    assert Columns.load(tmp_path / "columns.json") == data.columns
+    assert load_table(tmp_path).columns == data.columns
     again = fit_table(data, epochs=2, folder=tmp_path)  # found finished
     assert torch.equal(first.predict(data.train.x).mean, again.predict(data.train.x).mean)
 

@@ -5,11 +5,9 @@ Everything is learned from the training rows alone; validation, test and new row
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pyrobbb._support.files import write_json
 from pyrobbb.data.frames import (
     Column,
     Frame,
@@ -205,22 +202,6 @@ class Columns:
         """What `plain` described."""
         kinds = tuple(_kind(dict(each)) for each in content["kinds"])
         return cls(kinds, tuple(content["targets"]), tuple(content["classes"]))
-
-    def save(self, path: Path | str) -> None:
-        """Write it as JSON, for `Columns.load` for predicting new rows."""
-        write_json(path, self.plain())
-
-    @classmethod
-    def load(cls, path: Path | str) -> Columns:
-        """What `save` wrote.
-
-        Raises:
-            ValueError: The file holds something else.
-        """
-        try:
-            return cls.from_plain(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} does not describe the columns of a table: {error!r}") from error
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import nn
 
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
-from pyrobbb.data.columns import Categorical, Columns, Numeric, as_text
+from pyrobbb.data.columns import Categorical, Numeric, as_text
 from pyrobbb.data.frames import as_frame
 
 SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
@@ -85,15 +85,6 @@ def test_a_value_missing_where_training_rows_lack_none_is_the_median():
     data = from_table({"a": [0.0, 2.0, 10.0], "y": [0.1, 0.2, 0.3]})
     assert data.spec.features == (1,)
     assert torch.equal(data.inputs({"a": [None]}), data.inputs({"a": [2.0]}))
-
-
-def test_columns_survive_a_file(tmp_path: Path):
-    columns = load().columns
-    columns.save(tmp_path / "columns.json")
-    assert Columns.load(tmp_path / "columns.json") == columns
-    (tmp_path / "other.json").write_text('{"a": 1}')
-    with pytest.raises(ValueError, match="does not describe the columns of a table"):
-        Columns.load(tmp_path / "other.json")
 
 
 CSV = "size,rooms,town,price\n" + "\n".join(
