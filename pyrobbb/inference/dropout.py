@@ -25,7 +25,7 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
 from pyrobbb.initializers import Initial, network
-from pyrobbb.priors.units import unit_shape
+from pyrobbb.priors.units import unit_dim
 from pyrobbb.weight_sites import weights_in_order
 
 
@@ -64,9 +64,12 @@ class DropoutGuide(FlatGuide):
 
 def _mask_shape(weight: Tensor, layer: nn.Module) -> tuple[int, ...]:
     """One value for each input of `layer`, where those of each group of a convolution come apart."""
-    shape = unit_shape("input", weight, layer)
-    groups = layer.groups if isinstance(layer, nn.modules.conv._ConvNd) else 1
-    return (groups, *shape[1:]) if shape[0] == 1 else shape
+    shape = [1] * weight.dim()
+    shape[0] = layer.groups if isinstance(layer, nn.modules.conv._ConvNd) else 1
+    inputs = unit_dim("input", weight, layer)
+    assert inputs is not None
+    shape[inputs] = weight.shape[inputs]
+    return tuple(shape)
 
 
 class DropoutStep(DescentStep):

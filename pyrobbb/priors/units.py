@@ -9,6 +9,15 @@ from pyrobbb._support.network_checks import EMBEDDINGS
 PER_UNIT = ("layer", "input", "output")
 
 
+def unit_dim(per: str, parameter: Tensor, module: nn.Module) -> int | None:
+    """The parameter's dimension that counts the units; None where all weights share one scale.
+
+    The weights of an embedding or a transposed convolution have the inputs first, all others the outputs.
+    """
+    swapped = isinstance(module, (*EMBEDDINGS, nn.modules.conv._ConvTransposeNd))
+    return None if per == "layer" or parameter.dim() < 2 else int((per == "input") != swapped)
+
+
 def unit_shape(per: str, parameter: Tensor, module: nn.Module) -> tuple[int, ...]:
     """The shape of one value for each unit, which broadcasts with the parameter's.
 
@@ -18,7 +27,15 @@ def unit_shape(per: str, parameter: Tensor, module: nn.Module) -> tuple[int, ...
         parameter: Of shape (outputs, inputs, *kernel); of an embedding or a transposed convolution the
             first two are swapped.
         module: The layer that it belongs to.
+
+    Raises:
+        ValueError: Where a convolution in groups counts these units anew in each.
     """
-    swapped = isinstance(module, (*EMBEDDINGS, nn.modules.conv._ConvTransposeNd))
-    own = None if per == "layer" or parameter.dim() < 2 else int((per == "input") != swapped)
+    own = unit_dim(per, parameter, module)
+    if own == 1 and isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1:
+        other = {"input": "output", "output": "input"}[per]
+        raise ValueError(
+            f"per={per!r} cannot be had of {module}, whose groups have {per} channels of their own under the "
+            f"same numbers; take per={other!r} or 'layer'"
+        )
     return tuple(size if dim == own else 1 for dim, size in enumerate(parameter.shape))

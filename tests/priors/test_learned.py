@@ -125,6 +125,18 @@ def test_groups(per: str, module: nn.Module, shape: tuple[int, ...]) -> None:
     assert prior.num_learned == value.numel() + (hasattr(module, "bias") and per != "network")
 
 
+@pytest.mark.parametrize(
+    ("per", "module"),
+    [("input", nn.Conv1d(4, 4, 1, groups=2)), ("output", nn.ConvTranspose1d(4, 4, 1, groups=2))],
+)
+def test_channels_that_each_group_counts_anew_share_no_scale(per: str, module: nn.Module) -> None:
+    other = "output" if per == "input" else "input"
+    for kind in (lambda per: priors.Learned(priors.Normal(), per=per), lambda per: priors.ARD(per=per)):
+        kind(other).for_module("weight", module.weight, module)
+        with pytest.raises(ValueError, match=f"per='{per}'.*groups=2.*take per='{other}'"):
+            kind(per).for_module("weight", module.weight, module)
+
+
 @pytest.mark.parametrize("per", ["network", "layer", "input", "output"])
 @pytest.mark.parametrize("base", [priors.Normal(sigma=0.3), priors.ScaleMixture(), priors.FanInNormal()])
 @pytest.mark.parametrize("hidden", [4, 400])
