@@ -15,7 +15,8 @@ from typing import TypeVar
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments._runner.build import ConfigError, changes, innermost, key_of
+from experiments._runner.build import KNOWN, NOT_OF_THE_RUN, ConfigError, changes, innermost, key_of
+from pyrobbb._support.checks import meant
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
@@ -33,7 +34,12 @@ def some(key: str, values: Sequence[object]) -> None:
 
 def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     """An experiment's own settings, changed by `key=value`, and the other arguments, for its runs."""
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    every = {*known, *KNOWN, *NOT_OF_THE_RUN}
+    for key in map(key_of, arguments):
+        if "." not in key and key not in every:
+            own_keys = f"; this experiment's own are {', '.join(known)}" * bool(known)
+            raise ConfigError(f"{key}: there is no such key{meant(key, every) or own_keys}")
     own = [a for a in arguments if key_of(a) in known]
     try:
         chosen = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_cli(own)))
