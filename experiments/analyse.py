@@ -149,7 +149,8 @@ def _of_values(data: Any, test: Any, chain_weights: Sequence[float] | None) -> F
 def report(folder: Path | str) -> str:
     """What the run found, in a few lines."""
     folder = Path(folder)
-    lines = words(read_metrics(folder), read_config(folder / "config.yaml").get("published"))
+    config = read_config(folder / "config.yaml")
+    lines = words(read_metrics(folder), config.get("published"), config.get("prior"))
     names = sorted(p.name for p in (folder / "figures").glob("*.png"))
     files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
     there = [name + what for name, what in files.items() if (folder / name).exists()]
@@ -157,7 +158,7 @@ def report(folder: Path | str) -> str:
     return "\n".join([*lines, f"{folder}: {', '.join(there)}"])
 
 
-def words(metrics: dict[str, Any], published: str | None) -> list[str]:
+def words(metrics: dict[str, Any], published: str | None, prior: object = "") -> list[str]:
     """The scores, the bound and the published numbers, a line for each."""
     lines = []
     for part in ("test", "validation"):
@@ -167,7 +168,7 @@ def words(metrics: dict[str, Any], published: str | None) -> list[str]:
     epochs = f"{count} epoch{'s' * (count > 1)} " if count else ""  # a sampler has none
     what = f"{metrics['parameters']:,} weights, {epochs}in {metrics['train_seconds']:.0f} s"
     energy, trivial = metrics.get("free_energy"), metrics.get("trivial_free_energy")
-    bound = "" if energy is None else f", {compared(energy, trivial)}"
+    bound = "" if energy is None else f", {compared(energy, trivial, prior)}"
     lines.append(f"{what} on {metrics['device']}{bound}")
     if "code_length" in metrics:
         lines.append(_code(metrics["code_length"]))

@@ -30,11 +30,7 @@ from pyrobbb.svi import counted
 ROWS = 100  # inputs that stand for all
 TARGETS = 100_000  # numbers in the output for all targets, at most
 SEARCH, FINAL = 4, 8  # weight draws: to choose q, and to evaluate it
-ADVICE = (
-    "by its bound this fit is worse than ignoring the inputs, so the free energy cannot rank priors or "
-    "widths: try a prior of the right scale (FanInNormal, or learned: priors.Learned), a faster rho "
-    "(+rates.rho=10, in Python rates={'rho': 10}), more epochs or a smaller network"
-)
+RIGHT_SCALE = {"FanInNormal": "FanInNormal", "Learned": "learned: priors.Learned"}  # as priors, and to advise
 Normals = dict[str, tuple[Tensor, Tensor]]  # q: loc and scale of each site
 
 
@@ -68,13 +64,23 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
     return found if math.isfinite(found) else None
 
 
-def compared(free_energy: float, trivial: float | None) -> str:
-    """A fit's free energy beside that bound, in words; what to do if it is above."""
+def compared(free_energy: float, trivial: float | None, prior: object = "") -> str:
+    """A fit's free energy beside that bound, in words; what to do if it is above.
+
+    Another prior is advised only if `prior`, as it prints, does not name it already.
+    """
     words = f"free energy {free_energy:.4g} nats per datum"
     if trivial is None:
         return words
     words += f" (ignoring the inputs: {trivial:.3g})"
-    return f"{words}\n{ADVICE}" if free_energy > trivial else words
+    if free_energy <= trivial:
+        return words
+    others = ", or ".join(said for name, said in RIGHT_SCALE.items() if name not in f"{prior}")
+    return (
+        f"{words}\nby its bound this fit is worse than ignoring the inputs, so the free energy cannot rank "
+        f"priors or widths: try {f'a prior of the right scale ({others}), ' if others else ''}a faster rho "
+        f"(+rates.rho=10, in Python rates={{'rho': 10}}), more epochs or a smaller network"
+    )
 
 
 class _Search:

@@ -210,6 +210,6 @@ def fit(
     posterior = held(Posterior([(training.model, training.guide) for training in trained], columns=columns))
     if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
-        show.log(compared(energy, trained[0].trivial))
+        show.log(compared(energy, trained[0].trivial, posterior.model.prior))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
     return posterior
