@@ -12,7 +12,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb.data.columns import Names
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
-from pyrobbb.data.frames import by_target, check_same_rows, is_table
+from pyrobbb.data.frames import by_target, check_same_rows, is_table, refuse_unread
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
 Pair = tuple[ArrayLike, ArrayLike]
@@ -207,6 +207,7 @@ def _check_against(spec: Spec, part: str, split: Split, *, inferred: bool) -> No
 
 def _tensor(name: str, values: ArrayLike) -> Tensor:
     """A copy as a tensor of the values' own type, booleans and all kinds of integers included."""
+    refuse_unread(name, values)
     if isinstance(values, Tensor):
         if values.is_complex():
             raise ValueError(f"{name} must hold real numbers, got {values.dtype}")

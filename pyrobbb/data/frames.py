@@ -46,6 +46,7 @@ def as_frame(name: str, source: Any, texts: Mapping[str, Collection[str | None]]
         ValueError: It is none of these, its columns differ in length, or a name occurs twice.
     """
     source = opened(name, source)
+    refuse_unread(name, source)
     columns: Iterable[tuple[Any, Any]]
     if isinstance(source, Path):
         columns = _read_csv(name, source, texts or {})
@@ -74,6 +75,8 @@ def opened(name: str, source: Any) -> Any:
     if not isinstance(source, str | os.PathLike):
         return source
     path = Path(source).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{name}: {path} is a folder; name the .csv, .csv.gz or .parquet file in it")
     if not path.is_file():
         raise ValueError(f"{name}: there is no file {path}")
     if _kind(path) not in ("parquet", "pq"):
@@ -93,6 +96,13 @@ def categories(source: Any) -> tuple[str, ...]:
 def is_table(source: Any) -> bool:
     """Whether it is a DataFrame of pandas', which is not imported to ask."""
     return hasattr(source, "columns") and hasattr(source, "iloc")
+
+
+def refuse_unread(name: str, source: Any) -> None:
+    """ValueError for a table of another library's, such as polars', which numpy reads without its names."""
+    if hasattr(source, "__dataframe__") and not is_table(source):
+        kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
+        raise ValueError(f"{name} is a {kind}; pass a DataFrame of pandas', by its to_pandas()")
 
 
 def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
@@ -124,13 +134,14 @@ def check_same_rows(parts: Mapping[str, Any]) -> None:
 
 def as_column(name: str, values: Any) -> Column:
     """One column: float64 if all that is there is a number, else text; booleans count as text."""
+    refuse_unread(name, values)
     if isinstance(values, Tensor):
         values = as_array(name, values)
     if is_table(values):  # whose own values would be the names of its columns
         if values.shape[1] != 1:
             raise ValueError(f"{name} must be one column, got a DataFrame of {values.shape[1]}")
         values = values.iloc[:, 0]
-    if hasattr(values, "to_numpy"):  # a pandas Series, whose missing values have several forms
+    if hasattr(values, "isna"):  # a pandas Series, whose missing values have several forms
         values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)

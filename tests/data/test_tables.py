@@ -230,6 +230,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         (TABLE, {"task": "ranking"}, "task must be one of"),
         (LONG, {"target": "y", "test": 0.1}, "names the rows; leave it out with drop"),
         ("nowhere.csv", {}, "there is no file nowhere.csv"),
+        (Path(__file__).parent, {}, "data is a folder; name the .csv, .csv.gz or .parquet file in it"),
         (np.arange(3.0), {}, "array of shape"),
         ([[1.0, 2.0], [3.0]], {}, "is not a table"),
     ],
@@ -298,6 +299,38 @@ def test_rows_that_pandas_knows_to_differ_are_refused() -> None:
     assert torch.equal(
         from_arrays(frame, y.loc[frame.index], task="regression").train.y[:, 0].flip(0), torch.tensor(SIZE)
     )
+
+
+class Polars:
+    """What a DataFrame of polars' shows of itself: numpy takes it for an array without names."""
+
+    columns = ("size", "price")
+
+    def __dataframe__(self) -> None: ...
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.ones((6, 2))
+
+
+class PolarsSeries(list[Any]):
+    """The same of its columns: missing values are None."""
+
+    def to_numpy(self) -> np.ndarray:
+        return np.array(self)
+
+
+def test_tables_of_another_library_are_refused_whose_names_would_be_lost() -> None:
+    for name, act in [
+        ("the table", lambda: from_table(Polars(), target="price")),
+        ("x", lambda: from_table(Polars(), SIZE)),
+        ("x", lambda: from_arrays(Polars(), SIZE, task="regression")),
+        ("y", lambda: from_arrays(np.ones((6, 1)), Polars(), task="regression")),
+        ("rows", lambda: load().inputs(Polars())),
+    ]:
+        with pytest.raises(ValueError, match=rf"^{name} is a .*Polars; pass .*to_pandas\(\)"):
+            act()
+    columns = {name: PolarsSeries(column) for name, column in TABLE.items()}
+    assert torch.equal(load(columns).train.x, load(TABLE).train.x)
 
 
 def test_columns_in_another_order_are_refused() -> None:
