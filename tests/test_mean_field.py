@@ -56,6 +56,26 @@ def test_it_starts_from_the_networks_own_values() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rho", "sigma"),
+    [
+        (-8, 0.000335),
+        (-7, 0.000911),
+        (-6, 0.002476),
+        (-5, 0.006715),
+        (-4, 0.018150),
+        (-3, 0.048587),
+        (-2, 0.126928),
+    ],
+)
+def test_sigma_is_softplus_of_rho(rho: float, sigma: float) -> None:
+    data = classes()
+    model, guide = classifier(data, init_rho=rho)
+    _, scale = set_up(guide, data.train.x).loc_and_scale()
+    assert all(float(s.max()) == pytest.approx(sigma, abs=5e-7) for s in scale.values())
+    assert set(scale) == set(model.sites)
+
+
 def test_draws_are_normal_at_the_weights_own_sites() -> None:
     data = classes()
     model, guide = classifier(data, init_rho=0.0)
