@@ -20,7 +20,7 @@ from experiments.studies import bound, posterior_checks, recipes
 from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
-LONG = (1000, 5000, 20_000, 50_000)
+LONG = (1000, 5000, 20_000)
 RANKS = ("bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
 
 
@@ -104,9 +104,10 @@ def showdown(record: Record) -> str:
 
 
 def agents(record: Record, steps: Sequence[int] | None, more: Mapping[str, str]) -> str:
-    """Expected regret of each agent after these steps, None for all that were recorded, and `more` of it."""
+    """Expected regret of each agent after these steps and the last, None for all, and `more` of it."""
     every = record["agents"]
-    at = [t for t in next(iter(every.values()))["expected"] if steps is None or int(t) in steps]
+    one = next(iter(every.values()))
+    at = [t for t in one["expected"] if steps is None or int(t) in (*steps, one["steps"])]
     rows = []
     for name, found in every.items():
         values = [*(found["expected"][t] for t in at), *(found[key] for key in more)]
@@ -246,6 +247,7 @@ TABLES: dict[str, Text] = {
     "gluon": of("gluon", headed(as_markdown(gluon.report)), NONE),
     "recipes": of("recipes", headed(as_markdown(recipes.report)), NONE),
     "recipes_wide": of("recipes_wide", headed(as_markdown(recipes.report)), NONE),
+    "recipes_long": of("recipes_long", headed(as_markdown(recipes.report)), NONE),
     "grid": of("grid", headed(as_markdown(grid_report.report)), NONE),
     "training_choices": of("training_choices", headed(as_markdown(training_choices.report)), NONE),
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
@@ -272,5 +274,6 @@ TABLES: dict[str, Text] = {
     "eight_tables": of("eight_tables", PART, NONE),
     "second_table": of("second_table", PART, NONE),
     "deep_table": of("deep_table", PART, NONE),
+    "long_detection": of("long_detection", PART, NONE),
     "conv_detection": of("conv_detection", PART, NONE),
 }
