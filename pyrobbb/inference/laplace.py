@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,6 +35,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 from torch.func import jvp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 
 from pyrobbb._support import checks
@@ -262,13 +264,26 @@ def linearised(
             value, slope, *_ = jvp(lambda w: exact({**centre, **w}, x), (moved,), (deviation,))
             return value + slope
 
-        if not draws:
-            return expanded({name: deviation[0] for name, deviation in flat.items()})
-        output = vmap(expanded)(flat)
+        with _plain_attention():
+            if not draws:
+                return expanded({name: deviation[0] for name, deviation in flat.items()})
+            output = vmap(expanded)(flat)
         return output.reshape(*draws, *output.shape[1:])
 
     object.__setattr__(view, "apply_network", apply_network)
     return view
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Attention by matrix products: torch's fused kernels have no derivative in forward mode."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 @cache

@@ -337,6 +337,25 @@ def test_predictions_are_those_of_the_linearised_network(layers):
     torch.testing.assert_close(prediction.probs.double(), torch.stack(probs).mean(0), rtol=1e-3, atol=1e-3)
 
 
+def test_attention_is_linearised():
+    """In evaluation it takes torch's fused kernels, which have no derivative in forward mode."""
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    net = nn.Sequential(nn.Unflatten(1, (3, 4)), layer, nn.Flatten(), nn.Linear(12, 1)).double()
+    model, x = BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), normal(5, 12, dtype=torch.float64)
+    mode = {name: value.double() for name, value in model.initial().items()}
+    drawn = {name: value + normal(2, *value.shape, dtype=torch.float64) for name, value in mode.items()}
+    with evaluating(model), torch.no_grad():
+        found = linearised(model, mode).apply_network(drawn, x)
+        for s in range(2):
+            ahead, behind = (
+                model.apply_network({n: v + h * (drawn[n][s] - v) for n, v in mode.items()}, x)
+                for h in (1e-5, -1e-5)
+            )
+            slope = (ahead - behind) / 2e-5
+            torch.testing.assert_close(found[s], model.apply_network(mode, x) + slope, rtol=1e-6, atol=1e-6)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 class _Scaled(nn.Module):
     """A linear map times a number."""
 
