@@ -21,9 +21,10 @@ OWN = "command-line"  # what Hydra calls the place of a configuration file of th
 
 
 def command_line(module: str, arguments: Sequence[str]) -> str:
-    """`python -m MODULE key=value ...`, without the folder, which decides nothing."""
+    """`python -m MODULE key=value ...` for a shell, without the folder, which decides nothing."""
     said = [word for word in arguments if not word.startswith("folder=")]
-    return " ".join([f"python -m {module}", *said])
+    quoted = (shlex.quote(word) if " " in word and not {"'", '"'} & set(word) else word for word in said)
+    return " ".join([f"python -m {module}", *quoted])
 
 
 def provenance(command: str) -> dict[str, Any]:

@@ -127,9 +127,10 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
 
 def main(arguments: Sequence[str]) -> None:
     """Play what has not been played, then report."""
-    config = configuration([a for a in arguments if a != "report=true"])
+    played = [argument for argument in arguments if argument != "report=true"]
+    config = configuration(played)
     folder = Path(config.folder)
-    if "report=true" in arguments:
+    if len(played) < len(arguments):
         if not any((folder / f"{arm}.pt").exists() for arm in ARMS):
             raise ConfigError(f"folder: nothing has been played in {folder} yet")
         claim(config)
@@ -137,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
         with threads(config.threads), claimed(config), locked(folder):
             for arm in config.arms:
                 play(arm, config, folder)
-    write(config, Outputs(folder, command=command_line("experiments.paper.bandit", arguments)))
+    write(config, Outputs(folder, command=command_line("experiments.paper.bandit", played)))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 LONG = (1000, 5000, 20_000)
+BANDITS = ("bandit", "bandit_noise", "bandit_forgets", "bandit_capacity")
 RANKS = ("bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
 
 
@@ -251,7 +252,7 @@ TABLES: dict[str, Text] = {
     "grid": of("grid", headed(as_markdown(grid_report.report)), NONE),
     "training_choices": of("training_choices", headed(as_markdown(training_choices.report)), NONE),
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
-    "bandit": of("bandit", headed(all_steps), NONE),
+    **{name: of(name, headed(all_steps), NONE) for name in BANDITS},
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),

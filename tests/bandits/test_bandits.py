@@ -394,6 +394,7 @@ def test_the_experiment_runs_resumes_and_reports(tmp_path, capsys):
     ):
         assert word in first
     metrics = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert metrics["command"] == " ".join(["python -m experiments.paper.bandit", *small[:-1]])
     assert set(metrics["agents"]) == {"Bayes by Backprop", "greedy", "1 % greedy", "5 % greedy"}
     bandit.main([*small, "arms=[thompson]"])
     assert json.loads((tmp_path / "run" / "record.json").read_text())["agents"] == metrics["agents"]

@@ -10,6 +10,7 @@ import pytest
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command, folder_command, part_of, place
+from experiments._runner.record import command_line
 from experiments.paper import bandit, closed_form, table1
 from experiments.paper import regression as paper_regression
 from experiments.reproductions import gluon, grid, training_choices
@@ -91,6 +92,18 @@ def test_the_documents_of_a_folder_without_records_are_refused(monkeypatch, caps
     assert capsys.readouterr().err == (
         f"error: {tmp_path} is not this repository: it has no folder docs/records\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("seeds=[1,2]", "seeds=[1,2]"),
+        ("methods=['mean field',dropout]", "methods=['mean field',dropout]"),
+        ("methods=[mean field]", "'methods=[mean field]'"),
+    ],
+)
+def test_a_command_on_record_is_one_for_a_shell(word, said):
+    assert command_line("experiments.x", [word, "folder=a b"]) == f"python -m experiments.x {said}"
 
 
 def test_results_go_to_a_folder_named_after_what_is_changed():
