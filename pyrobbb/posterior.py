@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -122,9 +122,10 @@ class Posterior:
         return fitted(self.chains[self._number(chain)])
 
     def _number(self, chain: int) -> int:
-        if checks.count("chain", chain, minimum=0) >= len(self.chains):
+        number = checks.count("chain", chain, minimum=0)
+        if number >= len(self.chains):
             raise ValueError(f"chain must be less than {len(self.chains)}, the number of chains, got {chain}")
-        return chain
+        return number
 
     def predict(
         self,
@@ -134,7 +135,7 @@ class Posterior:
         draws: int = 100,
         mean_weights: bool = False,
         sample: bool = False,
-        chains: Sequence[int] | None = None,
+        chains: Iterable[int] | None = None,
         seed: int = 0,
         rows: int = 1000,
         megabytes: float = 128.0,
@@ -166,9 +167,10 @@ class Posterior:
             x, y, width = self._checked(x, y, device)
         checks.count("rows", rows)
         checks.positive("megabytes", megabytes)
-        chains = range(len(self.chains)) if chains is None else chains
-        if not isinstance(chains, Sequence) or not chains:
-            raise ValueError(f"chains must be a list of at least one chain's number, got {chains!r}")
+        given = range(len(self.chains)) if chains is None else chains
+        chains = [*map(self._number, given)] if isinstance(given, Iterable) else []
+        if not chains:
+            raise ValueError(f"chains must be a list of at least one chain's number, got {given!r}")
         if (mean_weights or not self.model.latents) and (self.weights is None or len(chains) == 1):
             draws = 1  # a point estimate has nothing to average over
         each = self.shares(draws, chains)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -281,6 +282,7 @@ def test_chains_are_averaged_in_equal_parts() -> None:
     assert prediction.log_likelihood is not None
     assert prediction.log_likelihood.shape == (8, 5)
     torch.testing.assert_close(alone[0].probs, classified(one, x, draws=4).probs)
+    assert torch.equal(classified(both, x, draws=4, chains=np.array([1])).probs, alone[1].probs)
     mean = classified(both, x, mean_weights=True)
     torch.testing.assert_close(
         mean.probs, (network(seed=0)(x).softmax(-1) + network(seed=1)(x).softmax(-1)).detach() / 2
