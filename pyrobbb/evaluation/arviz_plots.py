@@ -23,17 +23,18 @@ SIZE = (7.2, 4.2)  # inches
 Picture = bytes
 
 
-def pictures(data: Any) -> dict[str, Picture]:
+def pictures(data: Any, left_out: Any = None) -> dict[str, Picture]:
     """`plot_forest` of some weights, `plot_ppc` and `plot_khat` as PNG, each where what it needs is there.
 
     Args:
         data: An `InferenceData` or `DataTree`, as `posterior.nc` holds.
+        left_out: What `loo` found, for `plot_khat`.
     """
     groups = arviz_io.group_names(data)
     wanted: dict[str, tuple[bool, Callable[[Any], Figure]]] = {
         "forest": ("posterior" in groups, _forest),
         "ppc": ({"posterior_predictive", "observed_data"} <= groups, _ppc),
-        "khat": (arviz_io.has_loo(data), _khat),
+        "khat": (left_out is not None, lambda _: _drawn("plot_khat", left_out)),
     }
     drawn = {}
     for name, (possible, draw) in wanted.items():
@@ -48,15 +49,21 @@ def pictures(data: Any) -> dict[str, Picture]:
     return drawn
 
 
-def loo(data: Any) -> dict[str, float]:
-    """`az.loo` in numbers: `elpd`, its standard error `se`, `p`, and `k_bad`, the share with k > 0.7."""
+def loo(data: Any) -> Any:
+    """`az.loo` with each row's k; None where there is no log-likelihood that varies from draw to draw."""
+    if not arviz_io.has_loo(data):
+        return None
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = arviz_io.import_arviz().loo(data, pointwise=True)
+        return arviz_io.import_arviz().loo(data, pointwise=True)
+
+
+def numbers(left_out: Any) -> dict[str, float]:
+    """Of what `loo` found: `elpd`, its standard error `se`, `p`, and `k_bad`, the share with k > 0.7."""
     elpd, p = ("elpd_loo", "p_loo") if arviz_io.ARVIZ_GENERATION == 0 else ("elpd", "p")
-    numbers = {"elpd": getattr(found, elpd), "se": found.se, "p": getattr(found, p)}
-    k_bad = float((np.asarray(found.pareto_k) > 0.7).mean())
-    return {name: float(value) for name, value in numbers.items()} | {"k_bad": k_bad}
+    found = {"elpd": getattr(left_out, elpd), "se": left_out.se, "p": getattr(left_out, p)}
+    k_bad = float((np.asarray(left_out.pareto_k) > 0.7).mean())
+    return {name: float(value) for name, value in found.items()} | {"k_bad": k_bad}
 
 
 def _forest(data: Any) -> Figure:
@@ -74,10 +81,6 @@ def _ppc(data: Any) -> Figure:
     if arviz_io.ARVIZ_GENERATION > 0:
         return _drawn("plot_ppc_dist", data, num_samples=curves)
     return _drawn("plot_ppc", data, num_pp_samples=curves, random_seed=0)
-
-
-def _khat(data: Any) -> Figure:
-    return _drawn("plot_khat", arviz_io.import_arviz().loo(data, pointwise=True))
 
 
 def _drawn(plot: str, data: Any, **options: Any) -> Figure:

@@ -74,12 +74,13 @@ def pruning(found: Mapping[str, Any]) -> Section:
 
 def arviz(data: Any) -> Section | None:
     """ArviZ's own plots, and its leave-one-out estimate."""
-    drawn = arviz_plots.pictures(data)
+    left_out = arviz_plots.loo(data)
+    drawn = arviz_plots.pictures(data, left_out)
     if not drawn:
         return None
     parts: list[Any] = [Pictures([Picture(READ[name][0], png, READ[name][1]) for name, png in drawn.items()])]
-    if "khat" in drawn:
-        found = arviz_plots.loo(data)
+    if left_out is not None:
+        found = arviz_plots.numbers(left_out)
         said = (
             f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
             f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "
