@@ -10,6 +10,19 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
+
+
+def _in_a_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Ctrl-C before a command has its own answer to it, which takes seconds of imports."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("\ninterrupted", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+if sys.argv and sys.argv[0].startswith(("-m", "pyrobbb ")):  # a command starts, and nobody's own program
+    sys.excepthook = _in_a_line
 
 if find_spec("hydra") is None:
     raise ModuleNotFoundError("experiments/ needs Hydra: pip install -e '.[experiments]'", name="hydra")

@@ -1,6 +1,8 @@
 """Every experiment has one command line: help, refusals in one line, folders named after the changes."""
 
 import inspect
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -82,6 +84,20 @@ def test_ctrl_c_ends_in_a_line(whose, said, monkeypatch, capsys):
         command(interrupted, "") if whose == "study" else folder_command("it", "", interrupted)
     assert stop.value.code == 130
     assert capsys.readouterr().err.strip().startswith(said)
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_in_a_line(tmp_path):
+    (tmp_path / "hydra.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.run"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == "\ninterrupted\n"
+    assert done.returncode == -signal.SIGINT
 
 
 def test_the_documents_of_a_folder_without_records_are_refused(monkeypatch, capsys, tmp_path):
