@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from pyrobbb._support.checks import check_kinds
 from pyrobbb.data.columns import as_text
 from pyrobbb.data.dataset import Task
 from pyrobbb.data.frames import as_column, is_table
@@ -75,6 +77,7 @@ class _TableEstimator(BaseEstimator):
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
         there = weights > 0  # a row of weight 0 is as good as absent
         frame, y = {key: column[there] for key, column in frame.items()}, y[there]
+        check_kinds(options=(self.options, (Mapping, NoneType)))
         own = sorted({*OWN} & {*(self.options or {})})
         if own:
             raise ValueError(f"options holds {own[0]!r}: pass {OWN[own[0]]}= to the estimator itself")

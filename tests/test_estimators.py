@@ -109,6 +109,11 @@ def test_options_that_are_arguments_are_named(name, instead):
         clone(CLASSIFIER).set_params(options={name: 3}).fit(X, LABELS)
 
 
+def test_options_that_are_no_mapping_are_refused():
+    with pytest.raises(ValueError, match=r"options must be a Mapping or nothing, got \['epochs'\]"):
+        clone(CLASSIFIER).set_params(options=["epochs"]).fit(X, LABELS)
+
+
 def test_a_fit_can_be_pickled_searched_and_repeated():
     search = GridSearchCV(clone(CLASSIFIER).set_params(random_state=1), {"hidden": [(2,), (10, 5)]}, cv=2)
     best = search.fit(X, LABELS).best_estimator_

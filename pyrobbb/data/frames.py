@@ -149,6 +149,8 @@ def as_column(name: str, values: Any) -> Column:
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise ValueError(f"{name} must be a list of values, one for each row, got {values!r}")
     array = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=object)
+    if array.shape[1:] == (1,):  # a column, as a DataFrame of one is
+        array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
     if array.dtype.kind in "iuf":

@@ -301,6 +301,13 @@ def test_rows_that_pandas_knows_to_differ_are_refused() -> None:
     )
 
 
+def test_a_column_of_an_array_is_taken_as_that_of_a_dataframe_is() -> None:
+    labels = np.array(["a", "b", "a"])
+    data = from_table({"x": [1.0, 2.0, 4.0], "y": labels}, target="y")
+    for column in (labels[:, None], pandas.DataFrame({"y": labels})):
+        assert torch.equal(data.columns.labels("y", column), data.train.y)
+
+
 class Polars:
     """What a DataFrame of polars' shows of itself: numpy takes it for an array without names."""
 
