@@ -24,7 +24,7 @@ from yaml import YAMLError
 from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers
+from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers, with_place
 from experiments._runner.command import quiet_if_unread
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
@@ -102,7 +102,7 @@ def hydra_main(config: DictConfig) -> float:
             execute(config, ranks, given=own)
     except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
         if ranks.speaks():
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {with_place(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         if ranks.speaks():

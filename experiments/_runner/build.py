@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sysconfig
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules, resolve_name
+from traceback import extract_tb
 from typing import Any
 
 import hydra.utils
@@ -40,6 +42,8 @@ PACKAGES = ("pyrobbb", "models", "guides", "experiments", "pyro", "torch")  # th
 LONGEST = 200  # bytes of a folder's name; most file systems take 255
 CHECKED = ("MNIST", "FashionMNIST", "KMNIST", "UCI")  # data sets that are the same wherever they lie
 DECLARATIONS = Path(__file__).parent.parent
+NOT_OWN = [Path(sysconfig.get_path(key)) for key in ("stdlib", "purelib", "platlib")]
+NOT_OWN += [DECLARATIONS.parent / name for name in PACKAGES]
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}
 
@@ -53,6 +57,17 @@ def first_cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+def with_place(error: BaseException) -> str:
+    """The message, and which line of the user's own files it comes from, if of any."""
+    lines = []
+    cause: BaseException | None = error
+    while cause is not None:
+        lines += [line for line in extract_tb(cause.__traceback__) if line.filename.endswith(".py")]
+        cause = cause.__cause__
+    own = [line for line in lines if not any(Path(line.filename).is_relative_to(far) for far in NOT_OWN)]
+    return f"{error}" + (f" ({own[-1].filename}, line {own[-1].lineno})" if own else "")
 
 
 def innermost(error: BaseException) -> str:

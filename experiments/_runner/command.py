@@ -15,7 +15,15 @@ from typing import TypeVar
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments._runner.build import KNOWN, NOT_OF_THE_RUN, ConfigError, changes, innermost, key_of
+from experiments._runner.build import (
+    KNOWN,
+    NOT_OF_THE_RUN,
+    ConfigError,
+    changes,
+    innermost,
+    key_of,
+    with_place,
+)
 from pyrobbb._support.checks import meant
 from pyrobbb.training.trainer import NonFiniteLossError
 
@@ -104,7 +112,7 @@ def ended_in_a_line(after: str = "") -> Iterator[None]:
         with quiet_if_unread():
             yield
     except (ValueError, NonFiniteLossError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {with_place(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"\ninterrupted{after}", file=sys.stderr)

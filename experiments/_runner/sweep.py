@@ -24,7 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments._runner.build import ConfigError
+from experiments._runner.build import ConfigError, with_place
 from experiments._runner.folder import differences
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.files import read_json, write_json
@@ -70,7 +70,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
         name, value = objective(execute())
         said = f"{name if name == UNRANKED else f'{name} {value:.4g}'}, {perf_counter() - began:.1f} s"
     except Exception as error:  # whatever it is, the other jobs continue
-        job["error"] = one_line(error) or type(error).__name__
+        job["error"] = one_line(with_place(error)) or type(error).__name__
         said = f"failed: {shorten(job['error'], WORDS)}"
         with suppress(OSError, OmegaConfBaseException):  # a full disk: the last lines of the sweep still tell
             _leave_error(config, error, job["error"])

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from commands import command
-from experiments._runner.build import ConfigError, build, changes
+from experiments._runner.build import ConfigError, build, changes, component, with_place
 from experiments._runner.compose import compose, fitted
 from experiments._runner.folder import MOVED, claim, differences
 from experiments._runner.reopen import reopen
@@ -332,3 +332,18 @@ def test_published_numbers_of_ones_own_stay_beside_other_data(tmp_path):
     done = command(tmp_path, "experiments.run", "own.yaml", *words, "folder=out")
     assert done.returncode == 0, done.stderr
     assert "published: nine of ten" in done.stdout
+
+
+def test_an_error_in_a_file_of_ones_own_names_its_line_and_one_of_ours_none(tmp_path, monkeypatch):
+    path = tmp_path / "slips.py"
+    path.write_text("def slip(sigma):\n    return sigma / 0\n\n\ndef ours():\n    return slip(1)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for part, place in [
+        ({"_target_": "slips.slip", "sigma": 1}, f" ({path}, line 2)"),
+        ({"_target_": "slips.ours"}, f" ({path}, line 2)"),
+        ({"_target_": "pyrobbb.priors.Normal", "sigma": -1}, ""),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            component("prior", part)
+        error = caught.value.with_traceback(caught.tb.tb_next)  # without this file's own line
+        assert with_place(error) == f"{error}{place}"
