@@ -8,8 +8,9 @@ prediction that averages such distributions over draws and scores them. To add o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,8 @@ from pyrobbb._support import checks
 from pyrobbb.data.dataset import Spec, Task
 from pyrobbb.distributions import Affine, univariate
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
+
+Scale = float | Sequence[float] | Tensor | Distribution
 
 
 class Likelihood(PyroModule):
@@ -145,17 +148,18 @@ class Normal(Likelihood):
     r"""p(y | f) = N(y | f, scale^2), independently for each output; `y` has shape `(B, outputs)`.
 
     Args:
-        scale: Standard deviation of the noise, in units of y; or its prior, a Pyro distribution on positive
-            numbers such as `dist.HalfNormal(1.0)`, for a latent noise scale. By default it is learned.
+        scale: Standard deviation of the noise, in units of y, a number for all outputs or a list with one for
+            each; or its prior, a Pyro distribution on positive numbers such as `dist.HalfNormal(1.0)`, for a
+            latent noise scale. By default one number is learned.
         learn_scale: Train the standard deviation to a point estimate, starting from `scale` or from 1.
     """
 
-    def __init__(self, scale: float | Distribution | None = None, learn_scale: bool = False) -> None:
+    def __init__(self, scale: Scale | None = None, learn_scale: bool = False) -> None:
         super().__init__()
         _set_scale(self, scale, learn_scale)
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        return dist.Normal(output, self.scale.to(output.dtype)).to_event(1)
+        return dist.Normal(output, _scale(self, output)).to_event(1)
 
 
 class StudentT(Likelihood):
@@ -167,19 +171,17 @@ class StudentT(Likelihood):
         learn_scale: Train s to a point estimate, starting from `scale` or from 1.
     """
 
-    def __init__(
-        self, df: float = 4.0, scale: float | Distribution | None = None, learn_scale: bool = False
-    ) -> None:
+    def __init__(self, df: float = 4.0, scale: Scale | None = None, learn_scale: bool = False) -> None:
         super().__init__()
         self.df = checks.positive("df", df)
         _set_scale(self, scale, learn_scale)
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        df, scale = output.new_full((), self.df), self.scale.to(output.dtype)
-        return distributions.StudentT(df, output, scale).to_event(1)
+        df = output.new_full((), self.df)
+        return distributions.StudentT(df, output, _scale(self, output)).to_event(1)
 
 
-def _set_scale(likelihood: Likelihood, scale: float | Distribution | None, learn: bool) -> None:
+def _set_scale(likelihood: Likelihood, scale: Scale | None, learn: bool) -> None:
     """Set `scale` as a constant, a parameter or a latent site."""
     if scale is None:  # whatever number were fixed here would be wrong for most data
         scale, learn = 1.0, True
@@ -187,11 +189,27 @@ def _set_scale(likelihood: Likelihood, scale: float | Distribution | None, learn
         if learn:
             raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")
         likelihood.scale = PyroSample(scale)
-    elif learn:
-        start = torch.tensor(checks.positive("scale", scale))
-        likelihood.scale = PyroParam(start, constraint=constraints.softplus_positive)
+        return
+    given: Any = scale.tolist() if isinstance(scale, Tensor | np.ndarray) else scale
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        given = [checks.positive(f"scale[{i}]", each) for i, each in enumerate(given)]
+    else:
+        given = checks.positive("scale", given)
+    if learn:
+        likelihood.scale = PyroParam(torch.tensor(given), constraint=constraints.softplus_positive)
     else:  # in double precision, so that it is exact in networks of any
-        likelihood.register_buffer("scale", torch.tensor(checks.positive("scale", scale), dtype=torch.double))
+        likelihood.register_buffer("scale", torch.tensor(given, dtype=torch.double))
+
+
+def _scale(likelihood: Likelihood, output: Tensor) -> Tensor:
+    """The scale, which broadcasts with `output`."""
+    scale: Tensor = likelihood.scale.to(output.dtype)
+    if scale.shape[-1:] not in ((), (1,), output.shape[-1:]):
+        raise ValueError(
+            f"{type(likelihood).__name__} has {scale.shape[-1]} scales for {output.shape[-1]} outputs: give "
+            f"one for all, or one for each"
+        )
+    return scale
 
 
 class HeteroscedasticNormal(Likelihood):

@@ -67,9 +67,8 @@ def fit_table(
     Args:
         data: The table.
         hidden: Units of each hidden layer; none makes a linear model.
-        noise: For regression: "learned", the same for all rows, as a share of each target's standard
-            deviation; "heteroscedastic", which lets it depend on the inputs; or None: both are fitted, and
-            the better one is returned.
+        noise: For regression: "learned", a number for each target, the same for all rows; "heteroscedastic",
+            which lets it depend on the inputs; or None: both are fitted, and the better one is returned.
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
@@ -253,7 +252,9 @@ def table_likelihood(spec: Spec, noise: str = "learned", latent: bool = False) -
         return Categorical()
     if noise == "heteroscedastic":
         return in_units(HeteroscedasticNormal(), spec)
-    return in_units(Normal(dist.HalfNormal(1.0)) if latent else Normal(scale=1.0, learn_scale=True), spec)
+    one = torch.ones(spec.outputs if spec.outputs > 1 else ())  # for each target
+    prior = dist.HalfNormal(one).to_event(one.dim())
+    return in_units(Normal(prior) if latent else Normal(one, learn_scale=True), spec)
 
 
 def table_prior(spec: Spec, last: str, gain: float = 8.0) -> Prior:

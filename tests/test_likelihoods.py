@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -20,6 +21,7 @@ from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
+from pyrobbb.inference import MAP
 from pyrobbb.mean_field import MeanFieldNormal
 
 LABELS = torch.tensor([0, 2, 1, 2, 0])
@@ -73,6 +75,34 @@ def test_normal(learn: bool) -> None:
     assert likelihood.width(2) == 2
     assert len(list(likelihood.parameters())) == learn
     assert likelihood.scale.item() == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("make", [likelihoods.Normal, partial(likelihoods.StudentT, 4.0)])
+@pytest.mark.parametrize("scale", [[0.3, 2.0], torch.tensor([0.3, 2.0]), np.array([0.3, 2.0])])
+@pytest.mark.parametrize("learn", [True, False])
+def test_each_output_may_have_a_scale_of_its_own(make: Any, scale: Any, learn: bool) -> None:
+    f, y = normal(5, 2), normal(5, 2, seed=1)
+    with isolated():
+        found = judged(make(scale=scale, learn_scale=learn), f).log_prob(y)
+        each = [judged(make(scale=s), f[:, [k]]).log_prob(y[:, [k]]) for k, s in enumerate((0.3, 2.0))]
+    torch.testing.assert_close(found.detach(), sum(each))
+
+
+def test_noise_of_each_output_is_learned_by_itself() -> None:
+    """The free energy is lowest where each output's noise is the root mean square of its residuals."""
+    x, e = normal(200, 1), normal(200, 2, seed=1)
+    data = from_arrays(x, torch.tensor([0.1, 1.0]) * e, task="regression")
+    with isolated(0):
+        model = BayesianNetwork(
+            torch.nn.Linear(1, 2), priors.Normal(), likelihoods.Normal([1.0, 1.0], learn_scale=True)
+        )
+        adam = partial(torch.optim.Adam, lr=0.05)
+        posterior = fit(
+            model, None, data, inference=MAP(), epochs=500, optim=adam, batch_size=200, device="cpu"
+        )
+        found = posterior.predict(x, draws=1)
+    rms = (data.train.y - found.mean).square().mean(0).sqrt()
+    torch.testing.assert_close(found.noise[0].sqrt(), rms, rtol=0.01, atol=0)
 
 
 def test_heteroscedastic_normal() -> None:
@@ -150,6 +180,15 @@ def test_outputs_that_do_not_fit() -> None:
     model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.1), 5)
     with pytest.raises(ValueError, match=r"Normal needs a network output of shape \(B, width\), got \(5,\)"):
         model.observation(normal(5))
+
+
+def test_one_scale_for_all_outputs_or_one_for_each() -> None:
+    with pytest.raises(ValueError, match=r"scale\[1\] must be greater than 0, got -1"):
+        likelihoods.Normal(scale=[1, -1])
+    with pytest.raises(
+        ValueError, match="Normal has 2 scales for 3 outputs: give one for all, or one for each"
+    ):
+        judged(likelihoods.Normal(scale=[1, 1]), normal(5, 3))
 
 
 def test_a_fixed_scale_is_no_site_and_no_parameter_of_pyro() -> None:
