@@ -213,6 +213,7 @@ class Posterior:
             drawn = iter([self.mean_weights(chain)]) if mean_weights else drawn
             for weights in _grouped(drawn, 1 if is_large(fit) or not fit.sites else size):
                 output = outputs(model, weights, x, block)
+                output = output.to(torch.promote_types(output.dtype, torch.float32))  # sums in half are poor
                 for repeat in repeats:
                     some = output.expand(repeat, *output.shape[1:]) if alike else output
                     with pyro.get_param_store().scope():  # else chains of one name share a learned noise

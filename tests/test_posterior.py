@@ -54,6 +54,16 @@ def classified(posterior: Posterior, *args: Any, **options: Any) -> ClassPredict
     return prediction
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_averaged_in_single(dtype: torch.dtype) -> None:
+    x, y, posterior = normal(50, 3), torch.arange(50) % 3, class_posterior()
+    for part in posterior.chains[0]:
+        part.to(dtype)
+    found = classified(posterior, x, y, draws=300)
+    torch.testing.assert_close(found.probs.sum(-1), torch.ones(50))
+    assert found.metrics(y)["nll"] == pytest.approx(-float(found.log_predictive.mean()), rel=1e-4)
+
+
 def valued(posterior: Posterior, *args: Any, **options: Any) -> ValuePrediction:
     prediction = posterior.predict(*args, **options)
     assert isinstance(prediction, ValuePrediction)

@@ -63,6 +63,8 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
             reason = str(error).strip().splitlines()[0]
+            if x.is_floating_point() and x.dtype != model.dtype:
+                reason += f"; pass dtype={model.dtype} to from_arrays, or convert the network"
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:
         raise ValueError(

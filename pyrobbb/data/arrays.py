@@ -100,8 +100,8 @@ def _split(
     targets = as_targets(f"{part}y", y, task, dtype)
     if task == "classification" and targets.ndim != 1 and not grid:
         raise ValueError(
-            f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}; where each "
-            f"row has several labels, pass classes="
+            f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}: take y[:, 0] "
+            f"of one column, y.argmax(1) of one-hot rows, or pass classes= where each row has several labels"
         )
     if len(targets) != len(inputs):
         raise ValueError(
@@ -142,7 +142,8 @@ def check_precision(name: str, blocks: Iterable[Tensor], dtype: torch.dtype, ins
     N, differ = rows.sum(0), high.amax(0) > low.amin(0)
     mean = (rows * means).sum(0) / N
     squares = (rows * (variances + (means - mean) ** 2)).sum(0)
-    if bool((differ & (losses.amax(0) > 1e-3 * (squares / (N - 1)).sqrt())).any()):
+    least = max(1e-3, 4 * torch.finfo(dtype).eps)  # half precision loses more, wherever the values lie
+    if bool((differ & (losses.amax(0) > least * (squares / (N - 1)).sqrt())).any()):
         kind = str(dtype).removeprefix("torch.")
         raise ValueError(
             f"{name} lies so far from zero, about {float(mean.mean()):g}, that {kind} rounds away how its "
@@ -220,7 +221,9 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
         words = str(error) if name in str(error) else f"{name} is not an array of numbers: {error}"
         raise ValueError(words) from error
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold real numbers, got an array of {array.dtype}")
+        found = f"an array of {array.dtype}" if array.ndim else type(values).__name__
+        text = ": encode text as numbers, or use from_table" if array.dtype.kind in "US" else ""
+        raise ValueError(f"{name} must hold real numbers, got {found}{text}")
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
         raise ValueError(f"{name} holds {array.max()}, which is too large for a 64-bit integer")
     floating = np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")

@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support.checks import check_kinds
+from pyrobbb._support.checks import short
 from pyrobbb._support.random_state import Named
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.torch_data import TorchRows
@@ -40,12 +40,20 @@ def rows_of(data: Any, validation: Any = None) -> tuple[Split | TorchRows, Split
     if isinstance(data, TorchDataset | DataLoader):
         train = TorchRows(data)
     else:
-        check_kinds(data=(data, Dataset))
+        if not isinstance(data, Dataset):
+            raise ValueError(
+                f"data must be what from_arrays(x, y, task=...) makes, or a torch Dataset or DataLoader, got "
+                f"{short(data)}"
+            )
         check_tensors(data)
         train, held = data.train, data.validation
     if isinstance(validation, TorchDataset | DataLoader):
         held = TorchRows(validation).whole()
     elif validation is not None:
-        check_kinds(validation=(validation, Split))
+        if not isinstance(validation, Split):
+            raise ValueError(
+                f"validation must be a Split or a torch Dataset, such as TensorDataset(x, y), got "
+                f"{short(validation)}"
+            )
         held = validation
     return train, held

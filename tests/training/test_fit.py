@@ -407,7 +407,7 @@ class Stream(IterableDataset[Any]):
             lambda: DataLoader(Noisy(0.0), batch_size=6, collate_fn=twice),
             "collate_fn made 2 rows of the dataset's 1",
         ),
-        (lambda: [1, 2], "data must be a Dataset"),
+        (lambda: [1, 2], r"data must be what from_arrays\(x, y, task=...\) makes, or a torch Dataset"),
     ],
     ids=[
         "stream",

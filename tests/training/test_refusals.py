@@ -14,6 +14,7 @@ from pyro import poutine
 from pyro.infer import RenyiELBO
 from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import seeds
 from engine_fakes import classes, classifier, network, nothing_changes, values
@@ -154,7 +155,7 @@ DATA_CASES: list[Case] = [
     (
         "double precision",
         lambda: train(X.double()),
-        "row of x, torch.float64 of shape (3,): mat1 and mat2 must have the same dtype",
+        "got Double and Float; pass dtype=torch.float32 to from_arrays, or convert the network",
     ),
     ("half precision", lambda: train(X.half()), "cannot take a row of x, torch.float16"),
     ("integer inputs", lambda: train(X.long()), "cannot take a row of x, torch.int64"),
@@ -163,7 +164,17 @@ DATA_CASES: list[Case] = [
     (
         "a pair for a data set",
         lambda: Training(*classifier(DATA), (X, Y), epochs=1),
-        "data must be a Dataset, got (tensor(",
+        "data must be what from_arrays(x, y, task=...) makes, or a torch Dataset or DataLoader, got (tensor(",
+    ),
+    (
+        "a pair for validation rows",
+        lambda: Training(*classifier(DATA), DATA, validation=(X, Y), epochs=1),
+        "validation must be a Split or a torch Dataset, such as TensorDataset(x, y), got (tensor(",
+    ),
+    (
+        "a loader of new rows",
+        lambda: predict(DataLoader(TensorDataset(X))),
+        "x must hold real numbers, got DataLoader",
     ),
     (
         "empty test set",
