@@ -65,7 +65,7 @@ class Likelihood(PyroModule):
             y: Targets, as `encode` gives them.
         """
         if not bool(y.isfinite().all()):
-            raise ValueError(f"y has {int((~y.isfinite()).sum())} values that are not finite")
+            raise ValueError(f"{int((~y.isfinite()).sum())} values are not finite")
         base = univariate(distribution)
         support = type(base).support
         if constraints.is_dependent(support):  # on the parameters, and so on the row

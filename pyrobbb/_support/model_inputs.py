@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.chunking import out_of_memory
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
@@ -46,6 +46,15 @@ def check_finite(name: str, x: Tensor) -> None:
             raise ValueError(f"{name} holds {value} in row {begin + place[0]}; every input must be finite")
 
 
+def _advice(model: BayesianNetwork, x: Tensor) -> str:
+    """The type that the network seems to take, if `x` has another."""
+    tokens = any(isinstance(module, EMBEDDINGS) for module in model.network.modules())
+    wanted = torch.long if tokens else model.dtype
+    return (
+        "" if x.dtype == wanted else f"; if the type is why, convert it to {wanted} (from_arrays has dtype=)"
+    )
+
+
 class NonFiniteOutputError(ValueError):
     """The network's output at its own values of the weights is infinite or NaN."""
 
@@ -62,9 +71,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
             if out_of_memory(error):
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
-            reason = str(error).strip().splitlines()[0]
-            if x.is_floating_point() and x.dtype != model.dtype:
-                reason += f"; pass dtype={model.dtype} to from_arrays, or convert the network"
+            reason = str(error).strip().splitlines()[0] + _advice(model, x)
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:
         raise ValueError(

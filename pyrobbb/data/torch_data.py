@@ -88,8 +88,10 @@ class TorchRows:
             generator=torch.Generator(),  # else it would draw from the training's noise
         )  # fmt: skip
         for rows, batch in zip(each, loader, strict=True):
-            if not isinstance(batch, list | tuple) or len(batch) != 2:
-                raise ValueError(f"the dataset must give pairs (x, y), got {type(batch).__name__}")
+            pair = isinstance(batch, list | tuple) and len(batch) == 2
+            if not pair or not all(isinstance(part, Tensor) for part in batch):
+                found = " and ".join(type(part).__name__ for part in (batch if pair else [batch]))
+                raise ValueError(f"the dataset must give pairs (x, y) of tensors, got {found}")
             x, y = (part.to(self.device) for part in batch)
             if len(x) != len(rows):
                 raise ValueError(

@@ -402,7 +402,11 @@ class Stream(IterableDataset[Any]):
             "its rows with SequentialSampler, which gives 5 of 20",
         ),
         (lambda: TensorDataset(DATA.train.x[:0], DATA.train.y[:0]), "TensorDataset has no rows"),
-        (lambda: TensorDataset(DATA.train.x), r"the dataset must give pairs \(x, y\)"),
+        (lambda: TensorDataset(DATA.train.x), r"must give pairs \(x, y\) of tensors, got list"),
+        (
+            lambda: DataLoader(Noisy(0.0), collate_fn=lambda rows: ([rows], torch.zeros(len(rows)))),
+            "must give pairs .* of tensors, got list and Tensor",
+        ),
         (
             lambda: DataLoader(Noisy(0.0), batch_size=6, collate_fn=twice),
             "collate_fn made 2 rows of the dataset's 1",
@@ -420,6 +424,7 @@ class Stream(IterableDataset[Any]):
         "fewer rows",
         "no rows",
         "no pairs",
+        "inputs of several parts",
         "two views",
         "a list",
     ],

@@ -118,7 +118,7 @@ DATA_CASES: list[Case] = [
         lambda: train(validation=Split(holed(NAN), Y)),
         "validation x holds nan in row 3",
     ),
-    ("NaN target", lambda: regress(holed(NAN)), "y: y has 1 values that are not finite"),
+    ("NaN target", lambda: regress(holed(NAN)), "y: 1 values are not finite"),
     ("label too large", lambda: train(y=Y + 3), "labels must lie in 0..2 for a network output of width 3"),
     ("negative label", lambda: train(y=Y - 1), "got -1..1"),
     ("validation label", lambda: train(validation=Split(X, Y + 3)), "validation y: labels must lie in 0..2"),
@@ -155,10 +155,19 @@ DATA_CASES: list[Case] = [
     (
         "double precision",
         lambda: train(X.double()),
-        "got Double and Float; pass dtype=torch.float32 to from_arrays, or convert the network",
+        "got Double and Float; if the type is why, convert it to torch.float32 (from_arrays has dtype=)",
     ),
     ("half precision", lambda: train(X.half()), "cannot take a row of x, torch.float16"),
-    ("integer inputs", lambda: train(X.long()), "cannot take a row of x, torch.int64"),
+    (
+        "integer inputs",
+        lambda: train(X.long()),
+        "got Long and Float; if the type is why, convert it to torch.float32",
+    ),
+    (
+        "tokens as numbers",
+        lambda: train(X, net=nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(9, 3))),
+        "convert it to torch.int64 (from_arrays has dtype=)",
+    ),
     ("complex inputs", lambda: train(X.to(torch.complex64)), "cannot take a row of x, torch.complex64"),
     ("numpy arrays", lambda: train(X.numpy(), Y.numpy()), "x must be a tensor, got array"),
     (
