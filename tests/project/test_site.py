@@ -63,6 +63,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and n["moved"] < 0.05
         and (n["high"] - n["low"])[2] < 2 * (n["high"] - n["low"])[:2].min()
     ),
+    "likelihood": lambda n: 0.2 < n["low"] < 0.37 < n["high"] < 0.5,
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
     "posterior": lambda n: n["outside"] > n["inside"],
     "rho": lambda n: len(n["warm"].history.rows) == 10,
