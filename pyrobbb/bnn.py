@@ -306,9 +306,10 @@ class BayesianNetwork(Named):
         if len(y) != rows:
             raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
         if y.shape[1:] != event:
+            last = "; an output on a grid has its width last, (B, *grid, width)" if len(event) > 1 else ""
             raise ValueError(
                 f"{type(self.likelihood).__name__}: the network's output fits y of shape "
-                f"{(rows, *event)}, got {tuple(y.shape)}"
+                f"{(rows, *event)}, got {tuple(y.shape)}{last}"
             )
         return y
 

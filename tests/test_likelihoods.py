@@ -278,6 +278,11 @@ def test_outputs_on_a_grid_are_independent_observations() -> None:
     labels = torch.randint(2, (5, 4), generator=torch.Generator().manual_seed(0))
     expected = f.log_softmax(-1).gather(-1, labels.expand(7, 5, 4)[..., None])[..., 0].sum(-1)
     torch.testing.assert_close(distribution.log_prob(words.encoded(distribution, labels, 1)), expected)
+    channels = words.observation(normal(5, 2, 4, 4))  # an image's classes, which a convolution puts first
+    with pytest.raises(
+        ValueError, match=r"fits y of shape \(5, 2, 4\), got \(5, 4, 4\); .* has its width last"
+    ):
+        words.encoded(channels, torch.zeros(5, 4, 4, dtype=torch.long))
 
 
 @pytest.mark.parametrize("y", [torch.tensor([0, 1, 1, 0, 1]), torch.tensor([[0.0], [1], [1], [0], [1]])])

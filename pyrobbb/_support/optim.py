@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from pyrobbb._support import checks
+
+logger = logging.getLogger(__name__)
 
 PYRO_S = "_unconstrained"  # how Pyro ends the name of a parameter that it constrains
 FORMS = ("fused", "foreach", "capturable", "differentiable")  # of an optimiser: how it is computed, by device
@@ -178,6 +181,20 @@ def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> Op
             f"that steps along given gradients, such as Adam or SGD"
         )
     return optimizer
+
+
+def warn_of_decay(optimizer: Optimizer, guide: nn.Module) -> None:
+    """Log a weight decay of the guide's parameters, which is a second prior, of sigmas as of means."""
+    own = {id(parameter) for parameter in guide.parameters()}
+    for group in optimizer.param_groups:
+        if group.get("weight_decay") and any(id(parameter) in own for parameter in group["params"]):
+            logger.warning(
+                "optim %s has weight_decay=%g, which pulls the posterior's own parameters towards 0, beside "
+                "the prior and unknown to the free energy: pass weight_decay=0",
+                type(optimizer).__name__,
+                group["weight_decay"],
+            )
+            return
 
 
 def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -> LRScheduler:

@@ -24,7 +24,7 @@ from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.arviz_export import to_groups
-from pyrobbb.inference import Laplace
+from pyrobbb.inference import MAP, Laplace, NaturalGradient
 from pyrobbb.inference.ensemble import stacked
 from pyrobbb.initializers import FromRun
 
@@ -144,6 +144,24 @@ def test_weights_that_never_reach_the_output_are_named(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "pyrobbb"):
         train()
     assert "does not depend" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"optim": torch.optim.AdamW}, True),
+        ({"optim": partial(torch.optim.SGD, lr=1e-4, weight_decay=0.1), "inference": MAP()}, True),
+        ({"optim": partial(torch.optim.AdamW, weight_decay=0)}, False),
+        ({"optim": torch.optim.AdamW, "inference": NaturalGradient()}, False),  # which steps by itself
+    ],
+    ids=["mean field", "point", "none", "natural gradient"],
+)
+def test_a_weight_decay_beside_the_prior_is_named(
+    options: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        train(**({"guide": None} if "inference" in options else {}), **options)
+    assert ("has weight_decay=" in caplog.text) == told
 
 
 @pytest.mark.parametrize(
