@@ -101,7 +101,8 @@ class OwnStep(Inference):
         if points:
             raise ValueError(
                 f"{name} draws every parameter from the posterior, but these have no prior: "
-                f"{', '.join(points)}; give them one, or freeze them in the network"
+                f"{', '.join(points)}; give them one (a noise scale=HalfNormal(1.0)), or freeze them in the "
+                f"network"
             )
         if ranks.size > 1:
             raise ValueError(f"{name} trains in one process, got {ranks.size}: {self.why}")

@@ -57,12 +57,18 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     ratio = scales / residuals
     worst = int(ratio.log().abs().argmax())
     if not LEAST_NOISE <= float(ratio[worst]) <= MOST_NOISE:
-        fixed = not list(model.likelihood.parameters())
+        latent = any(name.startswith("likelihood.") for name in model.latents)
+        shared = len(scales) > 1 and torch.allclose(scales, scales[0])
+        advice = [
+            *["learn the noise (learn_scale=True)"]
+            * (not latent and not list(model.likelihood.parameters())),
+            *["give each output its own (a list as scale)"] * shared,
+            "start it nearer to them, or train longer",
+        ]
         logger.warning(
             "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
-            "%sstart it nearer to them, or train longer",
-            worst, float(scales[worst]), float(residuals[worst]),
-            "learn the noise (learn_scale=True), " if fixed else "",
+            "%s",
+            worst, float(scales[worst]), float(residuals[worst]), ", ".join(advice),
         )  # fmt: skip
 
 

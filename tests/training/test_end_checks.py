@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
 from engine_fakes import classes, classifier, normal
@@ -33,7 +35,7 @@ def warned(
     data: Dataset,
     epochs: int = 60,
     optim: Any = ADAM,
-    init_rho: float = -3.0,
+    guide: Any = partial(MeanFieldNormal, init_rho=-3.0),
 ) -> list[str]:
     """The messages of a fit of a line from zero."""
     net = nn.Linear(1, likelihood.width(data.spec.outputs))
@@ -43,8 +45,7 @@ def warned(
     model = BayesianNetwork(net, priors.Normal(), likelihood)
     with caplog.at_level(logging.WARNING, logger="pyrobbb"):
         fit(
-            model, MeanFieldNormal(model, init_rho=init_rho), data, epochs=epochs, batch_size=25, optim=optim,
-            device="cpu", progress=None, seed=0,
+            model, guide, data, epochs=epochs, batch_size=25, optim=optim, device="cpu", progress=None, seed=0
         )  # fmt: skip
     return [record.getMessage() for record in caplog.records]
 
@@ -61,6 +62,15 @@ def test_the_worst_output_is_named(caplog: Any) -> None:
     y = torch.cat([x + 0.5 * normal(100, 1, seed=1), x + 0.1 * normal(100, 1, seed=2)], 1)
     (message,) = warned(caplog, likelihoods.Normal(scale=0.5), from_arrays(x, y, task="regression"))
     assert message.startswith("output 1 has noise")
+    assert "give each output its own (a list as scale)" in message
+
+
+def test_noise_with_a_prior_is_learned_already(caplog: Any) -> None:
+    """Under a prior that is sure of 7, ten times too much."""
+    likelihood = likelihoods.Normal(scale=dist.LogNormal(2.0, 0.01))
+    messages = warned(caplog, likelihood, line(), guide=AutoNormal)
+    assert any("start it nearer" in message for message in messages)
+    assert not any("learn the noise" in message for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +132,12 @@ def test_a_fit_that_was_still_falling(history: History, falling: bool, caplog: A
 def test_a_fit_that_is_too_short_says_so(caplog: Any) -> None:
     slow = partial(torch.optim.Adam, lr=0.01)  # 32 steps of 0.01 of the way of 1
     likelihood = likelihoods.Normal(scale=0.05)
-    messages = warned(caplog, likelihood, line(noise=0.05), epochs=8, optim=slow, init_rho=-8.0)
+    messages = warned(
+        caplog,
+        likelihood,
+        line(noise=0.05),
+        epochs=8,
+        optim=slow,
+        guide=partial(MeanFieldNormal, init_rho=-8.0),
+    )
     assert any("still falling when it ended" in message for message in messages)
