@@ -170,7 +170,7 @@ def test_a_split_of_mapped_rows_goes_to_a_device() -> None:
     assert first.y.tolist() == [0, 1]
 
 
-FAR = 1e9 + np.random.default_rng(0).standard_normal((100, 2)) * [1.0, 1e6]
+FAR = 1.1e9 + np.random.default_rng(0).standard_normal((100, 2)) * [1.0, 1e6]
 
 
 @pytest.mark.parametrize("dtype", ["f8", ">f8", "i8"])
