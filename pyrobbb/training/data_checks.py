@@ -137,7 +137,7 @@ def _warn_of_features(x: Tensor) -> None:
 
 
 def _warn_of_unused(model: BayesianNetwork, x: Tensor) -> None:
-    """Log which weights the output has nothing to do with: no draw of theirs reaches the network."""
+    """Log which weights the output has nothing to do with, as no draw of theirs reaches it; refuse all."""
     weights = {name: value.detach().clone() for name, value in model.initial().items()}
     weights = {name: value.requires_grad_() for name, value in weights.items() if value.is_floating_point()}
     if not weights:
@@ -149,11 +149,13 @@ def _warn_of_unused(model: BayesianNetwork, x: Tensor) -> None:
             found = torch.autograd.grad(output.sum(), list(weights.values()), allow_unused=True)
     unused = [name for name, slope in zip(weights, found, strict=True) if slope is None]
     if unused:
-        logger.warning(
-            "the network's output does not depend on %s: a layer that is not used, or one whose weights "
-            "forward detaches or reads without gradients, so that no draw of them arrives",
-            ", ".join(unused),
+        words = (
+            f"the network's output does not depend on {', '.join(unused)}: a layer that is not used, or one "
+            f"whose weights forward detaches or reads without gradients, so that no draw of them arrives"
         )
+        if len(unused) == len(weights):
+            raise ValueError(words)
+        logger.warning("%s", words)
 
 
 def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:

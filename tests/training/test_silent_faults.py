@@ -109,6 +109,16 @@ class Amortised(PyroModule):
             pyro.sample(name, dist.Normal(centre, 1.0).to_event(value.dim()))
 
 
+class Constant(nn.Linear):
+    """A layer whose output carries no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).detach()
+
+
 @pytest.mark.parametrize(
     ("act", "message"),
     [
@@ -117,6 +127,7 @@ class Amortised(PyroModule):
         (lambda: train(likelihood=Centred()), "likelihood of a row depends on the other rows"),
         (lambda: train(Reference()), r"depends on a tensor of shape \(1, 1\).*call the layer"),
         (lambda: train(guide=Amortised), "draws another 'weight' when it sees data"),
+        (lambda: train(Constant()), "output does not depend on weight, bias: .* forward detaches"),
     ],
 )
 def test_what_would_not_be_trained_is_refused(act: Callable[[], Any], message: str) -> None:
