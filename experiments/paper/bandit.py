@@ -130,7 +130,7 @@ def main(arguments: Sequence[str]) -> None:
     played = [argument for argument in arguments if argument != "report=true"]
     config = configuration(played)
     folder = Path(config.folder)
-    if len(played) < len(arguments):
+    if "report=true" in arguments:
         if not any((folder / f"{arm}.pt").exists() for arm in ARMS):
             raise ConfigError(f"folder: nothing has been played in {folder} yet")
         claim(config)

@@ -38,7 +38,6 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
         "the mean field, `kl=tempered kl.temperature=0.1`",
         "telling apart what is unlike the training data; its bound is of no use",
     ),
-    "5 cold mean fields": ("the same, `chains=5`", "the same, with several modes"),
     "low rank": ("`guide=auto_low_rank_multivariate_normal`", "weights whose correlations matter"),
     "full covariance": ("`guide=auto_multivariate_normal`", "a few hundred weights"),
     "last layer": ("a prior on the last layer", "a trained network, or features that are good already"),

@@ -71,7 +71,6 @@ METHODS: Mapping[str, Method] = {
     "5 mean fields": Method([*MEAN_FIELD, "chains=5"]),
     "5 mean fields, Laplace": Method([*MEAN_FIELD, "chains=5"], around="full"),
     "cold mean field": Method(COLD),
-    "5 cold mean fields": Method([*COLD, "chains=5"]),
     "low rank": Method(LOW_RANK),
     "full covariance": Method(FULL),
     "last layer": Method(FULL, last=True),

@@ -57,14 +57,12 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     ratio = scales / residuals
     worst = int(ratio.log().abs().argmax())
     if not LEAST_NOISE <= float(ratio[worst]) <= MOST_NOISE:
+        advice = ["start it nearer to them, or train longer"]
+        if len(scales) > 1 and torch.allclose(scales, scales[0]):
+            advice.insert(0, "give each output its own (a list as scale)")
         latent = any(name.startswith("likelihood.") for name in model.latents)
-        shared = len(scales) > 1 and torch.allclose(scales, scales[0])
-        advice = [
-            *["learn the noise (learn_scale=True)"]
-            * (not latent and not list(model.likelihood.parameters())),
-            *["give each output its own (a list as scale)"] * shared,
-            "start it nearer to them, or train longer",
-        ]
+        if not latent and not list(model.likelihood.parameters()):
+            advice.insert(0, "learn the noise (learn_scale=True)")
         logger.warning(
             "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
             "%s",
