@@ -51,15 +51,16 @@ def test_a_line_with_noise_is_found_in_its_own_units(fitted):
     assert abs(math.log(found / NOISE)) < math.log(2)  # mean 0.24, sd 0.06 over 9 seeds; of all prices 2.0
 
 
-@pytest.mark.parametrize(("inference", "epochs"), [(None, 400), (NUTS(warmup=50, draws=50), 1)])
+@pytest.mark.parametrize(("inference", "epochs"), [(None, 1500), (NUTS(warmup=50, draws=50), 1)])
 def test_each_target_has_noise_of_its_own(inference, epochs, tmp_path):
     """One of them follows the input to a fifth of its spread, the other not at all."""
-    x = RNG.standard_normal(60)
-    table = {"x": x, "sure": x + 0.2 * RNG.standard_normal(60), "random": RNG.standard_normal(60)}
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal(60)
+    table = {"x": x, "sure": x + 0.2 * rng.standard_normal(60), "random": rng.standard_normal(60)}
     options = {"hidden": (), "inference": inference, "epochs": epochs, "folder": tmp_path}
     posterior = fit_table(from_table(table, target=["sure", "random"]), noise="learned", **options)
     sure, random = posterior.predict({"x": [0.0]}).noise[0].sqrt().tolist()
-    assert 2 * sure < random
+    assert 2 * sure < random  # 5 times; its logarithm is 9 standard deviations above that of 2, over seeds
     assert torch.equal(
         load_table(tmp_path, inference=inference).predict({"x": [0.0]}).noise,
         posterior.predict({"x": [0.0]}).noise,
