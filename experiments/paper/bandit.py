@@ -66,6 +66,7 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
     options: dict[str, Any] = {
         name: config[name] for name in ("capacity", "batch_size", "updates", "every", "pulls", "kl_over")
     }
+    how = {"lr_decay": config.lr_decay, "compiled": config.compiled}
     likelihood = component("likelihood", config.likelihood)
     sizes, width = (mushrooms.features, mushrooms.actions), likelihood.width(1)
     if arm == "thompson":
@@ -74,8 +75,7 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
         prior, make_guide = (component(key, config[key]) for key in ("prior", "guide"))
         model = BayesianNetwork(net, prior, likelihood, config.capacity)
         guides = [make_guide(model) for _ in seeds]
-        how = {"width": sum(sizes), "lr": config.lr.thompson, "compiled": config.compiled}
-        learner = MeanFieldLearner(model, guides, seeds, **how)
+        learner = MeanFieldLearner(model, guides, seeds, width=sum(sizes), lr=config.lr.thompson, **how)
         return ThompsonSampling(learner, *sizes, seeds, draws=config.draws, **options), seeds
     epsilons = [e for e in config.epsilons for _ in seeds]
     seeds = seeds * len(config.epsilons)
@@ -83,7 +83,7 @@ def make_agent(arm: str, config: DictConfig, mushrooms: Mushroom) -> tuple[Agent
     for seed in seeds:
         with isolated(seed):
             nets.append(network(config, mushrooms, width))
-    plain = PointLearner(nets, likelihood, lr=config.lr.greedy, compiled=config.compiled)
+    plain = PointLearner(nets, likelihood, lr=config.lr.greedy, **how)
     return EpsilonGreedy(plain, *sizes, seeds, epsilon=epsilons, **options), seeds
 
 

@@ -30,7 +30,8 @@ class BatchedUpdate:
         loc: Shape (R, D); changed in place.
         rho: The same for a mean-field normal; None for point estimates.
         segments: The prior of the D weights, needed with `rho`.
-        lr: Adam's learning rate.
+        lr: Adam's learning rate at the start.
+        lr_decay: How fast the rate falls: after t updates it is lr / (1 + t lr_decay).
         compiled: Compile the program; without a C++ compiler it runs uncompiled, several times slower.
     """
 
@@ -43,10 +44,12 @@ class BatchedUpdate:
         segments: Sequence[PriorSegment] = (),
         *,
         lr: float,
+        lr_decay: float = 0.0,
         compiled: bool = True,
     ) -> None:
         self.log_likelihood, self.shapes, self.segments = log_likelihood, dict(shapes), list(segments)
-        self.loc, self.rho, self.lr, self.compiled, self.steps = loc, rho, lr, compiled, 0
+        self.loc, self.rho, self.compiled, self.steps = loc, rho, compiled, 0
+        self.lr, self.lr_decay = lr, lr_decay
         assert loc.shape[-1] == sum(shape.numel() for shape in self.shapes.values())
         trained = [loc] if rho is None else [loc, rho]
         self.moments = [torch.zeros_like(p) for p in trained for _ in range(2)]
@@ -71,9 +74,10 @@ class BatchedUpdate:
 
     def __call__(self, x: Tensor, y: Tensor, share: float = 0.0, eps: Tensor | None = None) -> None:
         """One update on rows x (R, B, ...) and y (R, B, ...); with `rho`, `eps` (R, D) is the noise."""
+        lr = self.lr / (1 + self.steps * self.lr_decay)
         self.steps += 1
         with torch.no_grad():
-            self.scalars.copy_(torch.tensor([share, *adam_rates(self.lr, self.steps)]))
+            self.scalars.copy_(torch.tensor([share, *adam_rates(lr, self.steps)]))
             if self.rho is None:
                 inputs = [self.scalars, x, y, self.loc, *self.moments]
             else:

@@ -99,6 +99,7 @@ class Agent(ABC):
             "agent": type(self).__name__,
             "learner": type(self.learner).__name__,
             "lr": getattr(self.learner, "lr", None),
+            "lr_decay": getattr(self.learner, "lr_decay", None),
             "capacity": self.replay.capacity,
             **{name: getattr(self, name) for name in ("batch_size", "updates", "every", "pulls", "kl_over")},
         }

@@ -32,7 +32,8 @@ class MeanFieldLearner(Learner):
             `MeanFieldNormal` has them; they are read here and written by `write_back`.
         seeds: One for each run; each decides the initial values and the noise of its run.
         width: Length of one input row.
-        lr: Adam's learning rate.
+        lr: Adam's learning rate at the start.
+        lr_decay: How fast the rate falls: after t updates it is lr / (1 + t lr_decay).
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
@@ -48,6 +49,7 @@ class MeanFieldLearner(Learner):
         *,
         width: int,
         lr: float = 1e-3,
+        lr_decay: float = 0.0,
         compiled: bool = True,
     ) -> None:
         if len(guides) != len(seeds) or not seeds:
@@ -68,11 +70,19 @@ class MeanFieldLearner(Learner):
             raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
         self.model, self.guides, self.runs = model, list(guides), len(seeds)
         self.lr = checks.positive("lr", lr)
+        self.lr_decay = checks.between("lr_decay", lr_decay, 0, 1)
         with isolated():
             segments = prior_segments({name: model.prior_of(name) for name in model.sites})
         loc, rho = (torch.stack([getattr(g, name).detach() for g in guides]) for name in ("loc", "rho"))
         self.update = BatchedUpdate(
-            model.log_likelihood, guides[0].shapes, loc, rho, segments, lr=lr, compiled=compiled
+            model.log_likelihood,
+            guides[0].shapes,
+            loc,
+            rho,
+            segments,
+            lr=self.lr,
+            lr_decay=self.lr_decay,
+            compiled=compiled,
         )
         self.noise, self.choice_noise = (
             KeyedNormals(seeds, loc.shape[1], stream=stream, compiled=compiled) for stream in (0, 1)
@@ -118,7 +128,8 @@ class PointLearner(Learner):
     Args:
         networks: One for each run, with its initial weights; they are copied and left as they were.
         likelihood: What a reward is, given the network's output.
-        lr: Adam's learning rate.
+        lr: Adam's learning rate at the start.
+        lr_decay: How fast the rate falls: after t updates it is lr / (1 + t lr_decay).
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
@@ -132,6 +143,7 @@ class PointLearner(Learner):
         likelihood: Likelihood,
         *,
         lr: float = 1e-3,
+        lr_decay: float = 0.0,
         compiled: bool = True,
     ) -> None:
         if not networks:
@@ -147,8 +159,11 @@ class PointLearner(Learner):
             raise ValueError("networks must all have parameters of the same names and shapes")
         self.network, self.likelihood, self.runs = networks[0], likelihood, len(networks)
         self.lr = checks.positive("lr", lr)
+        self.lr_decay = checks.between("lr_decay", lr_decay, 0, 1)
         w = torch.stack([torch.cat([p.detach().flatten() for p in one.values()]) for one in parameters])
-        self.update = BatchedUpdate(self._log_likelihood, shapes, w, lr=lr, compiled=compiled)
+        self.update = BatchedUpdate(
+            self._log_likelihood, shapes, w, lr=lr, lr_decay=lr_decay, compiled=compiled
+        )
 
     def _output(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         return functional_call(self.network, dict(weights), (x,))

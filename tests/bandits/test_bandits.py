@@ -55,12 +55,12 @@ def bayesian(seeds, *, width=4, hidden=(8,), prior=None, scale=0.2, N=64, lr=1e-
     return MeanFieldLearner(model, guides, seeds, width=width, lr=lr, compiled=False)
 
 
-def plain(seeds, *, width=4, hidden=(8,), lr=1e-2):
+def plain(seeds, *, width=4, hidden=(8,), lr=1e-2, lr_decay=0.0):
     nets = []
     for seed in seeds:
         with isolated(seed):
             nets.append(perceptron(width, list(hidden), 1))
-    return PointLearner(nets, likelihoods.Normal(0.5), lr=lr, compiled=False)
+    return PointLearner(nets, likelihoods.Normal(0.5), lr=lr, lr_decay=lr_decay, compiled=False)
 
 
 # ---- A21: the environment
@@ -199,17 +199,19 @@ def test_the_noise_of_a_run_is_standard_normal_and_never_the_same_twice():
     assert torch.equal(learner.noise.draw(0), noise[:2].float())  # a function of seed and time
 
 
-def test_plain_networks_follow_torch_adam():
-    learner = plain([1, 2])
+@pytest.mark.parametrize("lr_decay", [0.0, 0.5])
+def test_plain_networks_follow_torch_adam(lr_decay):
+    learner = plain([1, 2], lr_decay=lr_decay)
     nets = []
     for seed in (1, 2):
         with isolated(seed):
             nets.append(perceptron(4, [8], 1))
     x, y = torch.randn(2, 16, 4), torch.randn(2, 16, 1)
     optimizers = [torch.optim.Adam(net.parameters(), lr=1e-2) for net in nets]
-    for _ in range(3):
+    for t in range(3):
         learner.train(x, y)
         for r, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+            optimizer.param_groups[0]["lr"] = 1e-2 / (1 + lr_decay * t)
             optimizer.zero_grad()
             (0.5 * ((net(x[r]) - y[r]) / 0.5).square().sum()).backward()
             optimizer.step()
@@ -415,6 +417,7 @@ def test_a_game_resumes_with_the_agent_that_began_it_alone(tmp_path):
     for change, words in [
         ("draws=3", "made with draws 2, this is 3"),
         ("lr.thompson=0.5", "made with lr 0.0001, this is 0.5"),
+        ("lr_decay=0.1", "made with lr_decay 0.0, this is 0.1"),
         ("kl_over=capacity", "made with kl_over held, this is capacity"),
     ]:
         with pytest.raises(CheckpointError, match=words):
