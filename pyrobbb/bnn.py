@@ -12,6 +12,7 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.distributions import TorchDistribution
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import Distribution
@@ -279,6 +280,11 @@ class BayesianNetwork(Named):
                         value = value.reshape(value.shape[:draws] + room + value.shape[draws:])
                     self._pyro_context.set(module._pyro_get_fullname(attribute), value)
             distribution = likelihood(output)
+        if not isinstance(distribution, TorchDistributionMixin):
+            kind = f"{type(distribution).__module__}.{type(distribution).__name__}"
+            raise ValueError(
+                f"{type(likelihood).__name__} must return a distribution of pyro.distributions, got {kind}"
+            )
         given, rows = distribution.batch_shape, output.shape[: draws + 1]
         if given[: draws + 1] != rows or given != output.shape[: min(len(given), output.dim() - 1)]:
             raise ValueError(

@@ -343,6 +343,16 @@ def test_weights_must_be_floating_point() -> None:
         BayesianNetwork(net, PRIOR, GAUSS, N=12)
 
 
+def test_torchs_own_distributions_are_no_sites() -> None:
+    class Torchs(likelihoods.Likelihood):
+        def forward(self, output: Tensor) -> Any:
+            return torch.distributions.Categorical(logits=output)
+
+    model = BayesianNetwork(nn.Linear(3, 2), PRIOR, Torchs(), N=4)
+    with pytest.raises(ValueError, match=r"pyro.distributions, got torch\.distributions\.categorical"):
+        model(normal(4, 3), torch.zeros(4))
+
+
 def test_a_batch_larger_than_the_data() -> None:
     model = BayesianNetwork(nn.Linear(3, 2), PRIOR, GAUSS, N=4)
     with pytest.raises(ValueError, match="a batch of 5 rows is larger than the data set, N=4"):

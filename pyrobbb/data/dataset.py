@@ -13,7 +13,7 @@ from torch import Tensor
 Task = Literal["classification", "regression"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Inputs and targets of one part of the data, row by row.
 
@@ -28,6 +28,10 @@ class Split:
 
     def __len__(self) -> int:
         return self.x.shape[0]
+
+    def __repr__(self) -> str:
+        weights = "" if self.weights is None else f", weights={tuple(self.weights.shape)}"
+        return f"Split(x={tuple(self.x.shape)}, y={tuple(self.y.shape)}{weights})"
 
     @property
     def counts(self) -> Tensor:

@@ -31,7 +31,7 @@ class TorchRows:
 
     Args:
         source: The dataset, or a `DataLoader` of it; of the loader, dataset, `num_workers`, `collate_fn` and
-            `batch_size` are used.
+            `batch_size` are used. Each row is visited once an epoch, with `drop_last=True` as well.
 
     Raises:
         ValueError: A stream, which has no number of rows; a loader with a sampling rule of its own.
@@ -122,7 +122,7 @@ def _check_plain(loader: DataLoader[Any]) -> None:
     if own is not None:
         raise ValueError(
             f"the DataLoader samples its rows with {own}; training visits each row once per epoch, in its "
-            f"own order"
+            f"own order: to count rows more or less often, give arrays with weights= (from_arrays)"
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from statistics import fmean
 from types import NoneType
@@ -191,14 +193,15 @@ def fit(
         with isolated(seed + chain):
             own = first
             if not isinstance(model, nn.Module):
-                own = first()
+                own = _made("model", model, BayesianNetwork)
             elif chain:
                 own = deepcopy(first)
             q: Any = guide
+            make_guide = None if guide is None else partial(_made, "guide", guide, nn.Module)
             if not isinstance(guide, nn.Module) and own.sites:
-                q = inference.guide(own, guide)
-            elif not isinstance(guide, nn.Module) and guide is not None:
-                q = guide(own)
+                q = inference.guide(own, make_guide)
+            elif not isinstance(guide, nn.Module) and make_guide is not None:
+                q = make_guide(own)
         return Training(
             own, q, data, validation=validation, folder=folder, chain=chain, progress=show, ranks=ranks,
             callbacks=callbacks if chains == 1 else deepcopy(callbacks), seed=seed + chain, fast=fast,
@@ -213,3 +216,18 @@ def fit(
         show.log(compared(energy, trained[0].trivial, posterior.model.prior))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
     return posterior
+
+
+def _made(what: str, make: Callable[..., Any], kind: type, *given: BayesianNetwork) -> Any:
+    """What a factory of the user's makes; ValueError if that is of another kind."""
+    name = getattr(make, "__name__", type(make).__name__)
+    called = "with the model" if given else "without arguments"
+    wanted = f"{what} must be a {kind.__name__}, or make one when called {called}"
+    try:
+        signature(make).bind(*given)
+    except TypeError as error:
+        raise ValueError(f"{wanted}; {name} cannot be called so: {error}") from None
+    made = make(*given)
+    if not isinstance(made, kind):
+        raise ValueError(f"{wanted}; {name} returned {checks.short(made)}")
+    return made

@@ -54,6 +54,12 @@ def test_regression(y: np.ndarray, outputs: int) -> None:
     np.testing.assert_allclose(data.train.y.numpy(), y.reshape(6, outputs), rtol=1e-6)
 
 
+def test_a_data_set_prints_its_shapes_not_its_numbers() -> None:
+    data = from_arrays(torch.zeros(5, 3), torch.zeros(5, 1), task="regression", weights=torch.ones(5))
+    assert "Split(x=(5, 3), y=(5, 1), weights=(5,))" in repr(data)
+    assert "tensor" not in repr(data)
+
+
 def test_images_keep_their_shape() -> None:
     assert classify(np.zeros((6, 1, 5, 4))).spec.features == (1, 5, 4)
 

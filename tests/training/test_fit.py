@@ -71,7 +71,10 @@ def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
     ("given", "message"),
     [
         ({"model": nn.Sequential(nn.Linear(3, 3))}, "model must be a BayesianNetwork, got Sequential"),
+        ({"model": lambda: None}, "model must be a BayesianNetwork, or make one .* <lambda> returned None"),
+        ({"model": lambda x: None}, "<lambda> cannot be called so: missing a required argument: 'x'"),
         ({"guide": "mean_field"}, "guide must be a Module or a Callable or nothing, got 'mean_field'"),
+        ({"guide": lambda x=None, y=None: None}, "guide must be a Module, or make one when .* returned None"),
         ({"inference": "laplace"}, r"method of pyrobbb.inference, such as Laplace\(\), got 'laplace'"),
         ({"inference": Laplace}, r"a method with its options: write Laplace\(\)"),
         ({"callbacks": EarlyStopping()}, "callbacks must be a Sequence"),
@@ -385,7 +388,7 @@ class Stream(IterableDataset[Any]):
         (lambda: DataLoader(Stream()), "Stream is a stream without a length"),
         (
             lambda: DataLoader(Noisy(0.0), sampler=WeightedRandomSampler([1.0] * 20, 20)),
-            "the DataLoader samples its rows with WeightedRandomSampler",
+            "rows with WeightedRandomSampler; .*: to count rows more or less often, give .* weights=",
         ),
         (lambda: batched(WeightedRandomSampler([1.0] * 20, 20)), "its rows with WeightedRandomSampler"),
         (lambda: DataLoader(Noisy(0.0), batch_sampler=[[0, 1], [2]]), "its rows with list"),
