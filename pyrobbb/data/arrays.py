@@ -13,9 +13,9 @@ from pyrobbb._support import checks
 from pyrobbb.data.columns import Names
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 from pyrobbb.data.frames import by_target, check_same_rows, is_table, refuse_unread
+from pyrobbb.data.splits import numbered, of_the_rows
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
-Pair = tuple[ArrayLike, ArrayLike]
 
 
 def from_arrays(
@@ -24,8 +24,9 @@ def from_arrays(
     *,
     task: Task,
     weights: ArrayLike | None = None,
-    validation: Pair | None = None,
-    test: Pair | None = None,
+    validation: Any = None,
+    test: Any = None,
+    split_seed: int = 0,
     classes: int | None = None,
     dtype: torch.dtype | None = torch.float32,
     name: str = "arrays",
@@ -41,9 +42,11 @@ def from_arrays(
         weights: how often each training row's log-likelihood counts, `(N,)`, zero or more: row i counts
             weights[i] times, as if it had been seen so often. They are not rescaled: a sum other than N makes
             the data weigh more or less against the prior. Validation and test rows count once.
-        validation: a pair `(x, y)` of the same kind, or nothing.
-        test: a pair `(x, y)` of the same kind, or nothing.
-        classes: the number of classes; the largest training label plus one when not given.
+        validation: held back from training: a share of the rows, drawn by `split_seed`; a list of row
+            numbers; or a pair `(x, y)` of the same kind.
+        test: held back for the end, in the same forms.
+        split_seed: seed of that draw, which no other random state enters.
+        classes: the number of classes; the largest label of `y` plus one when not given.
         dtype: the floating point type of inputs and regression targets, that of your network; torch.long for
             inputs that are tokens; None keeps whole numbers as they are.
         name: the data set's name in output and files.
@@ -69,20 +72,31 @@ def from_arrays(
     train = _split("", x, y, task, dtype, grid=classes is not None)
     if weights is not None:
         train = Split(train.x, train.y, row_weights("weights", weights, train))
+    given = {"test": test, "validation": validation}
+    rows = numbered(
+        {part: asked for part, asked in given.items() if of_the_rows(asked)}, len(train), split_seed
+    )
     features = tuple(train.x.shape[1:])
     if task == "classification":
         low, high = int(train.y.min()), int(train.y.max())
         outputs = inferred_classes("y", low, high, len(train)) if classes is None else classes
     else:
         outputs = train.y.shape[-1]
-    spec = Spec(N=len(train), features=features, outputs=outputs, task=task)
+    spec = Spec(N=len(rows["train"]), features=features, outputs=outputs, task=task)
 
     _check_against(spec, "", train, inferred=classes is None)
-    parts: dict[str, Split | None] = {"validation": None, "test": None}
-    for part, pair in (("validation", validation), ("test", test)):
-        if pair is not None:
+    parts: dict[str, Split] = {}
+    if len(rows) > 1:
+        parts = {part: train.take(torch.from_numpy(own)) for part, own in rows.items()}
+        train = parts.pop("train")
+        parts = {part: Split(split.x, split.y) for part, split in parts.items()}
+    for part, pair in given.items():
+        if pair is not None and not of_the_rows(pair):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise ValueError(f"{part} must be a pair (x, y), got {type(pair).__name__}")
+                raise ValueError(
+                    f"{part} must be a share of the rows, a list of row numbers or a pair (x, y), got "
+                    f"{type(pair).__name__}"
+                )
             check_same_rows({f"{part} x": pair[0], f"{part} y": pair[1]})
             if columns is not None:
                 columns.inputs(pair[0], f"{part} x")
@@ -90,7 +104,7 @@ def from_arrays(
             split = _split(f"{part} ", pair[0], own, task, dtype, grid=classes is not None)
             _check_against(spec, f"{part} ", split, inferred=classes is None)
             parts[part] = split
-    return Dataset(name, train, spec, parts["validation"], parts["test"], columns)
+    return Dataset(name, train, spec, parts.get("validation"), parts.get("test"), columns)
 
 
 def _split(

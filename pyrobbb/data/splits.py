@@ -1,4 +1,4 @@
-"""Which rows of a table are for training, for validation and for the test."""
+"""Which rows are for training, for validation and for the test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pyrobbb._support import checks
 from pyrobbb.data.frames import Frame, as_frame, rows_of, take
 
 Rows = npt.NDArray[np.int64]
@@ -30,43 +31,67 @@ def split_rows(
         seed: Of the draw of shares.
         texts: Columns that are text in every part, as in `as_frame`.
     """
-    N = rows_of(frame)
-    order = torch.randperm(N, generator=torch.Generator().manual_seed(seed)).numpy()
-    held = np.zeros(N, dtype=bool)
-    parts: dict[str, Frame] = {}
+    rows = numbered(
+        {part: asked for part, asked in given.items() if of_the_rows(asked)}, rows_of(frame), seed
+    )
+    parts = {part: take(frame, own) for part, own in rows.items()}
     for part, asked in given.items():
-        if is_share(asked):
-            rows = order[~held[order]][: round(asked * N)]
-            if asked and not len(rows):
-                raise ValueError(f"{part}={asked:g} of {N} rows is not one row; take a larger share")
-        elif _is_list(asked):
-            rows = _row_numbers(part, asked, N)
-        else:
+        if not of_the_rows(asked):
             parts[part] = as_frame(part, asked, texts)
             absent = [name for name in targets if name not in parts[part]]
             if absent:
                 raise ValueError(f"{part} has no column {absent[0]!r}, the target")
-            continue
+    return parts
+
+
+def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
+    """The numbers of the rows of each part that has any, ascending: `train`, and those that are `given`.
+
+    Args:
+        given: A share of all rows or a list of row numbers, by part; the first draws first.
+        N: The number of rows.
+        seed: Of the draw of shares.
+
+    Raises:
+        ValueError: A share or a list is none, two have a row in common, or no row is left for training.
+    """
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(seed)).numpy()
+    held = np.zeros(N, dtype=bool)
+    parts: dict[str, Rows] = {}
+    for part, asked in given.items():
+        if is_share(asked):
+            rows = order[~held[order]][: round(check_share(part, asked) * N)]
+            if asked and not len(rows):
+                raise ValueError(f"{part}={asked:g} of {N} rows is not one row; take a larger share")
+        else:
+            rows = _row_numbers(part, asked, N)
         if held[rows].any():
             raise ValueError(f"row {rows[held[rows].argmax()]} is in both test and validation")
         held[rows] = True
         if len(rows):
-            parts[part] = take(frame, np.sort(rows))
+            parts[part] = np.sort(rows)
     if held.all():
         raise ValueError(f"validation and test take all {N} rows, and leave none for training")
-    return {"train": take(frame, np.flatnonzero(~held)), **parts}
+    return {"train": np.flatnonzero(~held), **parts}
 
 
-def _is_list(given: Any) -> bool:
-    """Whether a part is asked for by row numbers, in whatever holds them."""
+def of_the_rows(given: Any) -> bool:
+    """Whether a part is asked for as a share of the rows, or by row numbers in whatever holds them."""
     if isinstance(given, Sequence) and not isinstance(given, str):
         return not any(np.ndim(each) for each in given)
-    return getattr(given, "ndim", 0) == 1
+    return is_share(given) or getattr(given, "ndim", 0) == 1
 
 
 def is_share(given: Any) -> bool:
     """Whether a part is asked for as a share of the rows."""
     return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def check_share(part: str, share: float) -> float:
+    """`share` if it leaves rows to train on."""
+    if checks.between(part, share, 0, 1) == 1:
+        raise ValueError(f"{part} must be less than 1, for rows to train on")
+    return share
 
 
 def _row_numbers(part: str, given: Any, N: int) -> Rows:

@@ -30,7 +30,7 @@ from pyrobbb.data.frames import (
     rows_of,
     to_tensor,
 )
-from pyrobbb.data.splits import is_share, split_rows
+from pyrobbb.data.splits import check_share, is_share, split_rows
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,7 @@ class Table:
             checks.keep(self, weights=str(self.weights))
         for name in ("validation", "test"):
             if is_share(getattr(self, name)):
-                share = checks.between(name, getattr(self, name), 0, 1)
-                if share == 1:
-                    raise ValueError(f"{name} must be less than 1, for rows to train on")
+                check_share(name, getattr(self, name))
 
     def load(self) -> TableData:
         """Read the table, split its rows and learn its columns from those for training."""

@@ -60,6 +60,20 @@ def test_a_data_set_prints_its_shapes_not_its_numbers() -> None:
     assert "tensor" not in repr(data)
 
 
+def test_rows_are_held_back_as_of_a_table() -> None:
+    x, y = np.arange(40.0).reshape(20, 2), np.arange(20.0)
+    kept = {"validation": [3, 5], "test": 0.25, "split_seed": 7}
+    data = from_arrays(x, y, task="regression", weights=np.arange(1.0, 21.0), **kept)
+    rows = from_table(np.c_[x, y], task="regression", **kept)
+    for part in ("train", "validation", "test"):
+        assert torch.equal(getattr(data, part).y, getattr(rows, part).y)
+        assert torch.equal(getattr(data, part).x[:, 0], 2 * getattr(data, part).y[:, 0])
+    assert data.spec.N == len(data.train) == 13
+    assert torch.equal(data.train.weights, data.train.y[:, 0] + 1)
+    assert data.validation.weights is None
+    assert regress(test=0.0, validation=[]).test is None
+
+
 def test_images_keep_their_shape() -> None:
     assert classify(np.zeros((6, 1, 5, 4))).spec.features == (1, 5, 4)
 
@@ -211,8 +225,13 @@ FAULTS: list[tuple[Any, str]] = [
         r"^test x has rows of shape \(1,\); .* training x have \(2,\)",
     ),
     (lambda: regress(test=(X, X)), "^test y has 2 outputs; the training y has 1"),
-    (lambda: classify(test=X), "^test must be a pair .* got ndarray"),
-    (lambda: classify(validation=(X,)), "^validation must be a pair .* got tuple"),
+    (lambda: classify(test=X), r"^test must be a share .* or a pair \(x, y\), got ndarray"),
+    (lambda: classify(validation=(X,)), "^validation must be a share .* or a pair .* got tuple"),
+    (lambda: classify(test=1.0), "^test must be less than 1, for rows to train on"),
+    (lambda: classify(test=0.05), "^test=0.05 of 6 rows is not one row; take a larger share"),
+    (lambda: classify(test=[0, 6]), "^test must hold whole numbers from 0 to 5, the rows"),
+    (lambda: classify(test=[0], validation=[1, 0]), "^row 0 is in both test and validation"),
+    (lambda: classify(test=0.5, validation=0.5), "^validation and test take all 6 rows"),
     (lambda: classify(task="ranking"), "^task must be one of classification, regression, got 'ranking'"),
     (lambda: classify(classes=0), "^classes must be a whole number of at least 1, got 0"),
     (lambda: classify(classes=3.0), "^classes must be a whole number of at least 1, got 3.0"),

@@ -63,6 +63,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and n["moved"] < 0.05
         and (n["high"] - n["low"])[2] < 2 * (n["high"] - n["low"])[:2].min()
     ),
+    "network": lambda n: n["prediction"].metrics(n["data"].test.y)["error"] < 8,  # 2.2, sd 0.6 over six seeds
     "likelihood": lambda n: 0.2 < n["low"] < 0.37 < n["high"] < 0.5,
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
     "posterior": lambda n: n["outside"] > n["inside"],
