@@ -134,6 +134,9 @@ def check_argument(argument: str) -> None:
     if not names or name == "experiment":  # not a group of components
         return
     if not isinstance(value, str | list | Sweep):
+        if isinstance(value, dict):
+            each = " ".join(f"{name}.{k}={v}" for k, v in value.items())
+            raise ConfigError(f"{argument}: keys of {name} are given one by one, {each}")
         word = "null" if value is None else value
         raise ConfigError(f"{name}: {word} is not a name; there are {', '.join(names)}")
 

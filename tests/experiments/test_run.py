@@ -415,6 +415,7 @@ def test_report_and_figures_need_the_folder_alone(tmp_path):
         ("=3", "'=3' has no key; write key=value"),
         ("prior=3", "prior: 3 is not a name; there are"),
         ("kl=1e-3", "kl: 0.001 is not a name; there are"),
+        ("prior={_target_:my.Prior,scale:2}", "keys of prior are given one by one, prior._target_=my.Prior"),
         ("model=[400,400]", ""),  # a list of names, which Hydra looks for
         ("prior=normal", ""),
         ("prior=normal,laplace", ""),
