@@ -212,6 +212,40 @@ def _scale(likelihood: Likelihood, output: Tensor) -> Tensor:
     return scale
 
 
+class NormalMixture(Likelihood):
+    r"""One of K values, each with normal noise: a mixture density network (Bishop 1994).
+
+    .. math::
+        p(y \mid f) = \sum_{k=1}^K \pi_k\, N(y \mid m_k, \text{scale}^2), \qquad \pi = \text{softmax}(a)
+
+    `y` has shape `(B, outputs)`; the network gives, for each output, K logits a and then K means m.
+
+    Args:
+        components: K, at least 2.
+        scale: Standard deviation of the noise around each mean, or its prior, or nothing, as for `Normal`.
+        learn_scale: Train it to a point estimate, starting from `scale` or from 1.
+    """
+
+    def __init__(self, components: int = 2, scale: Scale | None = None, learn_scale: bool = False) -> None:
+        super().__init__()
+        self.components = checks.count("components", components, minimum=2)
+        _set_scale(self, scale, learn_scale)
+
+    def width(self, outputs: int) -> int:
+        return 2 * self.components * outputs
+
+    def forward(self, output: Tensor) -> TorchDistribution:
+        outputs, left = divmod(output.shape[-1], 2 * self.components)
+        if left or not outputs:
+            raise ValueError(
+                f"NormalMixture needs a network output whose width is a multiple of {2 * self.components}, "
+                f"{self.components} logits and as many means for each target, got {output.shape[-1]}"
+            )
+        logits, means = output.unflatten(-1, (outputs, 2 * self.components)).chunk(2, dim=-1)
+        scale = _scale(self, means[..., 0])[..., None]
+        return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(means, scale)).to_event(1)
+
+
 class HeteroscedasticNormal(Likelihood):
     r"""p(y | f) = N(y | f_{1..K}, softplus(f_{K+1..2K})^2): the network also outputs the noise.
 

@@ -56,6 +56,7 @@ LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
     "normal": likelihoods.Normal(0.1),
     "learnt_normal": likelihoods.Normal(learn_scale=True),
     "heteroscedastic": likelihoods.HeteroscedasticNormal(),
+    "normal_mixture": likelihoods.NormalMixture(components=3),
 }
 SHARES: dict[str, kl.KLWeight] = {
     "uniform": kl.Uniform(),
@@ -68,8 +69,8 @@ TABLE = [
     (
         prior,
         guide,
-        list(LIKELIHOODS)[(i + j) % 5],
-        list(SHARES)[(i + 2 * j) % 5],
+        list(LIKELIHOODS)[(i + j) % len(LIKELIHOODS)],
+        list(SHARES)[(i + 2 * j) % len(SHARES)],
         1 + (i + j) % 2,
         (i + 3 * j) % 3 == 0,
     )

@@ -118,6 +118,49 @@ def test_heteroscedastic_normal() -> None:
     assert likelihood.width(2) == 4
 
 
+def test_normal_mixture() -> None:
+    likelihood, f, y = likelihoods.NormalMixture(3, scale=[0.3, 2.0]), normal(5, 12), normal(5, 2, seed=1)
+    distribution = judged(likelihood, f)
+    assert (distribution.batch_shape, distribution.event_shape) == ((5,), (2,))
+    for row in range(5):
+        expected = 0.0
+        for output, scale in enumerate((0.3, 2.0)):
+            logits, means = f[row].double().reshape(2, 2, 3)[output]
+            densities = stats.norm(means.numpy(), scale).pdf(float(y[row, output]))
+            expected += math.log(float((logits.softmax(0).numpy() * densities).sum()))
+        assert float(distribution.log_prob(y)[row]) == pytest.approx(expected, rel=1e-5)
+    assert likelihood.width(2) == 12
+    with pytest.raises(ValueError, match=r"width is a multiple of 6, 3 logits and as many means .* got 8"):
+        likelihood(normal(5, 8))
+    with pytest.raises(ValueError, match="components must be a whole number of at least 2, got 1"):
+        likelihoods.NormalMixture(1)
+
+
+def test_a_mixture_finds_two_values_where_one_normal_finds_their_mean() -> None:
+    """y is -1 or 1 by chance, with noise of 0.1: log p(y) is that of a normal of 0.1, less log 2."""
+    y = torch.tensor([-1.0, 1.0]).repeat(100)[:, None] + 0.1 * normal(200, 1)
+    data = from_arrays(torch.ones(200, 1), y, task="regression")
+    with isolated(0):
+        mixture = likelihoods.NormalMixture(scale=0.3, learn_scale=True)
+        net = torch.nn.Linear(1, 4, bias=False)
+        adam = partial(torch.optim.Adam, lr=0.05)
+        model = BayesianNetwork(net, priors.Normal(sigma=10.0), mixture)
+        posterior = fit(
+            model, None, data, inference=MAP(), epochs=500, optim=adam, batch_size=200, progress=None
+        )
+        found = posterior.predict(data.train.x[:1], data.train.y[:1], draws=1)
+        nll = posterior.predict(data.train.x, data.train.y, draws=1).metrics(data.train.y)["nll"]
+    e = 0.1 * normal(200, 1)
+    sd = (
+        float(((e[::2] - e[::2].mean()).square().sum() + (e[1::2] - e[1::2].mean()).square().sum()) / 200)
+        ** 0.5
+    )
+    assert nll == pytest.approx(0.5 * math.log(2 * math.pi * math.e) + math.log(sd) + math.log(2), abs=0.01)
+    low, high = found.interval(0.9)[:, 0, 0]
+    assert low < -0.9
+    assert high > 0.9
+
+
 def test_the_learnt_scale_stays_positive() -> None:
     likelihood = likelihoods.Normal(scale=0.1, learn_scale=True)
     (parameter,) = likelihood.parameters()

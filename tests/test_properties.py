@@ -106,6 +106,7 @@ FIELDS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda v: priors.FanInNormal(bias_sigma=v), "bias_sigma"),
     (lambda v: likelihoods.Normal(scale=0.0 if v is None else v), "scale"),  # None: it is learned
     (lambda v: likelihoods.HeteroscedasticNormal(least_scale=v), "least_scale"),
+    (lambda v: likelihoods.NormalMixture(scale=0.0 if v is None else v), "scale"),
 ]
 
 

@@ -45,6 +45,17 @@ def test_a_heteroscedastic_normal_in_its_own_units():
     torch.testing.assert_close(distribution.variance, plain.variance)
 
 
+def test_a_mixture_in_its_own_units():
+    likelihood = made(likelihoods.NormalMixture(components=2, scale=0.7))
+    logits, means = F[..., None] * torch.tensor([1.0, -1.0]), F[..., None] + torch.tensor([0.0, 3.0])
+    distribution = likelihood(torch.cat([logits, means], dim=-1).flatten(-2))
+    weights = logits.softmax(-1)
+    each = dist.Normal(LOC[:, None] + SCALE[:, None] * means, 0.7 * SCALE[:, None])
+    plain = (each.log_prob(Y[..., None]) + weights.log()).logsumexp(-1).sum(-1)
+    torch.testing.assert_close(distribution.log_prob(Y), plain, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(distribution.mean, (each.mean * weights).sum(-1))
+
+
 def test_draws_have_the_right_moments_and_expansion_keeps_them():
     distribution = made(likelihoods.Normal(scale=0.7))(F[0, :1]).expand(torch.Size([100_000]))
     draws = distribution.sample()

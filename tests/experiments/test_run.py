@@ -85,7 +85,8 @@ def fitting(group, name):
     if name in ("bernoulli", "poisson", "negative_binomial"):
         pytest.skip("needs other targets; run in test_contracts and test_likelihoods")
     regression = (
-        name in ("normal", "unit_normal", "heteroscedastic_normal", "student_t") and group == "likelihood"
+        name in ("normal", "unit_normal", "normal_mixture", "heteroscedastic_normal", "student_t")
+        and group == "likelihood"
     )
     if name == "mean_logits":
         return MEAN_LOGITS

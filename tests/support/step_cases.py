@@ -49,6 +49,7 @@ LIKELIHOODS: dict[str, Callable[[], likelihoods.Likelihood]] = {
     "normal": partial(likelihoods.Normal, scale=0.5),
     "normal_learnt": partial(likelihoods.Normal, scale=0.5, learn_scale=True),
     "heteroscedastic": likelihoods.HeteroscedasticNormal,
+    "normal_mixture": partial(likelihoods.NormalMixture, components=3, scale=0.5),
 }
 SHARES = {
     "uniform": kl.Uniform(),
