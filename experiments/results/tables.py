@@ -21,7 +21,7 @@ from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 LONG = (1000, 5000, 20_000)
-BANDITS = ("bandit", "bandit_noise", "bandit_forgets", "bandit_capacity")
+BANDITS = ("bandit", "bandit_mixture", "bandit_noise", "bandit_falls", "bandit_forgets", "bandit_capacity")
 RANKS = ("bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
 
 
