@@ -73,9 +73,7 @@ def from_arrays(
     if weights is not None:
         train = Split(train.x, train.y, row_weights("weights", weights, train))
     given = {"test": test, "validation": validation}
-    rows = numbered(
-        {part: asked for part, asked in given.items() if of_the_rows(asked)}, len(train), split_seed
-    )
+    rows = numbered(given, len(train), split_seed)
     features = tuple(train.x.shape[1:])
     if task == "classification":
         low, high = int(train.y.min()), int(train.y.max())

@@ -31,10 +31,7 @@ def split_rows(
         seed: Of the draw of shares.
         texts: Columns that are text in every part, as in `as_frame`.
     """
-    rows = numbered(
-        {part: asked for part, asked in given.items() if of_the_rows(asked)}, rows_of(frame), seed
-    )
-    parts = {part: take(frame, own) for part, own in rows.items()}
+    parts = {part: take(frame, own) for part, own in numbered(given, rows_of(frame), seed).items()}
     for part, asked in given.items():
         if not of_the_rows(asked):
             parts[part] = as_frame(part, asked, texts)
@@ -48,7 +45,8 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
     """The numbers of the rows of each part that has any, ascending: `train`, and those that are `given`.
 
     Args:
-        given: A share of all rows or a list of row numbers, by part; the first draws first.
+        given: A share of all rows or a list of row numbers, by part; the first draws first. What comes as rows
+            of its own takes none of these.
         N: The number of rows.
         seed: Of the draw of shares.
 
@@ -59,6 +57,8 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
     held = np.zeros(N, dtype=bool)
     parts: dict[str, Rows] = {}
     for part, asked in given.items():
+        if not of_the_rows(asked):
+            continue
         if is_share(asked):
             rows = order[~held[order]][: round(check_share(part, asked) * N)]
             if asked and not len(rows):
