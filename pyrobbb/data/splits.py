@@ -45,8 +45,8 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
     """The numbers of the rows of each part that has any, ascending: `train`, and those that are `given`.
 
     Args:
-        given: A share of all rows or a list of row numbers, by part; the first draws first. Parts with rows of
-            their own are left out.
+        given: A share of all rows or a list of row numbers, by part; the first draws first. Parts with
+            rows of their own are left out.
         N: The number of rows.
         seed: Of the draw of shares.
 
