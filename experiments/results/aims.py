@@ -136,7 +136,7 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "letters": partial(told_apart, "notMNIST", "mean field"),
     "clothes, cold": partial(told_apart, "Fashion-MNIST", "cold mean field"),
     "area, perceptron": partial(area, 0.975, "cold mean field"),
-    "area, conv net": partial(area, 0.99, "mean field"),
+    "area, conv net": partial(area, 0.99, "cold mean field"),
     "late regret": late_regret,
     "spread": spread,
 }

@@ -276,5 +276,6 @@ TABLES: dict[str, Text] = {
     "second_table": of("second_table", PART, NONE),
     "deep_table": of("deep_table", PART, NONE),
     "long_detection": of("long_detection", PART, NONE),
+    "long_conv_detection": of("long_conv_detection", PART, NONE),
     "conv_detection": of("conv_detection", PART, NONE),
 }
