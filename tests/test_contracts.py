@@ -53,6 +53,7 @@ GUIDES: dict[str, Callable[[Any], nn.Module]] = {
 LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
     "categorical": likelihoods.Categorical(),
     "bernoulli": likelihoods.Bernoulli(multilabel=True),
+    "normal": likelihoods.Normal(0.1),
     "learnt_normal": likelihoods.Normal(learn_scale=True),
     "heteroscedastic": likelihoods.HeteroscedasticNormal(),
     "normal_mixture": likelihoods.NormalMixture(components=3),
@@ -75,6 +76,10 @@ TABLE = [
     )
     for i, prior in enumerate(PRIORS)
     for j, guide in enumerate(GUIDES)
+]
+TABLE += [  # a sixth likelihood, with every prior, guide and share
+    (prior, list(GUIDES)[i % 5], "normal_mixture", list(SHARES)[i % 5], 1 + i % 2, i % 3 == 0)
+    for i, prior in enumerate(PRIORS)
 ]
 
 

@@ -83,11 +83,10 @@ def from_arrays(
     spec = Spec(N=len(rows["train"]), features=features, outputs=outputs, task=task)
 
     _check_against(spec, "", train, inferred=classes is None)
-    parts: dict[str, Split] = {}
-    if len(rows) > 1:
-        parts = {part: train.take(torch.from_numpy(own)) for part, own in rows.items()}
-        train = parts.pop("train")
-        parts = {part: Split(split.x, split.y) for part, split in parts.items()}
+    held = {part: torch.from_numpy(own) for part, own in rows.items() if part != "train"}
+    parts = {part: Split(train.x[own], train.y[own]) for part, own in held.items()}
+    if parts:
+        train = train.take(torch.from_numpy(rows["train"]))
     for part, pair in given.items():
         if pair is not None and not of_the_rows(pair):
             if not isinstance(pair, tuple | list) or len(pair) != 2:

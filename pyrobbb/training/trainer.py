@@ -197,11 +197,12 @@ def fit(
             elif chain:
                 own = deepcopy(first)
             q: Any = guide
-            make_guide = None if guide is None else partial(_made, "guide", guide, nn.Module)
-            if not isinstance(guide, nn.Module) and own.sites:
-                q = inference.guide(own, make_guide)
-            elif not isinstance(guide, nn.Module) and make_guide is not None:
-                q = make_guide(own)
+            if not isinstance(guide, nn.Module):
+                make_guide = None if guide is None else partial(_made, "guide", guide, nn.Module)
+                if own.sites:
+                    q = inference.guide(own, make_guide)
+                elif make_guide is not None:
+                    q = make_guide(own)
         return Training(
             own, q, data, validation=validation, folder=folder, chain=chain, progress=show, ranks=ranks,
             callbacks=callbacks if chains == 1 else deepcopy(callbacks), seed=seed + chain, fast=fast,
