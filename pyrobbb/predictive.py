@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
 from typing import Any, ClassVar, Self
@@ -40,11 +40,12 @@ class Prediction:
     """What the posterior predicts for M inputs, from S weight draws.
 
     `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given; `samples` are draws from
-    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if requested.
+    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if requested; `y` are the targets, if given.
     """
 
     log_likelihood: Tensor | None
     samples: Tensor | None
+    y: Tensor | None = field(default=None, kw_only=True)
 
     error: ClassVar[ErrorMetric]
 
@@ -76,7 +77,7 @@ class Prediction:
                 yield distribution
 
         parts = cls._average(seen())
-        return cls(_cat(log_likelihood), _cat(samples), **parts)
+        return cls(_cat(log_likelihood), _cat(samples), y=y, **parts)
 
     @classmethod
     def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
@@ -291,8 +292,16 @@ class ValuePrediction(Prediction):
         return mean**0.5
 
     def metrics(self, y: Any) -> dict[str, float]:
-        """Root mean squared error, in units of y, and NLL in nats per row."""
+        """Root mean squared error, in units of y, and NLL in nats per row.
+
+        Raises:
+            ValueError: `y` is not what `predict` was given, which the log-likelihood is of.
+        """
         mean, y = (part.reshape(len(part), -1) for part in (self._point, self.targets(y)))
+        if self.y is not None and not torch.equal(self.targets(self.y).reshape(y.shape), y.to(self.y)):
+            raise ValueError(
+                "y differs from what predict(x, y) was given, which the NLL is of: give it to predict() too"
+            )
         return regression_metrics(mean, self.log_predictive, y)
 
     def facts(self) -> dict[str, Tensor]:

@@ -53,11 +53,12 @@ class Made:
         optim: Any = ADAM,
         hidden: int = 16,
         seed: int = 0,
+        prior: priors.Prior | None = None,
     ) -> None:
         with isolated(seed, device=DEVICE):
             network = nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Dropout(0.2), nn.Linear(hidden, 2))
             likelihood = likelihoods.Normal(0.5, learn_scale=seed == 0)
-            self.model = BayesianNetwork(network, priors.ScaleMixture(), likelihood, N).to(DEVICE)
+            self.model = BayesianNetwork(network, prior or priors.ScaleMixture(), likelihood, N).to(DEVICE)
             self.guide = make_guide(self.model)
             self.rows = Split(torch.randn(B, 4, device=DEVICE), torch.randn(B, 2, device=DEVICE))
             self.guide(self.rows.x, self.rows.y)
@@ -239,6 +240,18 @@ def test_a_guide_that_cannot_be_captured_trains_and_says_so(make_guide: Any) -> 
         terms = made.take(step, 8)
     assert bool(terms.isfinite().all())
     assert (isinstance(step, GraphStep) and not step.failed) or made.said
+
+
+@pytest.mark.parametrize("prior", [priors.StudentT(), priors.ARD(), priors.Horseshoe()])
+def test_densities_of_torch_become_graphs(prior: priors.Prior) -> None:
+    made = Made(prior=prior)
+    step = made.step()
+    with isolated(7, device=DEVICE):
+        terms = made.take(step, 8)
+    assert bool(terms.isfinite().all())
+    assert isinstance(step, GraphStep)
+    assert step.one is not None
+    assert made.said == []
 
 
 def test_a_network_that_synchronises_trains_without_a_graph() -> None:

@@ -70,6 +70,20 @@ def valued(posterior: Posterior, *args: Any, **options: Any) -> ValuePrediction:
     return prediction
 
 
+def test_scores_of_values_are_of_the_targets_that_were_given() -> None:
+    """Probabilities may be scored against any labels; of values only the given ones have a log-likelihood."""
+    posterior, x = linear_posterior(), normal(5, 3)
+    y = x.sum(1).double().numpy() / 3  # which float32 rounds
+    found = valued(posterior, x, y)
+    expected = {"rmse": float(found.losses(y).mean()) ** 0.5, "nll": -float(found.log_predictive.mean())}
+    for same in (y, y[:, None], torch.tensor(y), found.y):
+        assert found.metrics(same) == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"y differs from what predict\(x, y\) was given"):
+        found.metrics(y[::-1])
+    with pytest.raises(ValueError, match="give y to predict"):
+        valued(posterior, x).metrics(y)
+
+
 # Draws
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from pyrobbb._support.optim import on_the_device, trained
 from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
@@ -165,7 +166,7 @@ class Captured:
         pool = torch.cuda.graph_pool_handle()
         self.graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(self.graph, pool=pool, stream=stream):
+            with torch.cuda.graph(self.graph, pool=pool, stream=stream), NumbersByKernels():
                 self.terms = work()
         except RuntimeError as error:
             del self.graph  # releases the generator
@@ -217,13 +218,29 @@ def lost_by(step: FastStep, x: Tensor, y: Tensor) -> str | None:
         return f"{type(step.optimizer).__name__} cannot be captured"
     with torch.random.fork_rng([x.device] if x.is_cuda else []):
         try:
-            with no_synchronisation():
+            with no_synchronisation(), NumbersByKernels():
                 step.compute(x, y)
         except RuntimeError as error:
             return first_line(error)
         finally:
             forget_gradients(step.optimizer)
     return None
+
+
+class NumbersByKernels(TorchFunctionMode):
+    """Inside, a kernel writes each number that becomes a tensor, as `torch.tensor(0.5, device="cuda")` does.
+
+    Torch copies it from the host otherwise, which waits for the device, and which no graph can hold. Torch's
+    own distributions do so: `StudentT`, `HalfCauchy`, and those that are given a number beside a tensor.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.tensor and args and isinstance(args[0], (bool, int, float)):
+            return torch.full((), args[0], **kwargs)
+        if func is Tensor.new_tensor and len(args) > 1 and isinstance(args[1], (bool, int, float)):
+            return args[0].new_full((), args[1], **kwargs)
+        return func(*args, **kwargs)
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def from_arrays(
             raise ValueError(f"classes is for classification only, got {classes!r} for {task}")
         classes = checks.count("classes", classes)
 
+    _refuse_several(x, y)
     check_same_rows({"x": x, "y": y, "weights": weights})
     names, targets = (tuple(map(str, part.columns)) if is_table(part) else () for part in (x, y))
     columns = Names(names, targets) if names or targets else None
@@ -102,6 +103,16 @@ def from_arrays(
             _check_against(spec, f"{part} ", split, inferred=classes is None)
             parts[part] = split
     return Dataset(name, train, spec, parts.get("validation"), parts.get("test"), columns)
+
+
+def _refuse_several(x: ArrayLike, y: ArrayLike) -> None:
+    if not isinstance(x, list | tuple) or len(x) < 2 or not hasattr(y, "__len__") or len(x) == len(y):
+        return
+    if all(hasattr(part, "shape") and tuple(part.shape[:1]) == (len(y),) for part in x):
+        raise ValueError(
+            f"x holds {len(x)} arrays of {len(y):,} rows each; give one, whose columns the network takes "
+            f"apart again: np.concatenate([each.reshape({len(y)}, -1) for each in x], 1)"
+        )
 
 
 def _split(

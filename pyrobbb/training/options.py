@@ -85,7 +85,8 @@ class Options:
                 rate = "lr" in name or "rate" in name
                 whose = "; a learning rate is the optimiser's, optim=partial(torch.optim.Adam, lr=0.01)"
                 raise TypeError(
-                    f"there is no option {name!r}{whose if rate else ''}; the options are {', '.join(known)}"
+                    f"there is no option {name!r}{whose if rate else ''}; besides the function's own "
+                    f"arguments the options are {', '.join(known)}"
                 )
         return cls(**given)
 

@@ -12,8 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -23,16 +26,20 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
 from pyrobbb.accelerated import whole_step
-from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
+from pyrobbb.accelerated.cuda_graph import GraphStep, NumbersByKernels, capturable, lost_by
 from pyrobbb.accelerated.dispatch import element_wise, make_step
 from pyrobbb.accelerated.distributed_step import SummedStep
+from pyrobbb.accelerated.program_step import ProgramStep
+from pyrobbb.accelerated.programs import pyro_program
+from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.non_centred import NonCentredNormal
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
-from step_cases import Looking, Synchronises
+from step_cases import AUTOGUIDES, LIKELIHOODS, PRIORS, Looking, Synchronises
 
 B, N = 6, 30
 
@@ -61,10 +68,12 @@ class Tape(TorchDispatchMode):
 
 
 class NoSync(TorchDispatchMode):
-    """CUDA's synchronisation debug mode "error" in effect."""
+    """CUDA's synchronisation debug mode "error" in effect; every tensor counts as one of the device."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+        from_host = func is torch.ops.aten.lift_fresh.default and args[0].numel() > 0
+        looks = func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        if looks or from_host:
             raise RuntimeError("called a synchronizing CUDA operation")
         return func(*args, **(kwargs or {}))
 
@@ -325,6 +334,67 @@ def test_what_cannot_be_captured_is_known_beforehand(
             assert p.grad is None
     step.optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     assert lost_by(step, rows.x, rows.y) == "SGD cannot be captured"
+
+
+EVERY: list[tuple[Any, Any, Any]] = [
+    *((prior, likelihoods.Normal, MeanFieldNormal) for prior in PRIORS.values()),
+    (priors.Learned(priors.Normal(), per="input"), likelihoods.Normal, MeanFieldNormal),
+    (priors.Learned(priors.ScaleMixture()), likelihoods.Normal, MeanFieldNormal),
+    *((priors.Normal(), likelihood, MeanFieldNormal) for likelihood in LIKELIHOODS.values()),
+    (priors.Normal(), likelihoods.StudentT, MeanFieldNormal),
+    (priors.Normal(), partial(likelihoods.Normal, dist.HalfNormal(1.0)), AutoNormal),
+    (priors.Normal(), likelihoods.Poisson, MeanFieldNormal),
+    (priors.Normal(), likelihoods.NegativeBinomial, MeanFieldNormal),
+    *((priors.Normal(), likelihoods.Normal, guide) for guide in AUTOGUIDES.values()),
+    *(
+        (hierarchical, likelihoods.Normal, guide)
+        for hierarchical in (priors.ARD(), priors.Horseshoe(), priors.GroupHorseshoe())
+        for guide in (MeanFieldNormal, NonCentredNormal)
+    ),
+]
+
+
+@pytest.mark.parametrize(("prior", "likelihood", "guide"), EVERY)
+def test_nothing_of_ours_keeps_a_step_from_its_graph(
+    prior: Any, likelihood: Any, guide: Any, cuda: FakeCuda
+) -> None:
+    """Torch's own distributions copy numbers from the host, as a Student t does two of its."""
+    with isolated(1):
+        observed = likelihood()
+        network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, observed.width(2)))
+        model = BayesianNetwork(network, prior, observed, N)
+        q = guide(model)
+        labels = torch.arange(B) % 2
+        y = (
+            labels
+            if isinstance(observed, likelihoods.Categorical)
+            else torch.stack([labels, 1.0 - labels], 1)
+        )
+        rows = Split(torch.randn(B, 4), y)
+        q(rows.x, rows.y)
+        every = [p for p in (*q.parameters(), *model.parameters()) if p.requires_grad]
+        program = pyro_program(model, q, every, 2)
+        with Injected(None) as counting, pyro.validation_enabled(False):
+            program(None, torch.ones(()), rows.x, rows.y, None)
+        steps = [ProgramStep(program, adam(every), (counting.used,))]
+        chosen = make_step(model, q, steps[0].optimizer, rows, fast="eager", samples=2)
+        steps += [chosen] if isinstance(chosen, ProgramStep) else []
+        with pyro.validation_enabled(False):
+            assert [lost_by(step, rows.x, rows.y) for step in steps] == [None] * len(steps)
+
+
+@pytest.mark.parametrize("number", [0.3, 2, True])
+def test_numbers_become_the_tensors_that_torch_makes(number: Any) -> None:
+    like = torch.ones(3, dtype=torch.float64)
+    made = {}
+    for name, mode in (("torch", nullcontext()), ("ours", NumbersByKernels())):
+        with mode:
+            made[name] = [torch.tensor(number), torch.tensor(number, dtype=torch.float64, requires_grad=True),
+                          like.new_tensor(number), like.new_tensor(data=number), torch.tensor([number]),
+                          torch.tensor(data=number, device="cpu")]  # fmt: skip
+    for one, other in zip(*made.values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        assert one.requires_grad == other.requires_grad
 
 
 def test_a_failed_capture_falls_back_and_leaves_everything_as_it_was(cuda: FakeCuda) -> None:

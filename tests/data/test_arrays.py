@@ -191,6 +191,7 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: classify([[1, 2], [3]]), "^x is not an array of numbers: "),
     (lambda: classify(None), "^x must hold real numbers, got NoneType$"),
     (lambda: classify(X[:5]), "^x has 5 rows and y has 6; they must agree"),
+    (lambda: classify((X, X[:, :1])), "^x holds 2 arrays of 6 rows each; give one"),
     (lambda: regress(y=REAL[:5]), "^x has 6 rows and y has 5; they must agree"),
     (lambda: classify(validation=(X, LABELS[:5])), "^validation x has 6 rows and validation y has 5"),
     (lambda: classify(X[:0], LABELS[:0]), r"^x is empty: its shape is \(0, 2\)"),
