@@ -82,6 +82,7 @@ class Descent(OwnStep):
 
     init_loc: Initial = field(default=network, repr=False)
 
+    descends = True
     takes: ClassVar[type[DescentStep]] = DescentStep
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:

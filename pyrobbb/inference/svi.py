@@ -24,6 +24,7 @@ class SVI(Inference):
     """Gradient descent on the free energy of the user's guide."""
 
     bounds = True
+    descends = True
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> nn.Module:
         if make is None:

@@ -25,7 +25,6 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
-from pyrobbb.inference.point import Descent
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
@@ -169,7 +168,7 @@ class Chain:
         groups = optim.parameter_groups(self.named, options.optim, options.rates)
         self.optimizer = optim.made_optimizer(optim.fused(options.optim, self.device), groups)
         optim.on_device(self.optimizer, self.device)
-        if isinstance(self.inference, SVI | Descent):  # which step by it
+        if self.inference.descends:
             optim.warn_of_decay(self.optimizer, self.guide)
         if options.clip_norm is not None:
             optim.clip_gradients(self.optimizer, options.clip_norm)
