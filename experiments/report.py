@@ -33,7 +33,7 @@ LEAD = (
     "single number, and predictions average over networks drawn from it."
 )
 POINT = "This run trains a plain neural network, with a single number for each weight."
-EXTRA = "no report.html: it needs the extra `report`, pip install 'pyrobbb[report]'"
+EXTRA = "no report.html: it needs the extra `report`, pip install '.[report]' in your clone"
 PARTS = {
     "data": ("Data", ""),
     "model": ("Network", ""),

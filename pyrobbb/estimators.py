@@ -27,7 +27,7 @@ try:
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_X_y, validate_data
 except ImportError as missing:
     raise ImportError(
-        "pyrobbb.estimators needs scikit-learn 1.6 or later: pip install 'pyrobbb[sklearn]'"
+        "pyrobbb.estimators needs scikit-learn 1.6 or later: pip install '.[sklearn]' in your clone"
     ) from missing
 
 Array = npt.NDArray[Any]

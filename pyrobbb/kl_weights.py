@@ -58,7 +58,7 @@ class Geometric(KLWeight):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp(KLWeight):
-    """`then`, multiplied by a factor that rises linearly from 1/epochs to 1 in the first `epochs` epochs."""
+    r""":math:`\min(e / E, 1)\, \pi_i` in epoch e = 1, 2, ..., with :math:`\pi_i` of `then` and `epochs` E."""
 
     epochs: int
     then: KLWeight = field(default_factory=Uniform)

@@ -100,14 +100,18 @@ class MeanFieldNormal(Named):
         return pyro.sample(name, dist.Normal(loc, scale).to_event(len(self.shapes[name])))
 
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        r""":math:`\mu` and :math:`\sigma` of each site, without gradients."""
+        r""":math:`\mu` and :math:`\sigma` of each site, without gradients.
+
+        Raises:
+            ValueError: The guide has no parameters yet.
+        """
         if not self.shapes:
             raise ValueError("the guide has no parameters yet: fit it, or call it once")
         return self.split(self.loc.detach()), self.split(self.sigma.detach())
 
 
 def rho_of(sigma: Tensor) -> Tensor:
-    r"""The :math:`\rho` of which :math:`\sigma` is the softplus."""
+    r""":math:`\rho = \log(e^\sigma - 1)`, of which :math:`\sigma` is the softplus."""
     return sigma + (-torch.expm1(-sigma)).log()
 
 

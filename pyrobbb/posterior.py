@@ -47,6 +47,9 @@ class Posterior:
         weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all alike.
             Each chain then gives draws in proportion to its weight.
         columns: How new rows become inputs, if they come by name: the `columns` of the data.
+
+    Raises:
+        ValueError: No chain, one that is no such pair, or weights that do not fit the chains.
     """
 
     def __init__(
@@ -94,6 +97,9 @@ class Posterior:
 
         Each draw maps a site's name to a value of the site's own shape; latent sites of prior and likelihood
         are among them.
+
+        Raises:
+            ValueError: An argument is outside its domain, or the guide was never fitted.
         """
         for s in range(checks.count("draws", draws)):
             yield one_draw(self._fitted(chain), (seed, chain, s))

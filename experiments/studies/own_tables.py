@@ -4,7 +4,7 @@
 digits, three quarters of the rows for training, by `train_test_split(random_state=0, 1, 2)`. Beside it
 BayesianRidge, a Gaussian process (one length scale for each input, noise learned), logistic regression and a
 multilayer perceptron (for values: with the normal noise of its five-fold residuals), all on inputs that are
-standardised by the training rows. Needs scikit-learn: pip install "pyrobbb[sklearn]".
+standardised by the training rows. Needs scikit-learn, pip install ".[sklearn]" in your clone.
 
 With uci/ before their names, the eight UCI regressions of `pyrobbb.data.UCI` on their standard splits, beside
 the Gaussian process (above 3000 rows: length scales from 500 of them, conditioned on 3000) and published
@@ -99,7 +99,7 @@ def sklearn(module: str, name: str) -> Any:
     try:
         return getattr(import_module(f"sklearn.{module}"), name)
     except ImportError as error:
-        raise ConfigError('this needs scikit-learn: pip install "pyrobbb[sklearn]"') from error
+        raise ConfigError('this needs scikit-learn: pip install ".[sklearn]" in your clone') from error
 
 
 def ours(data: TableData, folder: Path, chosen: Settings) -> Score:

@@ -58,8 +58,8 @@ def report(record: Mapping[str, Any]) -> str:
     for name in PRIORS:
         lines += [f"  {name:9} prior   {what:32} {value:.3f}" for what, value in record[name].items()]
     lines.append(
-        "PSIS-LOO of mean-field draws (az.compare; elpd in nats over all points): no leave-one-out of the "
-        "posterior, even where k is good"
+        "PSIS-LOO of mean-field draws (az.compare; elpd in nats over all points): not leave-one-out of the "
+        "exact posterior, even where k is low"
     )
     rows = [[name, *(_short(value) for value in row.values())] for name, row in record["compare"].items()]
     head = ["prior", *next(iter(record["compare"].values()))]

@@ -44,7 +44,11 @@ def check(
         seed: Decides everything random.
 
     Returns:
-        The findings: optimum, sigma (of a mean field), trivial bound, calibration, restarts.
+        The findings: optimum and sigma (of a mean field) in nats per weight, trivial bound in nats per row,
+        calibration, and R-hat between restarts.
+
+    Raises:
+        ValueError: Fewer than 2 draws, or no steps.
     """
     checks.count("draws", draws, minimum=2)
     checks.count("steps", steps)
@@ -104,5 +108,5 @@ def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Fin
         f"R-hat of the function between {len(posterior.chains)} restarts is {value:.2f} at nine of ten inputs"
     )
     if value > R_HAT:
-        words += ": each found another mode; average them, and do not trust one alone"
+        words += ": they found different modes; average them, and trust none alone"
     return Finding("restarts", value, R_HAT, words)

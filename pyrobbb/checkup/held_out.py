@@ -37,8 +37,10 @@ def inside(share: float, values: int, expected: float) -> Finding:
     value = abs(share - expected) - 4 * 0.5 / sqrt(values)
     words = f"{100 * share:.0f} % of {values} held-out values lie in {100 * expected:.0f} % intervals"
     if value > COVERAGE:
-        how = "too narrow" if share < expected else "too wide"
-        words += f": they are {how}; learn the noise, choose another likelihood or a less sure posterior"
+        how, other = ("narrow", "less") if share < expected else ("wide", "more")
+        words += (
+            f": they are too {how}; learn the noise, choose another likelihood or a {other} sure posterior"
+        )
     return Finding("calibration", max(0.0, value), COVERAGE, words)
 
 
@@ -61,6 +63,10 @@ def certainty(probs: Tensor, y: Tensor) -> Finding:
         f"probabilities to the power {best:.2g} would save {float(gain.mean()):.2g} ± {error:.1g} nats a row"
     )
     if value > CERTAINTY:
-        how = "too unsure (is softmax applied twice?)" if best > 1 else "too sure"
+        how = (
+            "too unsure (is softmax applied twice?)"
+            if best > 1
+            else "too sure; average more restarts or draws"
+        )
         words += f": they are {how}"
     return Finding("calibration", value, CERTAINTY, words)

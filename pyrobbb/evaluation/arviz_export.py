@@ -74,7 +74,15 @@ def to_groups(
 ) -> tuple[Groups, dict[str, Any]]:
     """Arrays by ArviZ group and variable, and the labels of their dimensions.
 
-    Of a sampler's draws there are no more than it kept.
+    Args:
+        posterior: The fit.
+        data: What it was fitted to.
+        draws: Of each chain; of a sampler no more than it kept.
+        weights: How many single weights, at random, or their names (`WeightSelection`).
+        observations: Training rows, at most, with their log-likelihoods and predictive draws.
+        seed: Which draws.
+
+    Shapes: draws are `(chain, draw, ...)`.
 
     Raises:
         ValueError: The model has no Bayesian weights.

@@ -32,23 +32,24 @@ Fit = Callable[[Dataset, int], Posterior]
 
 @dataclass(frozen=True)
 class Calibration:
-    """`p` of shape `(M, G, width)`, and what follows from it.
-
-    `asymmetry` is the p-value of Wilcoxon's signed-rank test of p around 1/2 at the input where it is lowest,
-    times the number of inputs and outputs: small if q is biased. (The paper compares p with 1 - p as if they
-    were two samples, which rejects a sound q too often.) `covered` is the share of truths in q's central
-    half: below 0.5 if q is too narrow, above if too wide.
-    """
+    """`p` of shape `(M, G, width)`, and what follows from it."""
 
     p: np.ndarray
 
     @property
     def asymmetry(self) -> float:
+        """The p-value of Wilcoxon's signed-rank test of p around 1/2 at the input where it is lowest.
+
+        It is multiplied by the number of inputs and outputs; it is small if q is biased.
+
+        (The paper compares p with 1 - p as if they were two samples, which rejects a sound q too often.)
+        """
         columns = self.p.reshape(len(self.p), -1).T
         return float(min(1.0, min(scipy.stats.wilcoxon(c - 0.5).pvalue for c in columns) * len(columns)))
 
     @property
     def covered(self) -> float:
+        """The share of truths in q's central half: below 0.5 if q is too narrow, above if too wide."""
         return float(((self.p > 0.25) & (self.p < 0.75)).mean())
 
     def __str__(self) -> str:

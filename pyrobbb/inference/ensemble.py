@@ -20,7 +20,21 @@ STEPS, TOLERANCE = 10_000, 1e-10
 def stacking_weights(
     posterior: Posterior, x: ArrayLike, y: ArrayLike, *, draws: int = 100, seed: int = 0
 ) -> tuple[float, ...]:
-    """The weight of each chain, to be assigned to `posterior.weights`; `x` and `y` must be held-out data."""
+    """The weight of each chain, to be assigned to `posterior.weights`.
+
+    Args:
+        posterior: Of several chains.
+        x: Held-out inputs, as `predict` takes them.
+        y: Their targets.
+        draws: Weight draws of each chain.
+        seed: Which draws.
+
+    Returns:
+        One number for each chain; they sum to 1.
+
+    Raises:
+        ValueError: The data do not fit, or a row has no density under any chain.
+    """
     scores = [
         posterior.predict(x, y, draws=draws, chains=[chain], seed=seed).log_predictive
         for chain in range(len(posterior.chains))

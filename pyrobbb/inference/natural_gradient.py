@@ -53,6 +53,7 @@ class NormalByScale(MeanFieldNormal):
 
     @property
     def sigma(self) -> Tensor:
+        """That of all D weights."""
         return self.scale if "scale" in self._parameters else super().sigma
 
     def by_rho(self) -> MeanFieldNormal:

@@ -97,7 +97,13 @@ def _scale(name: str, value: float, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleMixture(_Elementwise):
-    r""":math:`\pi N(0, \sigma_1^2) + (1 - \pi) N(0, \sigma_2^2)`, the paper's prior (eq. 7)."""
+    r""":math:`\pi N(0, \sigma_1^2) + (1 - \pi) N(0, \sigma_2^2)`, the paper's prior (eq. 7).
+
+    Args:
+        pi: The weight of the wide component, from 0 to 1.
+        sigma1: Its standard deviation, greater than `sigma2`.
+        sigma2: That of the narrow one; by default e^-6.
+    """
 
     pi: float = 0.5
     sigma1: float = 1.0
@@ -150,7 +156,7 @@ class Laplace(_Elementwise):
 
 @dataclass(frozen=True, kw_only=True)
 class StudentT(_Elementwise):
-    """Student's t with `df` degrees of freedom, centred at 0 and stretched by `scale`."""
+    r""":math:`w = s\,t_\nu`, Student's t with `df` :math:`\nu` degrees of freedom and `scale` s."""
 
     df: float = 3.0
     scale: float = 1.0
@@ -191,6 +197,10 @@ class FanInNormal(_Elementwise):
     linear, recurrent and convolutional layers (of a group, its own channels); 1 for an embedding, which
     looks up a row; for a transposed convolution (channels / groups) kernel / stride, the mean number of
     inputs that meet at an output. One-dimensional parameters (biases, normalisation gains) take `bias_sigma`.
+
+    Args:
+        gain: g; sqrt(2) keeps the size of what passes through layers of ReLUs (He et al. 2015).
+        bias_sigma: :math:`\sigma_b`.
     """
 
     gain: float = 2**0.5

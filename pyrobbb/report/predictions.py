@@ -60,7 +60,8 @@ def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
     table = Table("Test examples by confidence", head, lines, folded=True)
     words = (
         "Of the predictions made with 80 % confidence, 80 % should be right: points on the dashed line. "
-        "Below it they are too sure, above it too unsure. A group of few may lie off the line by chance."
+        "Points below the line are predictions that are too sure, points above it are not sure enough. A "
+        "group of few may lie off the line by chance."
     )
     plotted = [{k: row[k] for k in (said, came, "examples")} for row in rows]
     chart = Chart(

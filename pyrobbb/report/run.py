@@ -150,7 +150,7 @@ def _checks(checked: Mapping[str, Any], about: About) -> Section:
     if not checked and about.check:
         parts.append(Code("The command that runs every check, and writes this page again", about.check))
     elif not checked:
-        parts.append(Text("They have not been run."))
+        parts.append(Text("The checks have not been run."))
     return Section("Can it be trusted?", words, parts)
 
 

@@ -194,4 +194,4 @@ def _package(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ImportError(f"this callback needs {extra}: pip install 'pyrobbb[{extra}]'") from error
+        raise ImportError(f"this callback needs {extra}: pip install '.[{extra}]' in your clone") from error

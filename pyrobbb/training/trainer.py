@@ -167,6 +167,10 @@ def fit(
     Raises:
         CheckpointError: If the checkpoint belongs to another network, guide or data set.
         NonFiniteLossError: If the free energy becomes infinite or NaN.
+        ValueError: If an option, the data, the model or the guide does not fit.
+        BlockingIOError: If another training writes to the same folder.
+        OSError: If a checkpoint cannot be written; earlier ones stay.
+        LostProcessError: If another process that trains with this one ended.
     """
     checks.check_kinds(
         model=(model, BayesianNetwork if isinstance(model, nn.Module) else Callable),

@@ -188,9 +188,9 @@ def test_without_the_extra_a_line_says_so_and_the_run_is_finished(tmp_path, monk
     monkeypatch.setitem(sys.modules, "altair", None)
     metrics = execute(tmp_path)
     assert metrics["epochs"] == 2
-    assert "pyrobbb[report]" in capsys.readouterr().out.splitlines()[-1]
+    assert "'.[report]' in your clone" in capsys.readouterr().out.splitlines()[-1]
     assert not (tmp_path / "report.html").exists()
-    with pytest.raises(ConfigError, match=r"pyrobbb\[report\]"):
+    with pytest.raises(ConfigError, match=r"\.\[report\]"):
         report.report(tmp_path)
 
 
