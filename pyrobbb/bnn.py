@@ -23,7 +23,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import check_event, padding_rows
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.priors import FanInNormal, Learned, Prior
+from pyrobbb.priors import Centred, FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers
 
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
@@ -151,9 +151,10 @@ class BayesianNetwork(Named):
 
     @property
     def last_layer(self) -> list[str]:
-        """The sites of the last layer that has any."""
+        """The sites of the last layer that has any, tied ones included."""
         owner = self.sites[-1].rpartition(".")[0]
-        return [name for name in self.sites if name.rpartition(".")[0] == owner]
+        there = {name for path, name in self.places.items() if path.rpartition(".")[0] == owner}
+        return [name for name in self.sites if name in there]
 
     def initial(self) -> Weights:
         """The network's own initial value of each Bayesian parameter."""
@@ -244,6 +245,10 @@ class BayesianNetwork(Named):
     def padding(self) -> dict[str, Tensor]:
         """The padding row of each Bayesian embedding: fixed, where the network's own value lies."""
         return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
+
+    def centres(self) -> dict[str, Tensor]:
+        """The network's own values, if a prior lies around them: they are in no `state_dict`."""
+        return self.initial() if any(isinstance(part, Centred) for part in self.prior.parts()) else {}
 
     def with_padding(self, weights: Weights) -> Weights:
         """`weights` with the padding rows of embeddings at their initial values: they are not Bayesian."""

@@ -9,6 +9,7 @@ weight on only one of them would not optimise a free energy at all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,13 @@ class KLWeight(ABC):
     @abstractmethod
     def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
         """pi_i for minibatch `i` of `M` in `epoch` (from 1), which holds `batch_fraction` = B/N."""
+
+
+def within(kl: Any) -> Iterator[KLWeight]:
+    """A weight, and those that it multiplies (`then`)."""
+    while kl is not None:
+        yield kl
+        kl = getattr(kl, "then", None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from pyrobbb.moments import moments
 
 __all__ = ["Posterior", "moments"]
 
+SHARES = 100  # draws of a chain that is a point, so that they can be in proportion to the chains' weights
 UNLIKELY = 20.0  # standard deviations that hardly a row of a table is from the mean of the training rows
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,9 @@ class Posterior:
         for pair in chains:
             if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], BayesianNetwork):
                 raise ValueError(f"each chain must be a pair (model, guide), got {type(pair).__name__}")
+        if len({model.dtype for model, _ in chains}) > 1:
+            each = ", ".join(str(model.dtype) for model, _ in chains)
+            raise ValueError(f"all chains must have weights of one precision, got {each}")
         self.chains = tuple(chains)
         self.history = history
         self.weights = weights
@@ -177,8 +181,9 @@ class Posterior:
         chains = [*map(self._number, given)] if isinstance(given, Iterable) else []
         if not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {given!r}")
-        if (mean_weights or not self.model.latents) and (self.weights is None or len(chains) == 1):
-            draws = 1  # a point estimate has nothing to average over
+        if mean_weights or not any(self.chains[chain][0].latents for chain in chains):
+            # a point estimate has nothing to average over; weights need shares that can hold them
+            draws = 1 if self.weights is None or len(chains) == 1 else max(draws, SHARES)
         each = self.shares(draws, chains)
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:

@@ -320,6 +320,26 @@ def test_pickles_of_two_processes_do_not_share_what_they_learned(tmp_path: Path)
     assert after[1] > 5 * after[0]
 
 
+def test_each_chain_keeps_the_centre_of_its_prior(tmp_path: Path) -> None:
+    """The network's own values, which are in no state: each chain of a factory has others."""
+    data = values()
+
+    def make() -> BayesianNetwork:
+        prior = priors.PerParameter(default=priors.Normal(), where={"2.*": priors.Centred(sigma=0.1)})
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        return BayesianNetwork(net, prior, likelihoods.Normal(0.3))
+
+    posterior = fit(make, MeanFieldNormal, data, chains=2, epochs=1, progress=None)
+    posterior.save(tmp_path)
+    model = make()
+    again = Posterior.load(tmp_path, model, MeanFieldNormal(model))
+    centres = []
+    for (one, _), (other, _) in zip(posterior.chains, again.chains, strict=True):
+        centres.append(one.prior_of("2.weight").base_dist.loc)
+        assert torch.equal(other.prior_of("2.weight").base_dist.loc, centres[-1])
+    assert not torch.equal(*centres)
+
+
 def test_the_padding_row_of_an_embedding_is_kept(tmp_path: Path) -> None:
     """It is not a weight, and whoever initialises all matrices has filled it, in each process differently."""
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.settings import component, constants, network_constants, network_tensors
+from pyrobbb._support.settings import component, constants, network_constants, network_tensors, values
 
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
@@ -49,6 +49,7 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
             "padding": model.padding(),
             "of": _structure(model, guide),
             "tensors": network_tensors(model.network),
+            "centres": model.centres(),
         }
         for model, guide in chains
     ]
@@ -88,8 +89,9 @@ def read(folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> tuple[
                 )
         one, other = deepcopy((model, guide))
         one.N = stored["N"]
-        for name, row in one.padding().items():
-            row.copy_(stored.get("padding", {}).get(name, row))  # files of earlier versions have none
+        for kind, places in (("padding", one.padding()), ("centres", one.centres())):
+            for name, place in places.items():
+                place.copy_(stored.get(kind, {}).get(name, place))  # files of earlier versions have none
         checkpoint.load_module(one, stored["model"], "model", path)
         checkpoint.load_module(other, stored["guide"], "guide", path)
         chains.append((one, other))
@@ -117,5 +119,7 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
         "latent sites": ", ".join(model.latents),
         "set of constants in the network": str(network_constants(model.network)),
         "prior": component(model.prior),
+        "set of values in the prior": str(values(model.prior)),
+        "set of values in the likelihood": str(values(model.likelihood)),
         "setting of the guide": str(getattr(guide, "settings", {})),
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 
 class Change(NamedTuple):
@@ -50,6 +51,41 @@ def component(thing: Any) -> str:
         return words
     values = ", ".join(f"{name}={value}" for name, value in constants(thing).items())
     return f"{type(thing).__name__}({values})" if values else type(thing).__name__
+
+
+def values(thing: Any) -> Any:
+    """What makes a prior, a likelihood or a weight of the KL what it is, as a tree of plain values.
+
+    Its kind and its public attributes, those of the objects that it holds, and the distributions of its
+    `PyroSample`s. Tensors, which may be trained, are left out.
+    """
+    if isinstance(thing, list | tuple):
+        return {str(i): values(part) for i, part in enumerate(thing)} if not is_plain(thing) else thing
+    if isinstance(thing, Mapping):
+        return {str(name): values(part) for name, part in thing.items()}
+    if is_plain(thing):
+        return thing
+    if isinstance(thing, Distribution):
+        return _of_distribution(thing)
+    if isinstance(thing, type) or not hasattr(thing, "__dict__"):
+        return getattr(thing, "__qualname__", type(thing).__name__)
+    public = {
+        name: part for name, part in vars(thing).items() if not name.startswith("_") and name != "training"
+    }
+    if isinstance(thing, nn.Module):
+        public |= dict(thing.named_children()) | getattr(thing, "_pyro_samples", {})
+    kept = {name: values(part) for name, part in public.items() if not isinstance(part, Tensor)}
+    return {"kind": getattr(thing, "__qualname__", type(thing).__name__), **kept}
+
+
+def _of_distribution(given: Distribution) -> dict[str, Any]:
+    """Its kind and parameters, and those of what it transforms or repeats."""
+    found: dict[str, Any] = {"kind": type(given).__name__}
+    for name in given.arg_constraints:
+        value = getattr(given, name, None)
+        found[name] = value.tolist() if isinstance(value, Tensor) else value
+    base = getattr(given, "base_dist", None)
+    return found if base is None else found | {"of": _of_distribution(base)}
 
 
 def network_constants(network: nn.Module) -> dict[str, Any]:

@@ -60,6 +60,8 @@ def keep(score: Weights, removed: float, *, biases: bool = True) -> Masks:
     """
     checks.between("removed", removed, 0, 1)
     names = [name for name, value in score.items() if biases or value.dim() > 1]
+    if not score:
+        raise ValueError("the model has no Bayesian weights, so there is nothing to prune")
     if not names:
         raise ValueError(f"biases=False leaves nothing to prune; the parameters are {', '.join(score)}")
     flat = torch.cat([score[name].flatten() for name in names])
@@ -116,6 +118,11 @@ class PrunedGuide(nn.Module):
 
 class PrunedDraws(PrunedGuide):
     """The same of a guide that holds a sampler's draws, in their order."""
+
+    @property
+    def kept(self) -> Tensor:
+        """How many draws there are."""
+        return self.guide.kept  # type: ignore[return-value]
 
     def stored_draw(self, number: int) -> Weights:
         """The sampler's own, with zeros."""

@@ -44,7 +44,7 @@ def hits(inside: Array, outside: Array, alarms: float) -> float:
     """
     m, n = np.sort(_scores("inside", inside)), _scores("outside", outside)
     checks.between("alarms", alarms, 0, 1)
-    threshold = m[len(m) - 1 - int(alarms * len(m))] if alarms < 1 else -np.inf
+    threshold = m[len(m) - 1 - int(round(alarms * len(m), 9))] if alarms < 1 else -np.inf
     return float((n > threshold).mean())
 
 

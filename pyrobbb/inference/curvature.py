@@ -2,8 +2,8 @@ r"""The generalised Gauss-Newton curvature :math:`\sum_i J_i^T \Lambda_i J_i` of
 
 :math:`J_i` is the Jacobian of the output at :math:`x_i` with respect to the weights and :math:`\Lambda_i` the
 Hessian of :math:`-\log p(y_i \mid f)` with respect to the output f. Each form adds a diagonal prior precision
-and answers three questions: a draw, the variances, and the log-determinant of the precision. The third form
-is in `kronecker.py`.
+and answers four questions: a draw, the variances, the log-determinant of the precision, and a quadratic form
+in its inverse. The third form is in `kronecker.py`.
 """
 
 from __future__ import annotations
@@ -133,6 +133,10 @@ class Curvature(nn.Module):
         """The log-determinant of the precision."""
         raise NotImplementedError
 
+    def quadratic(self, flat: Tensor) -> Tensor:
+        r""":math:`v^T H^{-1} v` with the precision H and a vector v of shape `(size,)`."""
+        raise NotImplementedError
+
 
 class Diagonal(Curvature):
     """A variance for each of `size` weights."""
@@ -157,6 +161,9 @@ class Diagonal(Curvature):
 
     def log_det(self) -> Tensor:
         return -self.variances.log().sum()
+
+    def quadratic(self, flat: Tensor) -> Tensor:
+        return (self.variances * flat.square()).sum()
 
 
 class Full(Curvature):
@@ -192,3 +199,6 @@ class Full(Curvature):
 
     def log_det(self) -> Tensor:
         return -2 * self.scale_tril.diagonal().log().sum()
+
+    def quadratic(self, flat: Tensor) -> Tensor:
+        return (self.scale_tril.T @ flat).square().sum()

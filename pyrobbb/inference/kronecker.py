@@ -111,6 +111,11 @@ class Kronecker(Curvature):
     def log_det(self) -> Tensor:
         return -torch.stack([v.log().sum() for _, _, v in self._parts()]).sum()
 
+    def quadratic(self, flat: Tensor) -> Tensor:
+        each = zip(flat.split([shape.numel() for shape in self.shapes.values()]), self._parts(), strict=True)
+        terms = [(v * (B.T @ part.reshape(v.shape) @ A).square()).sum() for part, (B, A, v) in each]
+        return torch.stack(terms).sum()
+
 
 class _Uses(TorchFunctionMode):
     """Notes where some tensors are the weight or bias of a linear map or a convolution.

@@ -60,7 +60,8 @@ STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "k
 class LaplaceGuide(FlatGuide):
     """A normal around `loc`; a point until `fit` has taken the curvature.
 
-    `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others.
+    `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others. Under a
+    scaled prior the mode of the unscaled one is none: the slope g there adds g^T H^-1 g / 2.
     """
 
     gathers = "the curvature that is taken after the last step"
@@ -105,21 +106,25 @@ class LaplaceGuide(FlatGuide):
     def fit(self, model: BayesianNetwork, data: Split) -> None:
         """Take the curvature of all `data` at `loc`."""
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
-        scale = self.method.prior_scale
-        prior = prior_precision(model, self.names) / scale**2
+        scale, precision = self.method.prior_scale, prior_precision(model, self.names)
+        priors = {name: univariate(model.prior_of(name)) for name in self.names}
+        away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()])
         with evaluating(model):
-            self.curvature.fit(Mode(model, weights, self.names, data), prior)
+            self.curvature.fit(Mode(model, weights, self.names, data), precision / scale**2)
             with torch.no_grad():
                 score = sum(
                     counted(model.log_likelihood(weights, part.x, part.y).double(), part.weights).sum()
                     for part in map(data.take, torch.arange(len(data), device=data.x.device).split(1000))
                 )
-                priors = {name: univariate(model.prior_of(name)) for name in self.names}
                 log_P = sum(
                     dist.Normal(one.loc, scale * one.scale).log_prob(weights[name]).double().sum()
                     for name, one in priors.items()
                 )
                 volume = len(self.where) * math.log(2 * math.pi) - self.curvature.log_det().double()
+                slope = (
+                    precision * away * (1 - scale**-2)
+                )  # of log p(D, w) under the scaled prior, at its old mode
+                volume = volume + self.curvature.quadratic(slope).double()
                 self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * volume))
         self.fitted.fill_(True)
 

@@ -20,7 +20,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
-from pyrobbb.kl_weights import Geometric
+from pyrobbb.kl_weights import Geometric, KLWeight, WarmUp, within
 from pyrobbb.svi import Step
 
 logger = logging.getLogger(__name__)
@@ -107,14 +107,11 @@ class OwnStep(Inference):
             )
         if ranks.size > 1:
             raise ValueError(f"{name} trains in one process, got {ranks.size}: {self.why}")
-        kl = options.kl
-        while kl is not None:
-            if isinstance(kl, Geometric):
-                raise ValueError(
-                    f"kl=geometric weighs prior and data differently in each minibatch, so {name} would "
-                    f"follow another target in each; use kl=uniform"
-                )
-            kl = getattr(kl, "then", None)
+        if any(isinstance(kl, Geometric) for kl in within(options.kl)):
+            raise ValueError(
+                f"kl=geometric weighs prior and data differently in each minibatch, so {name} would "
+                f"follow another target in each; use kl=uniform"
+            )
 
 
 def check_method(value: Any) -> None:
@@ -125,6 +122,17 @@ def check_method(value: Any) -> None:
         raise ValueError(
             f"inference must be a method of pyrobbb.inference, such as Laplace(), got {checks.short(value)}"
         )
+
+
+def check_warm_up(method: Inference, kl: KLWeight, until: float) -> None:
+    """Raise ValueError if the KL still warms up when a method keeps its first draw, after `until` epochs."""
+    for each in within(kl):
+        if isinstance(each, WarmUp) and each.epochs > until:
+            name = type(method).__name__
+            raise ValueError(
+                f"{name} keeps draws while the KL warms up, which are of another posterior: use kl=uniform, "
+                f"or a warm-up of at most {int(until)} of its epochs"
+            )
 
 
 def check_gathered(method: Inference, what: str, got: int, asked: int) -> None:

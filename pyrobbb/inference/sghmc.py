@@ -25,15 +25,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pyrobbb._support import checks
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import MakeGuide, OwnStep, check_gathered
+from pyrobbb.inference.method import MakeGuide, OwnStep, check_gathered, check_warm_up
 from pyrobbb.initializers import Initial, network
 from pyrobbb.svi import Step, Terms
 
@@ -70,6 +71,10 @@ class SGHMC(OwnStep):
         checks.count("cycles", self.cycles)
         checks.count("draws", self.draws)
         checks.share("exploring", self.exploring, zero=True)
+
+    def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
+        super().check(model, guide, options, ranks)
+        check_warm_up(self, options.kl, 0)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:
         return EmpiricalGuide(model, self.cycles * self.draws, self.init_loc)

@@ -23,7 +23,7 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import MakeGuide, check_gathered
+from pyrobbb.inference.method import MakeGuide, check_gathered, check_warm_up
 from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
 from pyrobbb.initializers import Initial, network
 
@@ -131,6 +131,7 @@ class SWAG(Descent):
     def check(self, model: BayesianNetwork, guide: Any, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)
         refuse_bounded(self, model, guide)
+        check_warm_up(self, options.kl, self.start * options.epochs)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
         return SWAGGuide(model, self.rank, self.init_loc)

@@ -80,6 +80,9 @@ class Learned(nn.Module, Prior):
         learn = None if self.learn is None else list(self.learn)
         return f"Learned({self.prior!r}, learn={learn}, per={self.per!r}, by={self.by!r}, every={self.every})"
 
+    def parts(self) -> Sequence[Prior]:
+        return (self, *self.prior.parts())
+
     def check(self, names: Sequence[str]) -> None:
         self.prior.check(names)
 
@@ -140,7 +143,8 @@ class Learned(nn.Module, Prior):
         drawn: dict[str, Tensor] = {}
         moments = guide.loc_and_scale() if hasattr(guide, "loc_and_scale") else None
         for group in self.groups.values():
-            exact = moments is not None and group.family.quadratic
+            known = moments is not None and set(group.sites) <= set(moments[0])
+            exact = known and group.family.quadratic
             if not exact and not drawn:
                 nodes = poutine.trace(guide).get_trace().nodes
                 drawn = {name: nodes[name]["value"] for name in model.sites}

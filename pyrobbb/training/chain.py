@@ -338,7 +338,7 @@ class Chain:
             except NonFiniteOutputError as reason:
                 raise divergence.at_end("the log-likelihood", self.epoch, self.checkpoint_path) from reason
             warn_of_falling(self.history)
-            warn_of_warm_up(self.kl, self.epochs)
+            warn_of_warm_up(self.kl, self.epoch + (self.batch > 0))
         self.tell("on_end")
 
     def log(self, message: str) -> None:

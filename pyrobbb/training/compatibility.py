@@ -15,10 +15,9 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
 from pyrobbb._support.optim import FORMS
-from pyrobbb._support.settings import changes, component, constants, is_plain, network_constants
+from pyrobbb._support.settings import changes, component, constants, is_plain, network_constants, values
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
-from pyrobbb.priors import Centred
 
 if TYPE_CHECKING:
     from pyrobbb.training.chain import Chain
@@ -78,6 +77,8 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
         "constants of the network": network_constants(made.network),
         "prior": component(made.prior),
         "likelihood": likelihood(made.likelihood),
+        "value of the prior": values(made.prior),
+        "value of the likelihood": values(made.likelihood),
     }
 
 
@@ -94,6 +95,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "elbo": elbo(options.elbo),
         "clip_norm": options.clip_norm,
         "kl": component(options.kl),
+        "value of the kl": values(options.kl),
         "optimizer": type(chain.optimizer).__name__,
         "optim": optimizer(chain.optimizer),
         "schedule": schedule(chain.schedule),
@@ -103,7 +105,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "guide": type(chain.guide).__name__,
         "tf32": uses_tf32(chain.device),
     }
-    if any(isinstance(part, Centred) for part in chain.model.prior.parts()):
+    if chain.model.centres():
         found["trained weights"] = digest_of(*(value for _, value in chain.model.network.named_buffers()))
     return found | {"epochs": chain.epochs} if chain.inference.planned else found
 

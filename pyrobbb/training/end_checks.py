@@ -15,7 +15,7 @@ from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import spread
 from pyrobbb.distributions import on_real_line
-from pyrobbb.kl_weights import KLWeight, WarmUp
+from pyrobbb.kl_weights import KLWeight, WarmUp, within
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training.history import History
@@ -71,12 +71,13 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
 
 
 def warn_of_warm_up(kl: KLWeight, epochs: int) -> None:
-    """Log a warning if the KL's warm-up was not over when the training ended."""
-    if isinstance(kl, WarmUp) and kl.epochs > epochs:
-        logger.warning(
-            "the KL ended at %.2g of its weight, because its warm-up takes %d epochs of %d: train for more, "
-            "or shorten it", epochs / kl.epochs, kl.epochs, epochs,
-        )  # fmt: skip
+    """Log a warning if the KL's warm-up was not over when the training ended, in epoch `epochs`."""
+    for part in within(kl):
+        if isinstance(part, WarmUp) and part.epochs > epochs:
+            logger.warning(
+                "the KL ended at %.2g of its weight, because its warm-up takes %d epochs of %d: train for "
+                "more, or shorten it", epochs / part.epochs, part.epochs, epochs,
+            )  # fmt: skip
 
 
 def warn_of_falling(history: History) -> None:

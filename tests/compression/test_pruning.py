@@ -9,6 +9,7 @@ from pyro.infer.autoguide import AutoDelta, AutoNormal
 from scipy.sparse import csr_array
 from torch import nn
 
+from engine_fakes import values
 from models.convnet import convnet
 from models.mlp import mlp
 from pyrobbb import likelihoods, priors
@@ -16,7 +17,8 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.compression import pruning, sparse
 from pyrobbb.data import Spec, from_arrays
-from pyrobbb.inference import Laplace
+from pyrobbb.evaluation.arviz_export import to_groups
+from pyrobbb.inference import NUTS, Laplace
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
@@ -248,6 +250,22 @@ def test_a_sampler_s_draws_keep_their_numbers():
     assert sum(int((~mask).sum()) for mask in masks.values()) > 0
     for name, value in pruned.draw(7).items():
         assert torch.equal(value, whole.draw(7)[name] * masks[name])
+
+
+def test_a_pruned_sampler_exports_as_many_draws_as_it_kept():
+    data = values()
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Normal(), likelihoods.Normal(0.3))
+    posterior = fit(model, None, data, inference=NUTS(warmup=5, draws=7, max_tree_depth=3), progress=None)
+    for each in (posterior, pruning.prune(posterior, 0.3)):
+        groups, _ = to_groups(each, data, draws=20)
+        assert groups["posterior"]["weight"].shape[1] == 7
+
+
+def test_a_model_without_latent_weights_has_nothing_to_prune():
+    model = BayesianNetwork(nn.Linear(3, 2), priors.Deterministic(), likelihoods.Normal(0.3))
+    posterior = fit(model, None, values(), epochs=1, progress=None)
+    with pytest.raises(ValueError, match="no Bayesian weights, so there is nothing to prune"):
+        pruning.prune(posterior, 0.3)
 
 
 def test_a_linearised_network_is_refused():

@@ -11,6 +11,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.inference import MAP, stacking_weights
 from pyrobbb.inference.ensemble import stacked
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.trainer import fit
 
@@ -85,6 +86,37 @@ def test_points_without_priors_are_averaged_by_their_weights_too():
     one, other = (posterior.predict(data.train.x, chains=[c]).probs for c in range(2))
     posterior.weights = (0.9, 0.1)
     torch.testing.assert_close(posterior.predict(data.train.x).probs, 0.9 * one + 0.1 * other)
+
+
+def test_mean_weights_are_averaged_by_the_chains_weights_whatever_the_draws(ensemble):
+    posterior, x = ensemble[0], ensemble[1].validation.x
+    each = torch.stack([posterior.predict(x, chains=[c], draws=1).probs for c in range(3)])
+    weighted = Posterior(posterior.chains, weights=(0.6, 0.3, 0.1))
+    expected = (torch.tensor([0.6, 0.3, 0.1])[:, None, None] * each).sum(0)
+    torch.testing.assert_close(weighted.predict(x, draws=1, mean_weights=True).probs, expected)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_chain_without_latent_weights_takes_no_draw_from_the_others(first):
+    data = values()
+    options = {"epochs": 1, "progress": None}
+    plain = BayesianNetwork(network(width=2), priors.Deterministic(), likelihoods.Normal(0.1))
+    latent = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.1))
+    fits = [fit(plain, None, data, **options), fit(latent, MeanFieldNormal, data, **options)]
+    posterior = Posterior(fits[first].chains + fits[1 - first].chains)
+    x, alone = data.train.x, fits[1].predict(data.train.x, draws=20)
+    mine = posterior.predict(x, draws=20, chains=[1 - first])
+    assert mine.means.shape == alone.means.shape
+    torch.testing.assert_close(mine.means.std(0), alone.means.std(0), rtol=1.0, atol=0)
+    assert len(posterior.predict(x, draws=20).means) == 40
+    assert len(posterior.predict(x, draws=20, chains=[first]).means) == 1
+
+
+def test_chains_of_two_precisions_are_refused():
+    models = [BayesianNetwork(network(width=2).to(dtype), likelihood=likelihoods.Normal()) for dtype in
+              (torch.float32, torch.float64)]  # fmt: skip
+    with pytest.raises(ValueError, match=r"weights of one precision, got torch\.float32, torch\.float64"):
+        Posterior([(model, MeanFieldNormal(model)) for model in models])
 
 
 def test_chains_that_are_not_in_the_mixture_are_refused(ensemble):

@@ -627,6 +627,64 @@ def test_swag_s_variance_survives_single_precision_far_from_zero():
     torch.testing.assert_close(guide.diagonal.double(), exact, rtol=0.02, atol=0)
 
 
+@pytest.mark.parametrize("structure", ["full", "kronecker", "diagonal"])
+def test_the_quadratic_form_is_that_of_the_inverse_precision(structure: str):
+    """Of draws x, of covariance C, the mean of (v^T x)^2 is v^T C v."""
+    data = classes().train
+    guide = _laplace(BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical(), 12), data,
+                     structure=structure)  # fmt: skip
+    v = normal(len(guide.where), seed=5)
+    with isolated(0), torch.no_grad():
+        drawn = torch.stack([guide.curvature.draw() for _ in range(4000)])
+    found = float((drawn @ v).square().mean())
+    assert float(guide.curvature.quadratic(v)) == pytest.approx(found, rel=0.12)  # five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("method", "most"), [(SGHMC(cycles=1, draws=5), 0), (SWAG(snapshots=5, rank=2, start=0.5), 5)]
+)
+def test_no_draw_is_kept_while_the_kl_warms_up(method: Any, most: int):
+    model, data, *_ = _linear()
+    split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    options: dict[str, Any] = {"inference": method, "epochs": 10, "batch_size": 5, "progress": None}
+    late = Tempered(temperature=1.0, then=WarmUp(epochs=most + 1))
+    with pytest.raises(ValueError, match=f"draws while the KL warms up.*at most {most} of its epochs"):
+        fit(model, None, split, kl=late, **options)
+    if most:
+        fit(model, None, split, kl=WarmUp(epochs=most), **options)
+
+
+class _Stops(Callback):
+    def on_epoch(self, view: Any, row: Any) -> None:
+        view.stop("enough") if row.epoch == 2 else None
+
+
+@pytest.mark.parametrize("method", [Laplace(), MAP()])
+def test_a_training_that_stops_within_its_warm_up_says_so(method: Any, caplog: pytest.LogCaptureFixture):
+    model, data, *_ = _linear()
+    split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    kl = WarmUp(epochs=5)
+    fit(model, None, split, inference=method, kl=kl, epochs=5, progress=None, callbacks=[_Stops()])
+    assert "the KL ended at 0.4 of its weight, because its warm-up takes 5 epochs of 2" in caplog.text
+
+
+def test_the_last_layer_holds_the_weights_that_are_tied_into_it():
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.hidden, self.out = nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5)
+            self.out.weight = self.embedding.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(torch.tanh(self.hidden(self.embedding(x[:, 0]))))
+
+    model = BayesianNetwork(Decoder(), priors.Normal(), likelihoods.Categorical())
+    assert model.last_layer == ["embedding.weight", "out.bias"]
+    assert BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical()).last_layer == [
+        "2.weight", "2.bias",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kl", [Tempered(temperature=20.0), Full(), WarmUp(epochs=9)])
 def test_laplace_refuses_a_kl_that_does_not_count_once(kl: Any):
     """Its mode would be that of one target, and its curvature another's."""
@@ -674,17 +732,21 @@ def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise():
         _step(SGHMC(cycles=30, draws=10), model, data, 1000)
 
 
-def test_a_narrower_prior_around_the_mode_is_that_prior_s_posterior():
-    """Of a linear model: the same mode, and the exact covariance and evidence of the other prior there."""
+@pytest.mark.parametrize("scale", [0.05, 0.2, 3.0])
+def test_a_scaled_prior_around_the_mode_is_that_prior_s_posterior(scale: float):
+    """Of a linear model: the same mode, and the exact covariance and evidence of the other prior."""
     model, data, _, mean = _linear()
-    narrow = Laplace(structure="full", prior_scale=0.2).guide(model.double(), None)
-    prior, likelihood = priors.Normal(sigma=0.2 * SIGMA), likelihoods.Normal(scale=NOISE)
+    narrow = Laplace(structure="full", prior_scale=scale).guide(model.double(), None)
+    prior, likelihood = priors.Normal(sigma=scale * SIGMA), likelihoods.Normal(scale=NOISE)
     other = BayesianNetwork(nn.Linear(D, 1, bias=False).double(), prior, likelihood, N)
     same = Laplace(structure="full").guide(other, None)
     for guide, of in ((narrow, model), (same, other)):
         guide.loc.data.copy_(mean)
         guide.fit(of, Split(data.x.double(), data.y.double()))
     torch.testing.assert_close(narrow.curvature.scale_tril, same.curvature.scale_tril)
-    torch.testing.assert_close(narrow.log_evidence, same.log_evidence)
+    x, y = data.x.double(), data.y[:, 0].double()
+    covariance = (scale * SIGMA) ** 2 * x @ x.T + NOISE**2 * torch.eye(N).double()
+    exact = torch.distributions.MultivariateNormal(torch.zeros(N).double(), covariance).log_prob(y)
+    torch.testing.assert_close(narrow.log_evidence, exact, rtol=1e-4, atol=1e-3)
     with pytest.raises(ValueError, match="prior_scale must be"):
         Laplace(prior_scale=0.0)

@@ -13,7 +13,7 @@ from pyro.infer.autoguide import AutoDelta, AutoNormal
 from scipy import stats
 from torch import Tensor, nn
 
-from engine_fakes import Interrupts, classes, classifier, normal
+from engine_fakes import Interrupts, classes, classifier, network, normal, values
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.agreement import difference, gradients
@@ -23,6 +23,7 @@ from pyrobbb.data import from_arrays
 from pyrobbb.inference import NUTS
 from pyrobbb.initializers import Normal
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.non_centred import NonCentredNormal
 from pyrobbb.svi import ReferenceStep
 from pyrobbb.training.trainer import Training
 
@@ -228,6 +229,17 @@ def test_a_point_estimate_a_sampler_and_a_bandit_refuse_it() -> None:
         fit(model, None, data, inference=NUTS(), progress=None)
     with pytest.raises(ValueError, match="fixed parameters"):
         priors.Learned(priors.Learned(priors.Normal()))
+
+
+def test_it_stands_beside_a_hierarchical_prior_whose_guide_knows_no_moments() -> None:
+    """Of weights without moments the statistics come from draws."""
+    where = {"0.weight": priors.Horseshoe()}
+    prior = priors.PerParameter(default=priors.Learned(priors.Normal(), every=1), where=where)
+    model = BayesianNetwork(network(width=2), prior, likelihoods.Normal(0.3))
+    posterior = fit(model, NonCentredNormal, values(), epochs=5, progress=None)
+    learned = posterior.model.learned[0].values()
+    assert {"0.bias.scale", "2.weight.scale", "2.bias.scale"} == set(learned)
+    assert all(float(value) != 1.0 for value in learned.values())
 
 
 def test_restarts_learn_their_own_priors() -> None:

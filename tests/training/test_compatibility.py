@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule, PyroSample
 from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import (
@@ -30,6 +34,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.from_trained import partly_bayesian
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility as made_with
 from pyrobbb.training.trainer import Training, fit
 
@@ -201,6 +206,105 @@ def test_a_prior_around_other_trained_weights_is_another_prior(tmp_path: Path) -
     with pytest.raises(CheckpointError, match="made with trained weights"):
         fit(around(1), MeanFieldNormal, classes(), **options)
     fit(around(0), MeanFieldNormal, classes(), **options)
+
+
+class Own(priors.Prior):
+    def __init__(self, sigma: float) -> None:
+        self.sigma = sigma
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.sigma), parameter)
+
+
+class OwnModule(priors.Prior, nn.Module):
+    def __init__(self, sigma: float) -> None:
+        super().__init__()
+        self.sigma = sigma
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.sigma), parameter)
+
+
+class OwnScale(priors.Prior, PyroModule):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = PyroSample(dist.HalfNormal(scale))
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
+
+
+class OwnWeight(kl.KLWeight):
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> float:
+        return self.factor * batch_fraction
+
+
+def within(prior: priors.Prior) -> priors.PerParameter:
+    return priors.PerParameter(default=priors.Normal(), where={"2.*": prior})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"prior": Own(1.0)}, {"prior": Own(0.05)}, "sigma"),
+        ({"prior": OwnModule(1.0)}, {"prior": OwnModule(0.05)}, "value of the prior sigma 1.0, this is 0.05"),
+        ({"prior": OwnScale(1.0)}, {"prior": OwnScale(0.05)}, "value of the prior scale.scale 1.0, this is"),
+        ({"prior": within(Own(1.0))}, {"prior": within(Own(0.05))}, "value of the prior where.2.*.sigma 1.0"),
+        (
+            {"likelihood": likelihoods.Rescaled(likelihoods.StudentT(df=2.5), [5.0], [5.0])},
+            {"likelihood": likelihoods.Rescaled(likelihoods.StudentT(df=50.0), [5.0], [5.0])},
+            "value of the likelihood",
+        ),
+        (
+            {"likelihood": likelihoods.Normal(dist.HalfNormal(1.0))},
+            {"likelihood": likelihoods.Normal(dist.HalfNormal(0.01))},
+            "value of the likelihood scale.scale 1.0, this is",
+        ),
+        (
+            {"kl": kl.WarmUp(epochs=2, then=OwnWeight(1.0))},
+            {"kl": kl.WarmUp(epochs=2, then=OwnWeight(2.0))},
+            "value of the kl then.factor 1.0, this is 2.0",
+        ),
+    ],
+)
+def test_what_a_part_of_ones_own_holds_is_compared(
+    first: Any, second: Any, message: str, tmp_path: Path
+) -> None:
+    """On resumption, and in a saved posterior; the same again is not refused."""
+
+    def made(changes: Any) -> BayesianNetwork:
+        prior = changes.get("prior", priors.Normal())
+        likelihood = changes.get("likelihood", likelihoods.Normal(0.1))
+        return BayesianNetwork(network(width=2), deepcopy(prior), deepcopy(likelihood), N=200)
+
+    def fitted(changes: Any, epochs: int) -> Posterior:
+        return fit(
+            made(changes), AutoNormal, values(N=200), kl=changes.get("kl"), folder=tmp_path, epochs=epochs,
+            batch_size=50, fast="off", progress=None,
+        )  # fmt: skip
+
+    fitted(first, 1)
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        fitted(second, 2)
+    fitted(first, 2).save(tmp_path / "saved")
+    assert Posterior.load(tmp_path / "saved", made(first), AutoNormal(made(first))).chains
+    if "kl" not in first:  # which a posterior does not have
+        with pytest.raises(CheckpointError, match="was made with another"):
+            Posterior.load(tmp_path / "saved", made(second), AutoNormal(made(second)))
+
+
+def test_a_learned_prior_around_other_weights_is_another_prior(tmp_path: Path) -> None:
+    def around(seed: int) -> BayesianNetwork:
+        prior = priors.PerParameter(default=priors.Normal(), where={"2.*": priors.Learned(priors.Centred())})
+        return BayesianNetwork(network(seed=seed), prior, likelihoods.Categorical())
+
+    options: dict[str, Any] = {"folder": tmp_path, "progress": None}
+    fit(around(0), MeanFieldNormal, classes(), epochs=1, **options)
+    with pytest.raises(CheckpointError, match="made with trained weights"):
+        fit(around(1), MeanFieldNormal, classes(), epochs=2, **options)
 
 
 @pytest.mark.parametrize(
