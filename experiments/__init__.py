@@ -11,6 +11,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiments._runner.reopen import Reopened
 
 
 def _in_a_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -39,3 +43,20 @@ finally:
     sys.path.remove(_CHECKOUT)
 if str(Path.cwd()) not in sys.path:  # where a launcher's worker or an installed script did not put it
     sys.path.append(str(Path.cwd()))
+
+
+def reopen(folder: Path | str, *, trust: bool = False) -> "Reopened":
+    """A run's folder, opened again: `reopen("runs/mnist/default").posterior` predicts new rows.
+
+    Args:
+        folder: As `experiments.run` left it.
+        trust: Call what its configuration names, whatever it is: parts of your own. Otherwise only parts of
+            this library.
+
+    Raises:
+        ConfigError: If there is no such folder or configuration, or it names what is not trusted.
+        CheckpointError: If a checkpoint is missing, damaged, or of another network, prior or data set.
+    """
+    from experiments._runner.reopen import reopen as opened
+
+    return opened(folder, trust=trust)

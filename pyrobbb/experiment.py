@@ -52,7 +52,8 @@ class Run(Options):
 
     Args:
         data: Has `.load()`.
-        model: Makes the Pyro model from the data's spec, the prior and the likelihood.
+        model: Makes the Pyro model from the data's spec, the prior and the likelihood; or the class of a
+            network (a partial of it, with its options), which has these as prior and likelihood.
         prior: The prior belief about each weight.
         likelihood: What y is, given the network's output; of standardised y, if the data say their units.
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit. Some methods make their own.
@@ -104,6 +105,7 @@ class Run(Options):
             raise ValueError(
                 f"export_weights must be a number or a list of names, got {self.export_weights!r}"
             )
+        checks.keep(self, model=_of_network(self.model))
         for name, arguments in (("model", 3), ("guide", 1), ("optim", 1), ("schedule", 1)):
             _check_callable(name, getattr(self, name), arguments)
 
@@ -277,6 +279,18 @@ def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) ->
     return {**averaged.metrics(part.y), f"{name}_mean_weights": mean.metrics(part.y)[name]}
 
 
+def _of_network(make: Any) -> Any:
+    """What makes the Pyro model, of the class of a network; anything else is returned as it is."""
+    kind = getattr(make, "func", make)
+    if not isinstance(kind, type) or not issubclass(kind, nn.Module) or issubclass(kind, BayesianNetwork):
+        return make
+
+    def model(spec: Spec, prior: Prior, likelihood: Likelihood) -> BayesianNetwork:
+        return BayesianNetwork(make(), prior, likelihood, spec.N)
+
+    return model
+
+
 def _check_callable(name: str, make: Any, arguments: int) -> None:
     """Catch a misspelt option of a factory before any data are loaded."""
     if make is None and name == "schedule":
@@ -286,4 +300,5 @@ def _check_callable(name: str, make: Any, arguments: int) -> None:
     try:
         inspect.signature(make).bind(*[None] * arguments)
     except TypeError as error:
-        raise ValueError(f"{name}: {error}") from error
+        wanted = "; it must be the class of a network, or a function of (spec, prior, likelihood)"
+        raise ValueError(f"{name}: {error}{wanted if name == 'model' else ''}") from error

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks, posterior_file
 from pyrobbb._support.chunking import Block, is_large, outputs
+from pyrobbb._support.files import write_json
 from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
@@ -72,6 +73,7 @@ class Posterior:
         self.history = history
         self.weights = weights
         self.columns = columns
+        self.beside: dict[str, Any] = {}  # JSON files that `save` leaves in the folder as well, by name
 
     @property
     def weights(self) -> tuple[float, ...] | None:
@@ -264,11 +266,24 @@ class Posterior:
         """
         columns = None if self.columns is None else self.columns.plain()
         content = {"history": self.history, "weights": self.weights, "columns": columns}
-        return posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
+        path = posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
+        for name, beside in self.beside.items():
+            write_json(path.parent / name, beside)
+        return path
 
     @classmethod
-    def load(cls, folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> Posterior:
+    def load(
+        cls,
+        folder: Path | str,
+        model: BayesianNetwork | Callable[[], BayesianNetwork],
+        guide: nn.Module | Callable[[BayesianNetwork], nn.Module] | None = None,
+        *,
+        inference: Any = None,
+    ) -> Posterior:
         """The posterior that `save` wrote, for a model and a guide built as they were before the fit.
+
+        As to `fit`, either may be given as what makes it. A method that makes its own guide is given as
+        `inference`, with the options of the fit, and no guide.
 
         The file holds no code, only numbers; your program says what they belong to. An
         `AutoLaplaceApproximation` stands for the normal that its `laplace_approximation` made.
@@ -276,11 +291,24 @@ class Posterior:
         >>> model = BayesianNetwork(network, Normal(), likelihoods.Normal())  # doctest: +SKIP
         >>> posterior = Posterior.load("fitted", model, MeanFieldNormal(model))  # doctest: +SKIP
         >>> posterior.predict(x).interval(0.95)  # doctest: +SKIP
+        >>> posterior = Posterior.load("sharp", model, inference=Laplace())  # doctest: +SKIP
 
         Raises:
             CheckpointError: If the file is missing, damaged, or of another network, likelihood or guide.
+            ValueError: If there is neither a guide nor a method that makes one.
         """
-        chains, content = posterior_file.read(folder, model, guide)
+        with isolated():
+            made = model if isinstance(model, BayesianNetwork) else model()
+            if inference is not None and not isinstance(guide, nn.Module):
+                guide = inference.guide(made, guide)
+            elif callable(guide) and not isinstance(guide, nn.Module):
+                guide = guide(made)
+        if not isinstance(guide, nn.Module):
+            raise ValueError(
+                f"a guide that holds the posterior is needed, got {checks.short(guide)}: pass that of the "
+                f"fit, such as MeanFieldNormal, or inference=Laplace() for what such a method left"
+            )
+        chains, content = posterior_file.read(folder, made, guide)
         return cls(chains, content["history"], content.get("weights"), from_plain(content.get("columns")))
 
     def _checked(

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support import checks
 from pyrobbb._support.device import threads
-from pyrobbb._support.files import read_json, write_json
+from pyrobbb._support.files import read_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec, Split, Units
@@ -72,8 +72,9 @@ def fit_table(
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
-            resumes, and `load_table` finds the posterior there. Of several fits each has copies of the
-            `callbacks`, which afterwards hold what those of the returned fit hold.
+            resumes, and `load_table` finds the posterior there, as wherever its `save` wrote it. Of several
+            fits each has copies of the `callbacks`, which afterwards hold what those of the returned fit
+            hold.
 
     Raises:
         ValueError: An option is outside its domain.
@@ -109,17 +110,17 @@ def fit_table(
     else:
         by_bound = data.spec.task == "regression" and inference.bounds
         model, posterior = _best(several, data, prior, seed, folder, by_bound, **options)
+    kind = type(inference).__name__
+    posterior.beside[FILE] = asdict(model) | {"own prior": prior is not None, "inference": kind}
     if folder is not None:
         posterior.save(folder)
-        kind = type(inference).__name__
-        write_json(folder / FILE, asdict(model) | {"own prior": prior is not None, "inference": kind})
     return posterior
 
 
 def load_table(
     folder: Path | str, *, prior: Prior | None = None, inference: Inference | None = None
 ) -> Posterior:
-    """The posterior that `fit_table` left in `folder`; it predicts new rows as they stand in the table.
+    """The posterior that `fit_table`, or its `save`, left in `folder`; it takes rows as the table has them.
 
     >>> posterior = load_table("houses")  # doctest: +SKIP
     >>> posterior.predict("new_houses.csv").interval(0.95)  # doctest: +SKIP
@@ -133,8 +134,10 @@ def load_table(
         ValueError: The folder holds no fit of a table, or the fit was given what is not given here.
     """
     path = Path(folder) / FILE
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: fit_table(folder=...) or posterior.save(folder) leaves it")
     try:
-        content = read_json(path)
+        content = dict(beside := read_json(path))
         own, kind, spec = content.pop("own prior"), content.pop("inference"), content.pop("spec")
         units = spec["units"] and Units(**{key: tuple(value) for key, value in spec["units"].items()})
         spec = Spec(**spec | {"features": tuple(spec["features"]), "units": units})
@@ -149,7 +152,9 @@ def load_table(
     made = model.made(prior)
     with isolated():
         guide = (inference or SVI()).guide(made, model.guide)
-    return Posterior.load(folder, made, guide)
+    posterior = Posterior.load(folder, made, guide)
+    posterior.beside[FILE] = beside
+    return posterior
 
 
 @dataclass(frozen=True)

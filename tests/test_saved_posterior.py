@@ -340,6 +340,25 @@ def test_each_chain_keeps_the_centre_of_its_prior(tmp_path: Path) -> None:
     assert not torch.equal(*centres)
 
 
+def test_it_is_loaded_by_what_makes_model_and_guide_too(tmp_path: Path) -> None:
+    data = values()
+
+    def make() -> BayesianNetwork:
+        return BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.3))
+
+    for inference, guide in ((None, MeanFieldNormal), (Laplace(structure="diagonal"), None)):
+        posterior = fit(make, guide, data, inference=inference, epochs=1, progress=None)
+        posterior.save(tmp_path)
+        for model in (make, make()):
+            again = Posterior.load(tmp_path, model, guide, inference=inference)
+            assert torch.equal(again.predict(X, draws=5).mean, posterior.predict(X, draws=5).mean)
+    with pytest.raises(CheckpointError, match="was made with another guide"):
+        Posterior.load(tmp_path, make, inference=MCDropout())
+    for wrong in (None, Laplace()):
+        with pytest.raises(ValueError, match=r"pass that of the fit.*or inference=Laplace\(\)"):
+            Posterior.load(tmp_path, make, wrong)  # type: ignore[arg-type]
+
+
 def test_the_padding_row_of_an_embedding_is_kept(tmp_path: Path) -> None:
     """It is not a weight, and whoever initialises all matrices has filled it, in each process differently."""
 

@@ -162,6 +162,15 @@ def test_a_small_fit_takes_one_thread_and_leaves_the_setting_as_it_was():
         torch.set_num_threads(before)
 
 
+def test_a_posterior_of_a_table_is_saved_anywhere_and_saved_again(tmp_path):
+    posterior = fit_table(from_table(HOUSES), noise="learned", epochs=2, hidden=(), progress=None)
+    posterior.save(tmp_path / "first")
+    load_table(tmp_path / "first").save(tmp_path / "second")
+    again = load_table(tmp_path / "second")
+    new = {name: column[:5] for name, column in HOUSES.items() if name != "price"}
+    assert torch.equal(again.predict(new, draws=5).mean, posterior.predict(new, draws=5).mean)
+
+
 def test_a_folder_of_another_table_stays_as_it_was(tmp_path):
     fit_table(from_table(HOUSES), epochs=2, folder=tmp_path, noise="learned")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
@@ -169,8 +178,11 @@ def test_a_folder_of_another_table_stays_as_it_was(tmp_path):
     with pytest.raises(CheckpointError, match="give another folder"):
         fit_table(from_table(few), epochs=2, folder=tmp_path, noise="learned")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
-    with pytest.raises(ValueError, match=r"table.json does not describe a fit"):
+    with pytest.raises(ValueError, match=r"table.json does not exist: fit_table"):
         load_table(tmp_path / "elsewhere")
+    (tmp_path / "table.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"table.json does not describe a fit"):
+        load_table(tmp_path)
 
 
 def test_rows_count_as_often_as_a_column_says():
@@ -360,7 +372,7 @@ def test_few_rows_are_enough():
 def test_the_estimators_are_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     monkeypatch.delitem(sys.modules, "pyrobbb.estimators", raising=False)
-    with pytest.raises(ImportError, match=r"pip install 'pyrobbb\[sklearn\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[sklearn\]' in your clone"):
         importlib.import_module("pyrobbb.estimators")
 
 

@@ -26,6 +26,7 @@ from omegaconf.errors import (
     MissingMandatoryValue,
     OmegaConfBaseException,
 )
+from torch import nn
 
 from pyrobbb._support.checks import meant, one_line
 from pyrobbb.experiment import Run
@@ -206,12 +207,23 @@ def component(key: str, part: Any) -> Any:
     part = OmegaConf.to_container(part, resolve=True) if OmegaConf.is_config(part) else part
     if not isinstance(part, dict) or "_target_" not in part:
         return part
+    if key == "model" and _is_network(part["_target_"]):
+        part = {"_partial_": True, **part}  # each chain makes its own
     try:
         made = hydra.utils.instantiate(OmegaConf.create({key: part})[key], _convert_="all")
     except InstantiationException as error:
         raise ConfigError(_explain(key, error, keywords(part["_target_"]) or ())) from error
     _check_partial(key, made)
     return made
+
+
+def _is_network(target: Any) -> bool:
+    """Whether a path names the class of a network."""
+    try:
+        kind = resolve_name(str(target))
+    except Exception:  # instantiating it says what is wrong
+        return False
+    return isinstance(kind, type) and issubclass(kind, nn.Module)
 
 
 def _explain(key: str, error: Exception, taken: Collection[str]) -> str:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from experiments._runner.build import build, register_resolvers
+from experiments._runner.build import CHECKED, PACKAGES, ConfigError, build, register_resolvers
 from experiments._runner.folder import read_json
 from experiments._runner.trust import trusted_config
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
+from pyrobbb._support.settings import flat
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
 from pyrobbb.likelihoods import in_units
@@ -68,7 +69,26 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
     weights = read_json(folder / "metrics.json").get("chain_weights")
-    return Reopened(run, data, Posterior(chains, weights=weights), epoch)
+    return Reopened(run, data, Posterior(chains, weights=weights, columns=data.columns), epoch)
+
+
+def check_unchanged(folder: Path, config: DictConfig) -> None:
+    """Raise ConfigError if what a finished run was made of has changed: its data, or code of the user's own.
+
+    Data sets of the library are the same wherever they lie, and a run whose checkpoints were deleted is not
+    compared.
+    """
+    content = flat(OmegaConf.to_container(config))
+    named = [str(value) for key, value in content.items() if key.endswith("_target_")]
+    of_the_library = {target.partition(".")[0] for target in named} <= set(PACKAGES)
+    if of_the_library and str(config.data.get("_target_")).removeprefix("pyrobbb.data.") in CHECKED:
+        return
+    if not (folder / "chain-0.pt").exists():
+        return
+    try:
+        reopen(folder, trust=True)
+    except checkpoint.CheckpointError as error:
+        raise ConfigError(f"{error}; or remove {folder}, and the same command runs it again") from error
 
 
 def _check_unchanged(mine: dict[str, Any], state: dict[str, Any], file: Path) -> None:

@@ -50,6 +50,7 @@ def check(
     Raises:
         ValueError: Fewer than 2 draws, or no steps.
     """
+    checks.check_kinds(posterior=(posterior, Posterior), data=(data, Dataset))
     checks.count("draws", draws, minimum=2)
     checks.count("steps", steps)
     return [

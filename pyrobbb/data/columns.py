@@ -6,6 +6,7 @@ Everything is learned from the training rows alone; validation, test and new row
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,6 +29,8 @@ from pyrobbb.data.frames import (
 
 Matrix = npt.NDArray[np.float64]
 MOST = 10  # distinct texts that a column may have whatever the number of rows
+MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` that are taken for categories without a word
+NUMBER_AND_MORE = re.compile(r"[$€£¥]?\s*[-+]?\d+([.,']\d+)*\s*([%°$€£¥]|\s[A-Za-z]{1,5})?")
 BOOLEANS = {"0": "False", "1": "True", "false": "False", "true": "True"}  # as a column of booleans prints
 
 logger = logging.getLogger(__name__)
@@ -284,6 +287,14 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
     """
     present = [] if column.dtype.kind == "f" else [value for value in column if value is not None]
     others = [value for value in present if as_number(value) is None]
+    dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
+    if len(dressed) > MOST_DRESSED and len(dressed) > 0.9 * len(set(present)) and not target:
+        logger.warning(
+            "column %r is one of categories, because its values are texts such as %s; if they are numbers, "
+            "write them plainly, 1034.5, else say categorical=[%r]",
+            name, first_text(column), name,
+        )  # fmt: skip
+        return
     if not others or 2 * len(others) >= len(present):
         return
     what = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any, get_args
 
@@ -208,6 +208,11 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     Raises:
         ValueError: What is wrong with the table, in which column and row, and what would be right.
     """
+    known = [each.name for each in fields(Table) if each.name != "source"]
+    for name in options:
+        if name not in known:
+            said = f"{checks.meant(name, known)}; the options are {', '.join(known)}"
+            raise TypeError(f"from_table has no option {name!r}{said}")
     if y is None:
         return Table(source=source, **options).load()
     if "target" in options:

@@ -87,6 +87,7 @@ def to_groups(
     Raises:
         ValueError: The model has no Bayesian weights.
     """
+    checks.check_kinds(posterior=(posterior, Posterior), data=(data, Dataset))
     if not posterior.model.sites:
         raise ValueError("the model has no Bayesian weights, so there are no draws to export")
     if len(set(posterior.weights or (1,))) > 1:

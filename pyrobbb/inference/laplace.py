@@ -43,13 +43,13 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.data.dataset import Split
+from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
 from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Mode, check_curved
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.kronecker import Kronecker
 from pyrobbb.inference.method import MakeGuide
-from pyrobbb.inference.point import Descent, DescentStep, refuse_latents
+from pyrobbb.inference.point import MAP, Descent, DescentStep, refuse_latents
 from pyrobbb.kl_weights import Uniform, WarmUp
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, counted
@@ -217,19 +217,27 @@ class Laplace(Descent):
         log(f"Laplace's log marginal likelihood is {float(guide.log_evidence):.6g} nats")
         return True
 
-    def around(self, posterior: Posterior, data: Split) -> Posterior:
+    def around(self, posterior: Posterior | BayesianNetwork, data: Dataset | Split) -> Posterior:
         """The approximation around the mean weights of each chain of a fitted posterior, whatever fitted it.
 
+        >>> model = BayesianNetwork(network, priors.Normal(), likelihoods.Categorical())  # doctest: +SKIP
+        >>> posterior = Laplace().around(model, data)  # doctest: +SKIP
+
         Args:
-            posterior: Of any method; its mean weights take the place of the mode.
+            posterior: Of any method; its mean weights take the place of the mode. Or a model, for the weights
+                of its network as they were given to it: one that was trained elsewhere.
             data: All training data.
 
         Raises:
             ValueError: If a prior is not normal, these are not the rows that the fit counted, or there is no
                 curvature or linearised prediction.
         """
-        checks.check_kinds(data=(data, Split))
+        checks.check_kinds(posterior=(posterior, (Posterior, BayesianNetwork)), data=(data, (Dataset, Split)))
+        data = data.train if isinstance(data, Dataset) else data
         chains = []
+        if isinstance(posterior, BayesianNetwork):
+            posterior.N = posterior.N or len(data)
+            posterior = Posterior([(posterior, MAP().guide(posterior, None))])
         for c, (model, _) in enumerate(posterior.chains):
             if not model.sites:
                 raise ValueError("the model has no Bayesian weights to take the curvature of")

@@ -138,7 +138,10 @@ class Chain:
         if model.N is None:
             model.N = N
         if N != model.N:
-            raise ValueError(f"the model was made for N={model.N} data, the training set has {N}")
+            raise ValueError(
+                f"the model was made for N={model.N} data, the training set has {N}; to train it on all of "
+                f"these, the earlier rows among them, set model.N = None first"
+            )
         asked = self.options.batch_size
         self.batch_size = min(loader or BATCH_SIZE, N) if asked is None else asked
         if self.batch_size > N:

@@ -88,7 +88,8 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
     if ratio > FAR:
         logger.warning(
             "y is %.3g standard deviations of the likelihood's noise away from the untrained network: "
-            "standardise y, or start from a larger noise scale",
+            "standardise y (of a table by likelihoods.in_units(likelihood, data.spec)), or start from a "
+            "larger noise scale",
             ratio,
         )
 

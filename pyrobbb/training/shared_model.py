@@ -31,7 +31,13 @@ def own_model(model: BayesianNetwork, guide: object) -> BayesianNetwork:
     holder = _holders.get(model)
     earlier = None if holder is None else holder()
     learns = bool(model.learned) or any(True for _ in model.parameters())
-    if earlier is None or not learns or any(guide is other for _, other in earlier.chains):
+    if earlier is not None and any(guide is other for _, other in earlier.chains):
+        logger.warning(
+            "the guide belongs to the posterior of an earlier fit, which changes with it: to keep that one, "
+            "make a guide for each fit, or pass a factory, such as %s", type(guide).__name__,
+        )  # fmt: skip
+        return model
+    if earlier is None or not learns:
         return model
     if not isinstance(guide, nn.Module):
         logger.info("the model belongs to the posterior of an earlier fit: a copy is trained")

@@ -553,6 +553,25 @@ def test_a_first_line_of_numbers_is_a_row_also_where_one_is_missing(
     assert "table.csv: the first line has only numbers, so it is a row" in caplog.text
 
 
+@pytest.mark.parametrize("form", ["{:,}", "{} EUR", "{}%", "$ {}", "{}.5 km"])
+def test_numbers_that_are_written_with_more_are_told(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    table = {"pay": [form.format(1000 + i // 2) for i in range(60)], "y": [i / 7 for i in range(60)]}
+    assert from_table(table, target="y").train.x.shape[1] == 30
+    assert "column 'pay' is one of categories, because its values are texts such as" in caplog.text
+    caplog.clear()
+    from_table(table, target="y", categorical=["pay"])
+    codes = {"room": [f"{i // 2}-{i % 3}b" for i in range(60)], "y": table["y"]}
+    from_table({**codes, "few": [form.format(i % 5) for i in range(60)]}, target="y", drop=["room"])
+    assert caplog.text == ""
+
+
+def test_an_option_that_a_table_lacks_is_named() -> None:
+    with pytest.raises(
+        TypeError, match=r"no option 'validaton'; did you mean 'validation'\?; the options are target"
+    ):
+        from_table({"x": [1.5, 2.5], "y": [0.5, 1.5]}, target="y", validaton=0.5)
+
+
 def test_a_slip_in_a_column_of_numbers_is_told(caplog: pytest.LogCaptureFixture) -> None:
     from_table({"age": [20.0, 21.0, 20.0, 21.0, "unknown", 20.0], "y": SIZE}, target="y", task="regression")
     assert (

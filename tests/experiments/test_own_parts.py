@@ -47,6 +47,15 @@ class MyGuide(MeanFieldNormal):
         super().__init__(model)
 
 
+class MyNet(nn.Module):
+    def __init__(self, width=3):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
 def my_network(spec, prior, likelihood, width):
     return BayesianNetwork(nn.Sequential(nn.Linear(2, width), nn.Linear(width, 3)), prior, likelihood, spec.N)
 """
@@ -90,6 +99,64 @@ def test_a_part_of_ones_own_does_not_take_the_keys_of_the_one_it_replaces(tmp_pa
         build(compose("mnist", ["data._target_=own_data.MyData", "data.limit=3"], folder=tmp_path))
     run = build(compose("mnist", ["guide._target_=own_data.MyGuide"], folder=tmp_path))
     assert run.guide.keywords == {}
+
+
+def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
+    """Each chain makes its own; what is neither that nor a function of three is told what it must be."""
+    (tmp_path / "own_net.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ["data=blobs", "data.N=60", "model._target_=own_net.MyNet", "+model.width=5", "chains=2"]
+    config = compose("mnist", [*TINY, *own], folder=tmp_path / "out")
+    config.model = {"_target_": "own_net.MyNet", "width": 5}
+    assert fitted(config).metrics["parameters"] == 2 * 5 + 5 + 5 * 3 + 3
+    posterior = reopen(tmp_path / "out", trust=True).posterior
+    first, second = (model.initial()["layers.0.weight"] for model, _ in posterior.chains)
+    assert not torch.equal(first, second)
+    config.model = {"_target_": "own_net.MyData", "_partial_": True}
+    with pytest.raises(ConfigError, match=r"model: .*it must be the class of a network, or a function of"):
+        build(config)
+
+
+def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path):
+    """Data in a file, data and a network of one's own; the same again is finished."""
+
+    def said(*words):
+        done = command(tmp_path, "experiments.run", *words)
+        return done.returncode, done.stdout + done.stderr
+
+    rows = ["a,b,y", *(f"{i / 7},{i % 5},{'no' if i % 3 else 'yes'}" for i in range(60))]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    table = [*TINY, "data=table", "data.source=rows.csv", "data.target=y", "~data.N", "folder=out"]
+    table = [word for word in table if word not in ("data=blobs", "data.N=90", "~data.N")]
+    assert said(*table)[0] == 0
+    assert "out is finished" in said(*table)[1]
+    (tmp_path / "rows.csv").write_text("\n".join(rows[:-10]))
+    code, words = said(*table)
+    assert code == 2
+    assert "or its data changed" in words
+    assert "or remove out, and the same command runs it again" in words
+
+    (tmp_path / "my_parts.py").write_text(PARTS)
+    own = (
+        OWN.replace("my_parts.my_network, width: 4", "my_parts.MyNet, width: 4")
+        .replace("guide: {_target_: guides.mine.MyGuide}\n", "")
+        .replace("folder: out", "folder: own")
+    )
+    (tmp_path / "own.yaml").write_text(own)
+    code, words = said("own.yaml")
+    assert code == 0, words
+    (tmp_path / "my_parts.py").write_text(PARTS.replace("nn.Tanh()", "nn.ReLU()"))
+    code, words = said("own.yaml")
+    assert code == 2
+    assert "another network: (1): Tanh() there, (1): ReLU() here" in words
+
+
+def test_a_run_is_opened_again_in_python(finished):
+    """Its posterior takes rows as those of the run."""
+    from experiments import reopen as opened
+
+    found = opened(finished.folder)
+    assert found.posterior.predict(found.data.test.x, draws=3).probs.shape == (len(found.data.test), 3)
 
 
 def test_real_targets_without_a_task_say_what_to_do(tmp_path):

@@ -512,12 +512,31 @@ def test_laplace_goes_around_any_fitted_posterior():
     assert torch.equal(posterior.mean_weights()["weight"], point.mean_weights()["weight"])
     two = Posterior(point.chains * 2, weights=(0.75, 0.25))
     assert Laplace(structure="full").around(two, data).weights == (0.75, 0.25)
-    for rows, reason in ((data.head(N - 1), f"all N={N} training rows, got {N - 1}"), (whole, "a Split")):
+    of_whole = Laplace(structure="full").around(point, whole)
+    assert torch.equal(of_whole.chains[0][1].log_evidence, posterior.chains[0][1].log_evidence)
+    for rows, reason in ((data.head(N - 1), f"all N={N} training rows, got {N - 1}"), (data.x, "or a Split")):
         with pytest.raises(ValueError, match=reason):
             Laplace().around(point, rows)
     points = BayesianNetwork(nn.Linear(D, 1), priors.Deterministic(), likelihoods.Normal(0.1), N)
     with pytest.raises(ValueError, match="no Bayesian weights"):
         Laplace().around(Posterior([(points, NoWeights())]), data)
+
+
+def test_laplace_goes_around_a_network_that_was_trained_elsewhere():
+    """Its weights are taken as they are, and the curvature there is that of the linear model."""
+    _, data, precision, mean = _linear()
+    trained = nn.Linear(D, 1, bias=False)
+    trained.weight.data.copy_(mean)
+    model = BayesianNetwork(trained, priors.Normal(sigma=SIGMA), likelihoods.Normal(scale=NOISE))
+    posterior = Laplace(structure="full").around(model, data)
+    assert model.N == N
+    torch.testing.assert_close(posterior.mean_weights()["weight"], trained.weight.detach())
+    covariance = torch.linalg.inv(precision)
+    _, scale = posterior.chains[0][1].loc_and_scale()
+    torch.testing.assert_close(scale["weight"][0], covariance.diagonal().sqrt(), rtol=1e-4, atol=1e-6)
+    prediction = posterior.predict(data.x, data.y, draws=2000)
+    expected = ((data.x @ covariance) * data.x).sum(1).sqrt()  # five standard deviations of 2000 draws
+    torch.testing.assert_close(prediction.means.std(0)[:, 0], expected, rtol=0.08, atol=0)
 
 
 def test_swag_has_the_moments_of_its_snapshots():

@@ -64,6 +64,11 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and (n["high"] - n["low"])[2] < 2 * (n["high"] - n["low"])[:2].min()
     ),
     "network": lambda n: n["prediction"].metrics(n["data"].test.y)["error"] < 8,  # 2.2, sd 0.6 over six seeds
+    "more-data": lambda n: (
+        n["posterior"].model.N == 400
+        and n["posterior"].predict(n["x"], n["y"]).metrics(n["y"])["rmse"]
+        < 0.3  # 0.17, sd 0.015 over six seeds
+    ),
     "likelihood": lambda n: 0.2 < n["low"] < 0.37 < n["high"] < 0.5,
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
     "posterior": lambda n: n["outside"] > n["inside"],
