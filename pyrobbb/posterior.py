@@ -75,6 +75,14 @@ class Posterior:
         self.columns = columns
         self.beside: dict[str, Any] = {}  # JSON files that `save` leaves in the folder as well, by name
 
+    def __repr__(self) -> str:
+        count = len(self.chains)
+        chains = "one chain" if count == 1 else f"{count} chains"
+        return (
+            f"{type(self).__name__} of {chains}: {type(self.chains[0][1]).__name__} over "
+            f"{self.model.num_weights:,} weights, N={self.model.N}"
+        )
+
     @property
     def weights(self) -> tuple[float, ...] | None:
         """Of each chain in the mixture, summing to 1; None: all alike."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import log
 from typing import Any, ClassVar, Self
@@ -35,7 +35,7 @@ class ErrorMetric:
         return self.format.format(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """What the posterior predicts for M inputs, from S weight draws.
 
@@ -48,6 +48,11 @@ class Prediction:
     y: Tensor | None = field(default=None, kw_only=True)
 
     error: ClassVar[ErrorMetric]
+
+    def __repr__(self) -> str:
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        shapes = [f"{k} {tuple(v.shape)}" for k, v in given.items() if isinstance(v, Tensor)]
+        return f"{type(self).__name__}({', '.join(shapes)})"
 
     @property
     def log_predictive(self) -> Tensor:
@@ -102,7 +107,7 @@ class Prediction:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClassPrediction(Prediction):
     """p(c | x) = mean_s p(c | x, w_s), shape `(M, *grid, C)`, and its entropies, in nats.
 
@@ -164,7 +169,7 @@ class ClassPrediction(Prediction):
         return {name: getattr(self, name) for name in names}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelPrediction(ClassPrediction):
     """p(0 | x) and p(1 | x), shape `(M, 2)`, or for each of K labels, `(M, K, 2)`."""
 
@@ -175,7 +180,7 @@ class LabelPrediction(ClassPrediction):
         return both[..., 0, :] if both.shape[-2] == 1 else both
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ValuePrediction(Prediction):
     """The distribution of a numeric y: an equal mixture of one distribution per weight draw.
 
@@ -191,6 +196,10 @@ class ValuePrediction(Prediction):
     @classmethod
     def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
         return {"components": tuple(univariate(distribution) for distribution in distributions)}
+
+    def __repr__(self) -> str:
+        S, *shape = self.means.shape
+        return f"{type(self).__name__}({S} draws of y {tuple(shape)})"
 
     @cached_property
     def means(self) -> Tensor:

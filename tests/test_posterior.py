@@ -84,6 +84,18 @@ def test_scores_of_values_are_of_the_targets_that_were_given() -> None:
         valued(posterior, x).metrics(y)
 
 
+def test_what_is_printed_of_it_is_short() -> None:
+    posterior, x = linear_posterior(outputs=2), normal(5, 3)
+    assert repr(posterior) == "Posterior of one chain: MeanFieldNormal over 8 weights, N=12"
+    assert repr(Posterior(posterior.chains * 2)).startswith("Posterior of 2 chains: ")
+    assert repr(posterior.predict(x, draws=7)) == "ValuePrediction(7 draws of y (5, 2))"
+    found = class_posterior().predict(x, torch.arange(5) % 3, draws=4)
+    words = "log_likelihood (4, 5), y (5,), probs (5, 3), predictive_entropy (5,), expected_entropy (5,)"
+    assert repr(found) == f"ClassPrediction({words})"
+    with pytest.raises(ValueError, match=r"a single row is x\[None\]"):
+        posterior.predict(x[0])
+
+
 # Draws
 
 

@@ -89,6 +89,17 @@ def innermost(error: BaseException) -> str:
         if part and not said:
             said = f"; {part} has {', '.join(keys)}" * bool(keys) + f"; +{cause.full_key}=... adds it"
         return f"{cause.full_key}: there is no such key{said}"
+    strange = re.search(r"Key '(\w+)' not in '(\w+)'", str(cause))
+    if strange:
+        key, kind = strange.groups()
+        known = (
+            KNOWN | {"name", "folder", "callbacks", "report", "published"} if kind == "RunConfig" else set()
+        )
+        return f"{key}: a run has no such key{meant(key, known)}"
+    override = re.search(r"Could not override '([\w/]+)'", str(cause))
+    if override:
+        groups = [path.name for path in DECLARATIONS.iterdir() if path.is_dir() and any(path.glob("*.yaml"))]
+        return f"{override[1]}: there is no such group of components{meant(override[1], groups)}"
     several = re.match("Ambiguous value for argument '((.*?)=(.*))'", str(cause))
     if several:
         said, key, values = several.groups()

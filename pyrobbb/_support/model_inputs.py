@@ -71,7 +71,8 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
             if out_of_memory(error):
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
-            reason = str(error).strip().splitlines()[0] + _advice(model, x)
+            alone = "; a single row is x[None]" if x.dim() == 1 else ""
+            reason = str(error).strip().splitlines()[0] + alone + _advice(model, x)
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:
         raise ValueError(

@@ -185,7 +185,9 @@ def as_inputs(name: str, x: ArrayLike, dtype: torch.dtype | None) -> Tensor:
     whole = dtype is None and not tensor.is_floating_point()
     tensor = tensor.long() if whole else _finite(name, tensor, x, dtype or torch.float32)
     if tensor.ndim < 2:
-        advice = "; for one feature per row use x[:, None]" if tensor.ndim == 1 else ""
+        advice = (
+            "; for one feature per row use x[:, None], for a single row x[None]" if tensor.ndim == 1 else ""
+        )
         raise ValueError(f"{name} must have the shape (N, features...), got {tuple(tensor.shape)}{advice}")
     if tensor.numel() == 0:
         raise ValueError(f"{name} is empty: its shape is {tuple(tensor.shape)}")

@@ -459,6 +459,26 @@ def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, sai
     assert "full_key" not in printed
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("defaults: [run]\nepoch: 10\n", "epoch: a run has no such key; did you mean 'epochs'?"),
+        (
+            "defaults: [run, override likelihoods: normal]\n",
+            "likelihoods: there is no such group of components; did you mean 'likelihood'?",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_ones_own_is_said_in_plain_words(
+    content, said, monkeypatch, capsys, tmp_path
+):
+    (tmp_path / "mine.yaml").write_text(content)
+    monkeypatch.setattr("sys.argv", ["run.py", str(tmp_path / "mine.yaml")])
+    with pytest.raises(SystemExit, match="2"):
+        run_module.main()
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
 def test_a_sweep_may_be_asked_for_anywhere_among_the_arguments(monkeypatch):
     seen = []
     monkeypatch.setattr(run_module, "hydra_main", lambda: seen.append(sys.argv[1:]))
