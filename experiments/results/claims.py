@@ -39,16 +39,20 @@ def mixture(record: Record) -> Found:
 
 
 def ahead(worse: str, record: Record, width: int | None = None) -> Found:
-    """The mixture's lead, at the narrowest width unless said; the verdict is of the last that was run."""
-    width = width or min(record["widths"])
-    found = {how: table1_report.differences(record, worse, name, width) for name, how in MIXTURES.items()}
-    found = {how: gaps for how, gaps in found.items() if gaps}
-    if not found:
+    """The mixture's lead in points at each width, or at one; the verdict is on the last mixture there."""
+    words, verdicts, count = [], dict[int, str](), 0
+    for each in record["widths"] if width is None else [width]:
+        found = {how: table1_report.differences(record, worse, name, each) for name, how in MIXTURES.items()}
+        if found := {how: gaps for how, gaps in found.items() if gaps}:
+            leads = ", ".join(f"{how} {estimate(gaps, 2, sign=True)}" for how, gaps in found.items())
+            words.append(f"2x{each}: {leads}")
+            *_, last = found.values()
+            verdicts[each], count = verdict(last), len(last)
+    if not words:
         return "-", NOT_RUN
-    words = ", ".join(f"{how} {estimate(gaps, 2, sign=True)}" for how, gaps in found.items())
-    *_, last = found.values()
-    words = f"{words} points; {seeds(len(last))}, 2x{width}"
-    return words, f"{verdict(last)}, after {record['epochs']} epochs"
+    at = {v: " and ".join(str(w) for w in verdicts if verdicts[w] == v) for v in verdicts.values()}
+    said = [v if len(at) == 1 else f"{v} at {widths}" for v, widths in at.items()]
+    return f"{'; '.join(words)} points; {seeds(count)}", f"{', '.join(said)}, after {record['epochs']} epochs"
 
 
 def widths_of_weights(record: Record) -> Found:

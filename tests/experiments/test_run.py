@@ -462,9 +462,9 @@ def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, sai
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("defaults: [run]\nepoch: 10\n", "epoch: a run has no such key; did you mean 'epochs'?"),
+        ("defaults: [run, _self_]\nepoch: 10\n", "epoch: a run has no such key; did you mean 'epochs'?"),
         (
-            "defaults: [run, override likelihoods: normal]\n",
+            "defaults: [run, override likelihoods: normal, _self_]\n",
             "likelihoods: there is no such group of components; did you mean 'likelihood'?",
         ),
     ],

@@ -127,7 +127,7 @@ def test_times_are_said_where_a_record_has_them(tmp_path):
 
 def test_a_full_table_1_that_is_still_to_come_fills_its_claims(tmp_path):
     """Made up in the form of its command."""
-    short = Records(ROOT / "docs" / "records").get("table1_400")
+    short = Records(ROOT / "docs" / "records").get("table1_short")
     cells = [cell | {"width": width} for cell in short["cells"] for width in (400, 800, 1200)]
     full = short | {"cells": cells, "widths": [400, 800, 1200], "epochs": 600}
     (tmp_path / "table1_full.json").write_text(json.dumps(full))
@@ -138,7 +138,7 @@ def test_a_full_table_1_that_is_still_to_come_fills_its_claims(tmp_path):
 
 def test_parts_of_table_1_are_one_table(tmp_path):
     """As it grows cell by cell, on whatever machines."""
-    short = Records(ROOT / "docs" / "records").get("table1_400")
+    short = Records(ROOT / "docs" / "records").get("table1_short")
     del short["each"]
     whole = TEXTS["table1.full"]
     (tmp_path / "table1_full.json").write_text(json.dumps(short))
