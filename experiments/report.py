@@ -124,6 +124,7 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
             },
             scores=_scores(run) if run.metrics else {},
             problem=run.error,
+            ranked=run.measure != UNRANKED,
         )
         for run in sorted(runs, key=lambda run: (run.measure, run.value) if run.metrics else ("~", 0.0))
     ]

@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
 from torch import nn
 
-from pyrobbb._support.random_state import isolated, mixed_seed
+from pyrobbb._support.random_state import Named, isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights
 
 Chain = tuple[BayesianNetwork, nn.Module]
@@ -27,6 +27,17 @@ class Stored(Protocol):
     def place(self, number: int) -> int:
         """Where that draw is in the sampler's chain."""
         ...
+
+
+class NoWeights(Named):
+    """The guide of a model without latent weights: a point estimate has nothing to draw."""
+
+    def __init__(self) -> None:
+        super().__init__("no_weights")
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """No site."""
+        return {}
 
 
 def fitted(chain: Chain) -> Chain:

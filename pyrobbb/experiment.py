@@ -285,6 +285,11 @@ def _of_network(make: Any) -> Any:
     if not isinstance(kind, type) or not issubclass(kind, nn.Module) or issubclass(kind, BayesianNetwork):
         return make
 
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        raise ValueError(f"model: {kind.__name__} needs all of its options: {error}") from error
+
     def model(spec: Spec, prior: Prior, likelihood: Likelihood) -> BayesianNetwork:
         return BayesianNetwork(make(), prior, likelihood, spec.N)
 

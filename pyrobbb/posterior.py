@@ -27,7 +27,7 @@ from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.data.frames import by_target, check_same_rows
-from pyrobbb.draws import fitted, is_point, one_draw, stacked
+from pyrobbb.draws import NoWeights, fitted, is_point, one_draw, stacked
 from pyrobbb.moments import moments
 
 __all__ = ["Posterior", "moments"]
@@ -275,7 +275,7 @@ class Posterior:
         columns = None if self.columns is None else self.columns.plain()
         content = {"history": self.history, "weights": self.weights, "columns": columns}
         path = posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
-        for name, beside in self.beside.items():
+        for name, beside in getattr(self, "beside", {}).items():  # which earlier pickles lack
             write_json(path.parent / name, beside)
         return path
 
@@ -305,10 +305,17 @@ class Posterior:
             CheckpointError: If the file is missing, damaged, or of another network, likelihood or guide.
             ValueError: If there is neither a guide nor a method that makes one.
         """
+        if inference is not None and (isinstance(inference, type) or not hasattr(inference, "guide")):
+            raise ValueError(f"inference must be a method with its options, got {checks.short(inference)}")
+        if inference is not None and isinstance(guide, nn.Module):
+            raise ValueError("a guide, or the inference that makes it, but not both")
         with isolated():
-            made = model if isinstance(model, BayesianNetwork) else model()
-            if inference is not None and not isinstance(guide, nn.Module):
+            made: Any = model() if callable(model) and not isinstance(model, nn.Module) else model
+            checks.check_kinds(model=(made, BayesianNetwork))
+            if inference is not None and made.sites:
                 guide = inference.guide(made, guide)
+            elif not made.sites:
+                guide = NoWeights()  # there is nothing to draw
             elif callable(guide) and not isinstance(guide, nn.Module):
                 guide = guide(made)
         if not isinstance(guide, nn.Module):

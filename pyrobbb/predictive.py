@@ -198,8 +198,9 @@ class ValuePrediction(Prediction):
         return {"components": tuple(univariate(distribution) for distribution in distributions)}
 
     def __repr__(self) -> str:
-        S, *shape = self.means.shape
-        return f"{type(self).__name__}({S} draws of y {tuple(shape)})"
+        shapes = [tuple(part.batch_shape) for part in self.components]
+        of = f" of y {shapes[0][1:]}" if shapes else ""
+        return f"{type(self).__name__}({sum(shape[0] for shape in shapes)} draws{of})"
 
     @cached_property
     def means(self) -> Tensor:

@@ -20,9 +20,9 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import Finding, check, verdict
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.draws import NoWeights
 from pyrobbb.inference import MAP, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.inputs import NoWeights
 
 N, D, NOISE = 64, 4, 0.5
 

@@ -354,6 +354,22 @@ def test_it_is_loaded_by_what_makes_model_and_guide_too(tmp_path: Path) -> None:
             assert torch.equal(again.predict(X, draws=5).mean, posterior.predict(X, draws=5).mean)
     with pytest.raises(CheckpointError, match="was made with another guide"):
         Posterior.load(tmp_path, make, inference=MCDropout())
+
+    def plain() -> BayesianNetwork:
+        return BayesianNetwork(network(width=2), priors.Deterministic(), likelihoods.Normal())
+
+    points = fit(plain, None, data, epochs=1, progress=None)
+    points.save(tmp_path / "points")
+    again = Posterior.load(tmp_path / "points", plain)
+    assert torch.equal(again.predict(X).mean, points.predict(X).mean)
+    for given in (network(), network):
+        with pytest.raises(ValueError, match="model must be a BayesianNetwork"):
+            Posterior.load(tmp_path, given)  # type: ignore[arg-type]
+    for method in (Laplace, 3):
+        with pytest.raises(ValueError, match="inference must be a method with its options"):
+            Posterior.load(tmp_path, make, inference=method)
+    with pytest.raises(ValueError, match="not both"):
+        Posterior.load(tmp_path, make, MeanFieldNormal(make()), inference=Laplace())
     for wrong in (None, Laplace()):
         with pytest.raises(ValueError, match=r"pass that of the fit.*or inference=Laplace\(\)"):
             Posterior.load(tmp_path, make, wrong)  # type: ignore[arg-type]

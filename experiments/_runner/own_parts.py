@@ -119,7 +119,7 @@ def unused(config: Mapping[str, Any]) -> set[str]:
 
 def _content(folder: Path, name: str) -> dict[Any, Any]:
     """A configuration of the user's, with those of the same folder that it builds on."""
-    path = (folder / name).with_suffix(".yaml")
+    path = folder / f"{name.removesuffix('.yaml')}.yaml"
     if not path.is_file():
         return {}
     content: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)

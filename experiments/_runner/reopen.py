@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ from experiments._runner.build import CHECKED, PACKAGES, ConfigError, build, reg
 from experiments._runner.folder import read_json
 from experiments._runner.trust import trusted_config
 from pyrobbb._support import checkpoint
+from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import flat
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.draws import NoWeights
 from pyrobbb.experiment import Run
 from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility
-from pyrobbb.training.inputs import NoWeights
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,9 @@ def check_unchanged(folder: Path, config: DictConfig) -> None:
         reopen(folder, trust=True)
     except checkpoint.CheckpointError as error:
         raise ConfigError(f"{error}; or remove {folder}, and the same command runs it again") from error
+    except Exception as error:  # the data are gone, or code of the user's own does not run any more
+        reason = one_line(error) or type(error).__name__
+        print(f"note: {folder} was not compared with its data and code: {reason}", file=sys.stderr)
 
 
 def _check_unchanged(mine: dict[str, Any], state: dict[str, Any], file: Path) -> None:

@@ -40,19 +40,22 @@ def mixture(record: Record) -> Found:
 
 def ahead(worse: str, record: Record, width: int | None = None) -> Found:
     """The mixture's lead in points at each width, or at one; the verdict is on the last mixture there."""
-    words, verdicts, count = [], dict[int, str](), 0
+    words, verdicts, counts = [], dict[int, str](), list[int]()
     for each in record["widths"] if width is None else [width]:
         found = {how: table1_report.differences(record, worse, name, each) for name, how in MIXTURES.items()}
         if found := {how: gaps for how, gaps in found.items() if gaps}:
             leads = ", ".join(f"{how} {estimate(gaps, 2, sign=True)}" for how, gaps in found.items())
             words.append(f"2x{each}: {leads}")
             *_, last = found.values()
-            verdicts[each], count = verdict(last), len(last)
+            verdicts[each] = verdict(last)
+            counts.append(len(last))
     if not words:
         return "-", NOT_RUN
     at = {v: " and ".join(str(w) for w in verdicts if verdicts[w] == v) for v in verdicts.values()}
     said = [v if len(at) == 1 else f"{v} at {widths}" for v, widths in at.items()]
-    return f"{'; '.join(words)} points; {seeds(count)}", f"{', '.join(said)}, after {record['epochs']} epochs"
+    same = len(set(counts)) == 1
+    count = seeds(counts[0]) if same else f"{', '.join(map(str, counts))} seeds"
+    return f"{'; '.join(words)} points; {count}", f"{', '.join(said)}, after {record['epochs']} epochs"
 
 
 def widths_of_weights(record: Record) -> Found:

@@ -19,7 +19,14 @@ from torch import nn
 
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.settings import component, constants, network_constants, network_tensors, values
+from pyrobbb._support.settings import (
+    clipped,
+    component,
+    constants,
+    network_constants,
+    network_tensors,
+    values,
+)
 
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
@@ -77,8 +84,9 @@ def read(folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> tuple[
     for stored in content["chains"]:
         for what, theirs in stored["of"].items():
             if theirs != mine[what]:
+                there, here = clipped(theirs), clipped(mine[what])
                 raise checkpoint.CheckpointError(
-                    f"{path} was made with another {what}: {theirs}\nhere it is: {mine[what]}"
+                    f"{path} was made with another {what}: {there}\nhere it is: {here}"
                 )
         for name, theirs in stored.get("tensors", {}).items():
             ours = tensors.get(name, theirs)  # one that a call makes is not there yet

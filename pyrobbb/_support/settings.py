@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.distributions import Distribution
+
+LONGEST = 16  # values of a list or a tensor that are kept one by one
+PARTS = {"Prior", "Likelihood", "KLWeight"}  # base classes of what a user may write
 
 
 class Change(NamedTuple):
@@ -31,6 +38,12 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     return [change for change in every if change.before != change.now]
 
 
+def clipped(value: Any) -> str:
+    """Its text, short enough for a message."""
+    words = str(value)
+    return words if len(words) <= 400 else f"{words[:400]} ..."
+
+
 def is_plain(value: Any) -> bool:
     """Whether it is a number, text, nothing, or a list of these."""
     if isinstance(value, list):
@@ -53,39 +66,67 @@ def component(thing: Any) -> str:
     return f"{type(thing).__name__}({values})" if values else type(thing).__name__
 
 
-def values(thing: Any) -> Any:
+def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     """What makes a prior, a likelihood or a weight of the KL what it is, as a tree of plain values.
 
-    Its kind and its public attributes, those of the objects that it holds, and the distributions of its
-    `PyroSample`s. Tensors, which may be trained, are left out.
+    Its kind and its public attributes, those of the modules, dataclasses and distributions that it holds, and
+    the distributions of its `PyroSample`s; other objects by their kind, long lists by a digest. Tensors that
+    lie in it, which may be trained, are left out. `around` are the ids of what it lies in.
     """
-    if isinstance(thing, list | tuple):
-        return {str(i): values(part) for i, part in enumerate(thing)} if not is_plain(thing) else thing
-    if isinstance(thing, Mapping):
-        return {str(name): values(part) for name, part in thing.items()}
-    if is_plain(thing):
+    if isinstance(thing, Enum):
+        return thing.name
+    if thing is None or type(thing) in (bool, int, str):
         return thing
+    if isinstance(thing, float):
+        return repr(float(thing))  # so that NaN equals itself
+    if id(thing) in around:
+        return "itself"
+    inside = (*around, id(thing))
+    if isinstance(thing, list | tuple | Mapping):
+        each = thing.items() if isinstance(thing, Mapping) else enumerate(thing)
+        found = {str(name): values(part, inside) for name, part in each if not isinstance(part, Tensor)}
+        return found if len(found) <= LONGEST else f"{len(found)} values {_digest(found)}"
     if isinstance(thing, Distribution):
-        return _of_distribution(thing)
-    if isinstance(thing, type) or not hasattr(thing, "__dict__"):
-        return getattr(thing, "__qualname__", type(thing).__name__)
-    public = {
-        name: part for name, part in vars(thing).items() if not name.startswith("_") and name != "training"
-    }
+        return _of_distribution(thing, inside)
+    kind = getattr(thing, "__qualname__", type(thing).__name__)
+    if isinstance(thing, partial):
+        return {"kind": values(thing.func), **values({**thing.keywords, "arguments": thing.args}, inside)}
+    ours = PARTS & {base.__name__ for base in type(thing).__mro__}
+    if isinstance(thing, type) or not (ours or isinstance(thing, nn.Module) or is_dataclass(thing)):
+        return kind
+    public = {name: part for name, part in vars(thing).items() if not name.startswith("_")}
     if isinstance(thing, nn.Module):
         public |= dict(thing.named_children()) | getattr(thing, "_pyro_samples", {})
-    kept = {name: values(part) for name, part in public.items() if not isinstance(part, Tensor)}
-    return {"kind": getattr(thing, "__qualname__", type(thing).__name__), **kept}
+        public.pop("training", None)
+    kept = {name: values(part, inside) for name, part in public.items() if not isinstance(part, Tensor)}
+    return {"kind": kind, **kept}
 
 
-def _of_distribution(given: Distribution) -> dict[str, Any]:
-    """Its kind and parameters, and those of what it transforms or repeats."""
+def _of_distribution(given: Distribution, inside: tuple[int, ...]) -> dict[str, Any]:
+    """Its kind and parameters, and those of what it transforms, repeats or mixes."""
     found: dict[str, Any] = {"kind": type(given).__name__}
-    for name in given.arg_constraints:
+    dense = "covariance_matrix" in given.arg_constraints  # which stands there in three forms
+    for name in ("loc", "covariance_matrix") if dense else given.arg_constraints:
         value = getattr(given, name, None)
-        found[name] = value.tolist() if isinstance(value, Tensor) else value
-    base = getattr(given, "base_dist", None)
-    return found if base is None else found | {"of": _of_distribution(base)}
+        found[name] = _of_tensor(value) if isinstance(value, Tensor) else values(value, inside)
+    for name in ("base_dist", "mixture_distribution", "component_distribution"):
+        if isinstance(part := getattr(given, f"_{name}", getattr(given, name, None)), Distribution):
+            found[name] = _of_distribution(part, inside)
+    for i, transform in enumerate(getattr(given, "transforms", ())):
+        own = {k: v for k, v in vars(transform).items() if not k.startswith("_")}
+        each = {k: _of_tensor(v) if isinstance(v, Tensor) else values(v, inside) for k, v in own.items()}
+        found[f"transform {i}"] = {"kind": type(transform).__name__, **each}
+    return found
+
+
+def _of_tensor(value: Tensor) -> Any:
+    if value.numel() <= LONGEST:
+        return values(value.tolist())
+    return f"shape {tuple(value.shape)} {_digest(value.detach().cpu().double().numpy().tobytes())}"
+
+
+def _digest(content: Any) -> str:
+    return sha256(content if isinstance(content, bytes) else repr(content).encode()).hexdigest()[:16]
 
 
 def network_constants(network: nn.Module) -> dict[str, Any]:

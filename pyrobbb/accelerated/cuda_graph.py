@@ -18,6 +18,8 @@ from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 
+PLAIN = (bool, int, float)  # numpy's numbers have precisions of their own
+
 
 class GraphStep:
     """Takes the steps of `step` by replaying a CUDA graph of it: one alone, or `MANY` with one launch.
@@ -236,9 +238,9 @@ class NumbersByKernels(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is torch.tensor and args and isinstance(args[0], (bool, int, float)):
+        if func is torch.tensor and args and type(args[0]) in PLAIN:
             return torch.full((), args[0], **kwargs)
-        if func is Tensor.new_tensor and len(args) > 1 and isinstance(args[1], (bool, int, float)):
+        if func is Tensor.new_tensor and len(args) > 1 and type(args[1]) in PLAIN:
             return args[0].new_full((), args[1], **kwargs)
         return func(*args, **kwargs)
 

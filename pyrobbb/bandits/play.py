@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, process_time
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyrobbb._support import checkpoint, checks
+from pyrobbb._support.settings import component, constants
 from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.training import compatibility
 from pyrobbb.training.compatibility import check_same
 
 EACH_ROUND = ("expected", "realised", "actions")
@@ -40,7 +44,7 @@ class Games:
     def empty(cls, runs: int, steps: int) -> Games:
         """Room for `steps` rounds of `runs` runs."""
         return cls(
-            torch.zeros(runs, steps), torch.zeros(runs, steps), torch.zeros(runs, steps, dtype=torch.int8)
+            torch.zeros(runs, steps), torch.zeros(runs, steps), torch.zeros(runs, steps, dtype=torch.int32)
         )
 
     def cumulative(self, realised: bool = False) -> Tensor:
@@ -117,9 +121,22 @@ class Play:
         t, games = self.games.rounds, self.games
         games.expected[:, t] = best - expected.gather(1, actions[:, None])[:, 0]
         games.realised[:, t] = best - received
-        games.actions[:, t] = actions.to(torch.int8)
+        games.actions[:, t] = actions.to(torch.int32)
         games.rounds += 1
         self.agent.learn(contexts, actions, received)
+
+    def _made_with(self) -> dict[str, Any]:
+        """What a resumed game must share: agent, environment, and the networks and their likelihood."""
+        learner: Any = self.agent.learner
+        parts: dict[str, Any] = {}
+        if isinstance(model := getattr(learner, "model", None), BayesianNetwork):
+            parts = compatibility.model(model)
+        elif isinstance(network := getattr(learner, "network", None), nn.Module):
+            parts = {"network": component(network)}
+            if isinstance(observed := getattr(learner, "likelihood", None), nn.Module):
+                parts["likelihood"] = compatibility.likelihood(observed)
+        environment = {"kind": type(self.environment).__name__, **constants(self.environment)}
+        return {**self.agent.made_with(), **parts, "environment": environment}
 
     def _save(self) -> None:
         if self.path is None:
@@ -133,7 +150,7 @@ class Play:
                 **{name: getattr(games, name)[:, : games.rounds].clone() for name in EACH_ROUND},
                 "rounds": games.rounds,
                 "seeds": self.seeds,
-                "made_with": self.agent.made_with(),
+                "made_with": self._made_with(),
                 "seconds": games.seconds,
                 "cpu_seconds": games.cpu_seconds,
             },
@@ -152,7 +169,7 @@ class Play:
             )
         if state.get("seeds", self.seeds) != self.seeds:
             raise checkpoint.CheckpointError(f"{file} holds runs of seeds {state['seeds']}, not {self.seeds}")
-        check_same(self.agent.made_with(), state.get("made_with", {}), file)
+        check_same(self._made_with(), state.get("made_with", {}), file)
         self.agent.load_state_dict(state["agent"])
         for random, given in zip(self.randoms, state["environment"], strict=True):
             random.set_state(given)

@@ -14,6 +14,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
 
 POINTS = 100  # inputs to draw the prior's functions at
+ROWS = 5000  # whose targets are looked at, at most
 
 
 def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 0) -> list[str]:
@@ -44,10 +45,11 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
 
 def _prior_functions(model: BayesianNetwork, data: Dataset, draws: int, seed: int) -> str:
     """What the prior alone predicts at training inputs."""
-    x = data.train.x[spread(len(data.train), POINTS).to(data.train.x.device)]
+    some = data.train.take(spread(len(data.train), POINTS).to(data.train.x.device))
+    x, y = some.x, data.train.take(spread(len(data.train), ROWS).to(data.train.x.device)).y
     prior = Posterior([(model, model)]).predict(x, draws=draws, seed=seed)
     if isinstance(prior, ClassPrediction):
         sure = 1 - float(prior.expected_entropy.mean()) / np.log(prior.probs.shape[-1])
         return f"before the data, a draw of the network is {100 * sure:.0f} % sure of a class"
-    outputs, targets = float(prior.means.std(0).mean()), float(data.train.y.double().std(0).mean())
+    outputs, targets = float(prior.means.std(0).mean()), float(y.double().std(0).mean())
     return f"before the data, outputs have a standard deviation of {outputs:.3g}, the targets {targets:.3g}"

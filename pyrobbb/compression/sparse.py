@@ -44,8 +44,13 @@ class SparseLinear(nn.Module):
         return output.T.reshape(*x.shape[:-1], self.shape[0])
 
 
+ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+
+
 def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
     """A copy of `network` in which every `nn.Linear` with few weights left is a `SparseLinear`.
+
+    Subclasses of it, layers with hooks, and those whose weights attention reads itself stay as they are.
 
     Args:
         network: Any network; its other layers stay as they are.
@@ -53,14 +58,15 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
     """
     network = deepcopy(network)
     for name, module in list(network.named_modules()):
-        if not isinstance(module, nn.Linear):
+        hooked = module._forward_hooks or module._forward_pre_hooks
+        parent = network.get_submodule(name.rpartition(".")[0])
+        if type(module) is not nn.Linear or hooked or isinstance(parent, ATTENTION):
             continue
         if int(module.weight.count_nonzero()) > at_most * module.weight.numel():
             continue
         if not name:
             return SparseLinear(module)
-        parent, _, attribute = name.rpartition(".")
-        setattr(network.get_submodule(parent), attribute, SparseLinear(module))
+        setattr(parent, name.rpartition(".")[2], SparseLinear(module))
     return network
 
 
@@ -73,6 +79,7 @@ def save_sparse(network: nn.Module, path: Path | str) -> int:
     """
     arrays: dict[str, np.ndarray] = {"format": np.array(FORMAT)}
     for name, value in network.state_dict().items():
+        value = value.float() if value.dtype == torch.bfloat16 else value  # which NumPy lacks
         array = value.detach().cpu().numpy()
         flat = array.reshape(array.shape[0], -1) if array.ndim else array.reshape(1, 1)
         rows, columns = np.nonzero(flat)

@@ -106,7 +106,8 @@ def from_arrays(
 
 
 def _refuse_several(x: ArrayLike, y: ArrayLike) -> None:
-    if not isinstance(x, list | tuple) or len(x) < 2 or not hasattr(y, "__len__") or len(x) == len(y):
+    sized = hasattr(y, "__len__") and getattr(y, "shape", (1,)) != ()
+    if not isinstance(x, list | tuple) or len(x) < 2 or not sized or len(x) == len(y):
         return
     if all(hasattr(part, "shape") and tuple(part.shape[:1]) == (len(y),) for part in x):
         raise ValueError(

@@ -30,7 +30,9 @@ from pyrobbb.data.frames import (
 Matrix = npt.NDArray[np.float64]
 MOST = 10  # distinct texts that a column may have whatever the number of rows
 MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` that are taken for categories without a word
-NUMBER_AND_MORE = re.compile(r"[$€£¥]?\s*[-+]?\d+([.,']\d+)*\s*([%°$€£¥]|\s[A-Za-z]{1,5})?")
+NUMBER_AND_MORE = re.compile(
+    r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
+)
 BOOLEANS = {"0": "False", "1": "True", "false": "False", "true": "True"}  # as a column of booleans prints
 
 logger = logging.getLogger(__name__)
@@ -123,7 +125,7 @@ class Categorical:
         return np.where(known[:, None], hot - np.array(self.shares), 0.0)
 
     def _as_text(self, column: Column) -> Column:
-        if column.dtype.kind == "f":
+        if column.dtype.kind == "f" and not is_missing(column).all():
             written = [c for c in self.categories if c is not None and _print_of(c) not in (None, c)]
             if written:
                 raise ValueError(
@@ -288,7 +290,8 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
     present = [] if column.dtype.kind == "f" else [value for value in column if value is not None]
     others = [value for value in present if as_number(value) is None]
     dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
-    if len(dressed) > MOST_DRESSED and len(dressed) > 0.9 * len(set(present)) and not target:
+    numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
+    if dressed and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
         logger.warning(
             "column %r is one of categories, because its values are texts such as %s; if they are numbers, "
             "write them plainly, 1034.5, else say categorical=[%r]",

@@ -232,7 +232,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         options["weights"] = "weights"
     for part in ("validation", "test"):
         given = options.get(part)
-        if isinstance(given, tuple) and len(given) == 2 and not is_share(given[0]):
+        if isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[0], "__len__"):
             options[part] = _with_targets(f"{part} ", given[0], given[1], categorical)[1]
     return Table(source=frame, target=targets, **options).load()
 

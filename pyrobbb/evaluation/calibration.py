@@ -52,7 +52,11 @@ def coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None
     """
     share = {}
     for level in LEVELS:
-        low, high = quantiles(draws, [(1 - level) / 2, (1 + level) / 2], weights)
+        tails = [(1 - level) / 2, (1 + level) / 2]
+        if weights is None:  # quantiles that hold `level` of new values from where the draws are from
+            low, high = np.quantile(draws, tails, axis=0, method="weibull")
+        else:
+            low, high = quantiles(draws, tails, weights)
         share[level] = float(((low <= y) & (y <= high)).mean())
     return share
 

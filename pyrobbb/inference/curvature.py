@@ -21,6 +21,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
+from pyrobbb.svi import counted
 
 MEGABYTES = 128  # for the Jacobians of the rows taken at a time
 
@@ -76,6 +77,23 @@ class Mode(NamedTuple):
     weights: Weights
     names: Sequence[str]
     data: Split
+
+
+def log_likelihood_and_slope(mode: Mode) -> tuple[Tensor, Tensor]:
+    """Log P(D | w), and its derivative by the weights in `names`, end to end, in double precision."""
+    model, weights, names, data = mode
+    leaves = {name: weights[name].detach().requires_grad_() for name in names}
+    score, slope = torch.zeros((), dtype=torch.float64, device=data.x.device), None
+    for rows in torch.arange(len(data), device=data.x.device).split(1000):
+        part = data.take(rows)
+        with torch.enable_grad():
+            each = model.log_likelihood({**weights, **leaves}, part.x, part.y).double()
+            total = counted(each, part.weights).sum()
+            found = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+        flat = torch.cat([value.flatten() for value in found]).double()
+        score, slope = score + total.detach(), flat if slope is None else slope + flat
+    assert slope is not None
+    return score, slope
 
 
 def jacobian_rows(mode: Mode) -> Iterator[Tensor]:

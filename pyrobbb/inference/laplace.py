@@ -45,14 +45,21 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
-from pyrobbb.inference.curvature import Curvature, Diagonal, Full, Mode, check_curved
+from pyrobbb.inference.curvature import (
+    Curvature,
+    Diagonal,
+    Full,
+    Mode,
+    check_curved,
+    log_likelihood_and_slope,
+)
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.kronecker import Kronecker
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import MAP, Descent, DescentStep, refuse_latents
 from pyrobbb.kl_weights import Uniform, WarmUp
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import Step, counted
+from pyrobbb.svi import Step
 
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
@@ -60,8 +67,9 @@ STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "k
 class LaplaceGuide(FlatGuide):
     """A normal around `loc`; a point until `fit` has taken the curvature.
 
-    `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others. Under a
-    scaled prior the mode of the unscaled one is none: the slope g there adds g^T H^-1 g / 2.
+    `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others. With the
+    slope g of log p(D, w) at `loc` and the precision H it has the term g^T H^-1 g / 2, which is 0 at a mode:
+    else the linearised network has its mode elsewhere (Antorán et al. 2022, arXiv 2206.08900).
     """
 
     gathers = "the curvature that is taken after the last step"
@@ -106,26 +114,22 @@ class LaplaceGuide(FlatGuide):
     def fit(self, model: BayesianNetwork, data: Split) -> None:
         """Take the curvature of all `data` at `loc`."""
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
-        scale, precision = self.method.prior_scale, prior_precision(model, self.names)
+        scale = self.method.prior_scale
+        precision = prior_precision(model, self.names) / scale**2
         priors = {name: univariate(model.prior_of(name)) for name in self.names}
         away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()])
         with evaluating(model):
-            self.curvature.fit(Mode(model, weights, self.names, data), precision / scale**2)
+            mode = Mode(model, weights, self.names, data)
+            self.curvature.fit(mode, precision)
+            score, slope = log_likelihood_and_slope(mode)
             with torch.no_grad():
-                score = sum(
-                    counted(model.log_likelihood(weights, part.x, part.y).double(), part.weights).sum()
-                    for part in map(data.take, torch.arange(len(data), device=data.x.device).split(1000))
-                )
                 log_P = sum(
                     dist.Normal(one.loc, scale * one.scale).log_prob(weights[name]).double().sum()
                     for name, one in priors.items()
                 )
                 volume = len(self.where) * math.log(2 * math.pi) - self.curvature.log_det().double()
-                slope = (
-                    precision * away * (1 - scale**-2)
-                )  # of log p(D, w) under the scaled prior, at its old mode
-                volume = volume + self.curvature.quadratic(slope).double()
-                self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * volume))
+                ahead = self.curvature.quadratic((slope - precision * away).to(self.loc)).double()
+                self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * (volume + ahead)))
         self.fitted.fill_(True)
 
     def draw(self) -> Tensor:
@@ -233,14 +237,17 @@ class Laplace(Descent):
                 curvature or linearised prediction.
         """
         checks.check_kinds(posterior=(posterior, (Posterior, BayesianNetwork)), data=(data, (Dataset, Split)))
+        columns = getattr(posterior, "columns", None) or getattr(data, "columns", None)
         data = data.train if isinstance(data, Dataset) else data
         chains = []
+        alone = [posterior] if isinstance(posterior, BayesianNetwork) else []
+        if not all(model.sites for model in alone or [model for model, _ in posterior.chains]):
+            raise ValueError("the model has no Bayesian weights to take the curvature of")
         if isinstance(posterior, BayesianNetwork):
-            posterior.N = posterior.N or len(data)
-            posterior = Posterior([(posterior, MAP().guide(posterior, None))])
+            given = copy(posterior)  # a view: the user's own keeps its N
+            given.N = len(data) if given.N is None else given.N
+            posterior = Posterior([(given, MAP().guide(given, None))])
         for c, (model, _) in enumerate(posterior.chains):
-            if not model.sites:
-                raise ValueError("the model has no Bayesian weights to take the curvature of")
             if len(data) != model.N:
                 raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
             refuse_latents(self, model)
@@ -253,7 +260,7 @@ class Laplace(Descent):
                 guide.check(model, rows.head(1))
                 guide.fit(model, rows)
             chains.append((model, guide))
-        return Posterior(chains, weights=posterior.weights, columns=posterior.columns)
+        return Posterior(chains, weights=posterior.weights, columns=columns)
 
 
 def linearised(

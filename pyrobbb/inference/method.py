@@ -126,12 +126,14 @@ def check_method(value: Any) -> None:
 
 def check_warm_up(method: Inference, kl: KLWeight, until: float) -> None:
     """Raise ValueError if the KL still warms up when a method keeps its first draw, after `until` epochs."""
+    most = max(1, int(round(until, 9)))  # a warm-up of one epoch is none
     for each in within(kl):
-        if isinstance(each, WarmUp) and each.epochs > until:
+        if isinstance(each, WarmUp) and each.epochs > most:
             name = type(method).__name__
+            short = f", or a warm-up of at most {most} of its epochs" if most > 1 else ""
             raise ValueError(
-                f"{name} keeps draws while the KL warms up, which are of another posterior: use kl=uniform, "
-                f"or a warm-up of at most {int(until)} of its epochs"
+                f"{name} keeps draws while the KL warms up, which are of another posterior: use kl=uniform"
+                f"{short}"
             )
 
 

@@ -33,6 +33,7 @@ class Line:
     settings: Mapping[str, Any]
     scores: Mapping[str, float]
     problem: str = ""
+    ranked: bool = True  # whether the first score is one to be best in
 
 
 def sweep_page(title: str, lines: Sequence[Line]) -> str:
@@ -49,9 +50,10 @@ def sweep_page(title: str, lines: Sequence[Line]) -> str:
     sections = []
     if done:
         measure, best = next(iter(done[0].scores.items()))
-        facts.insert(0, Fact(f"Best {measure}", number(best), "run 1"))
+        ranked = done[0].ranked
+        facts = [Fact(f"Best {measure}", number(best), "run 1"), *facts] if ranked else facts
         sections.append(_all(done))
-        if len(done) > 1:
+        if len(done) > 1 and ranked:
             sections.append(_parallel(done))
     if failed:
         rows = [[Cell(line.name, link=line.link), Cell(line.problem)] for line in failed]
@@ -76,7 +78,9 @@ def _all(lines: Sequence[Line]) -> Section:
     folders = [
         [Cell(row[0].words, row[0].value), Cell(line.name)] for row, line in zip(rows, lines, strict=True)
     ]
-    words = "Best first. A column's name sorts by it, and once more the other way round."
+    words = (
+        "Best first. " * lines[0].ranked + "A column's name sorts by it, and once more the other way round."
+    )
     table = Table("Runs by their score", head, rows, sortable=True)
     return Section(
         "All runs", words, [table, Table("The folder of each run", ["Run", "Folder"], folders, folded=True)]

@@ -23,6 +23,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
 from pyrobbb.posterior import Posterior
@@ -33,7 +34,7 @@ from pyrobbb.training.data_checks import check_data
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
-from pyrobbb.training.inputs import NoWeights, rows_of
+from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Guarded, Progress, Silent
 from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable

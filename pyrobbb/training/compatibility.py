@@ -15,7 +15,15 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
 from pyrobbb._support.optim import FORMS
-from pyrobbb._support.settings import changes, component, constants, is_plain, network_constants, values
+from pyrobbb._support.settings import (
+    changes,
+    clipped,
+    component,
+    constants,
+    is_plain,
+    network_constants,
+    values,
+)
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
 
@@ -121,7 +129,8 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
         if key == "network":
             raise CheckpointError(f"{path} was made with another network: {_first_difference(before, now)}")
         name = key.replace(".", " ", 1)
-        raise CheckpointError(f"{path} was made with {name} {before}, this is {now}; give another folder")
+        here = f"this is {clipped(now)}; give another folder"
+        raise CheckpointError(f"{path} was made with {name} {clipped(before)}, {here}")
 
 
 def _first_difference(before: str, now: str) -> str:

@@ -8,21 +8,9 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support.checks import short
-from pyrobbb._support.random_state import Named
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.training.data_checks import check_tensors
-
-
-class NoWeights(Named):
-    """The guide of a model without latent weights: a point estimate has nothing to draw."""
-
-    def __init__(self) -> None:
-        super().__init__("no_weights")
-
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """No site."""
-        return {}
 
 
 def rows_of(data: Any, validation: Any = None) -> tuple[Split | TorchRows, Split | None]:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -383,7 +384,7 @@ def test_nothing_of_ours_keeps_a_step_from_its_graph(
             assert [lost_by(step, rows.x, rows.y) for step in steps] == [None] * len(steps)
 
 
-@pytest.mark.parametrize("number", [0.3, 2, True])
+@pytest.mark.parametrize("number", [0.3, 2, True, np.float64(0.3), np.int32(2)])
 def test_numbers_become_the_tensors_that_torch_makes(number: Any) -> None:
     like = torch.ones(3, dtype=torch.float64)
     made = {}

@@ -17,9 +17,9 @@ from pyrobbb.accelerated.agreement import difference, gradients
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.data.dataset import Split
+from pyrobbb.draws import NoWeights
 from pyrobbb.inference import MAP, SWAG, Laplace, MCDropout
 from pyrobbb.svi import ReferenceStep
-from pyrobbb.training.inputs import NoWeights
 
 N, B = 20, 8
 METHODS = {"map": MAP(), "swag": SWAG(snapshots=2, rank=2), "laplace": Laplace(), "dropout": MCDropout()}

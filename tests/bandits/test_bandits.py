@@ -425,6 +425,27 @@ def test_a_game_resumes_with_the_agent_that_began_it_alone(tmp_path):
     play("steps=3")
 
 
+def test_a_game_is_not_resumed_in_another_environment_or_under_another_model(tmp_path):
+    class Others(Sides):
+        """The same shapes, another game."""
+
+    def play(steps, environment=Sides, **options):
+        learner = bayesian([1], **options)
+        agent = ThompsonSampling(learner, 2, 2, [1], batch_size=8, updates=1)
+        Play(environment(), agent, steps, [1], path=tmp_path / "game.pt").run()
+
+    play(2)
+    for change, words in (
+        ({"environment": Others}, "made with environment kind Sides, this is Others"),
+        ({"scale": 3.0}, "made with likelihood scale 0.2"),
+        ({"prior": priors.Normal()}, "made with prior ScaleMixture"),
+        ({"hidden": (9,)}, "made with another network"),
+    ):
+        with pytest.raises(CheckpointError, match=words):
+            play(3, **change)
+    play(3)
+
+
 def test_the_control_with_swapped_labels_is_played_by_name(tmp_path, capsys):
     small = ["steps=40", "seeds=[1]", "hidden=[4]", "updates=1", "compiled=false", "arms=[thompson]"]
     bandit.main([*small, "swapped=true", f"folder={tmp_path}/swapped"])

@@ -184,6 +184,28 @@ def test_the_sparse_network_predicts_the_same(removed):
     assert isinstance(network[0], nn.Linear)  # the one given is left as it was
 
 
+def test_layers_that_do_more_than_a_product_stay_as_they_are():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    hooked = nn.Linear(4, 4)
+    hooked.register_forward_hook(lambda module, given, output: 3 * output)
+    attention = nn.TransformerEncoderLayer(4, 1, 8, batch_first=True, dropout=0.0)
+    network = nn.Sequential(Doubled(4, 4), hooked, nn.Linear(4, 4), attention).eval()
+    for layer in network[:3]:
+        layer.weight.data.mul_(torch.eye(4) * (torch.arange(4) == 0))
+    lean = sparse.sparse(network, at_most=1.0)
+    assert [type(layer) for layer in lean] == [Doubled, nn.Linear, sparse.SparseLinear, type(attention)]
+    x = X[:, None]
+    torch.testing.assert_close(lean(x), network(x))
+
+
+def test_half_precision_is_saved_in_single(tmp_path):
+    sparse.save_sparse(nn.Linear(3, 2).to(torch.bfloat16), tmp_path / "half.npz")
+    assert read_sparse(tmp_path / "half.npz")["weight"].dtype == torch.float32
+
+
 def read_sparse(path):
     """The state that `save_sparse` wrote, by the format in its docstring."""
     state = {}

@@ -559,10 +559,30 @@ def test_numbers_that_are_written_with_more_are_told(form: str, caplog: pytest.L
     assert from_table(table, target="y").train.x.shape[1] == 30
     assert "column 'pay' is one of categories, because its values are texts such as" in caplog.text
     caplog.clear()
+    mixed = [f"{500 + 50 * (i // 2):,}" for i in range(60)]  # 950 beside 1,050
+    from_table({**table, "pay": mixed}, target="y")
+    assert "column 'pay' is one of categories" in caplog.text
+    caplog.clear()
+    dates = [f"2024.01.{i // 2 + 1:02d}" for i in range(60)]
+    from_table({**table, "pay": dates}, target="y")
     from_table(table, target="y", categorical=["pay"])
     codes = {"room": [f"{i // 2}-{i % 3}b" for i in range(60)], "y": table["y"]}
     from_table({**codes, "few": [form.format(i % 5) for i in range(60)]}, target="y", drop=["room"])
     assert caplog.text == ""
+
+
+def test_a_row_whose_category_is_missing_holds_no_number() -> None:
+    codes = ["007", "012", "7a", None] * 10
+    data = from_table({"code": codes, "y": [i / 7 for i in range(40)]}, target="y")
+    alone, beside = (data.inputs({"code": given}) for given in ([None], [None, "007"]))
+    assert torch.equal(alone[0], beside[0])
+    assert alone.abs().sum() > 0
+
+
+def test_rows_held_back_are_a_pair_in_a_tuple_or_a_list() -> None:
+    x, y = {"a": [0.5, 1.5, 2.5]}, [1.5, 2.5, 3.5]
+    parts = [from_table(x, y, test=kind((x, y))).test for kind in (tuple, list)]
+    assert torch.equal(parts[0].x, parts[1].x)
 
 
 def test_an_option_that_a_table_lacks_is_named() -> None:

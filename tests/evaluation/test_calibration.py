@@ -26,6 +26,16 @@ def test_intervals_of_a_normal_hold_what_they_say():
     assert list(found.values()) == pytest.approx(list(found), abs=0.002)
 
 
+@pytest.mark.parametrize("S", [20, 100])
+def test_few_draws_hold_what_they_say_of_new_values_from_where_they_are_from(S):
+    """The largest of S draws exceeds a new value in S of S + 1 cases, not always."""
+    random = np.random.default_rng(0)
+    found = coverage(random.normal(size=(S, 20_000)), random.normal(size=20_000))
+    for level, share in found.items():
+        if (1 - level) / 2 * (S + 1) >= 1:  # beyond the outermost draws nothing is known
+            assert share == pytest.approx(level, abs=0.02), level  # five standard deviations of 20,000
+
+
 def test_weights_count_draws():
     draws = np.array([[0.0], [1.0], [2.0]])
     twice = np.array([[0.0], [1.0], [1.0], [1.0], [2.0]])

@@ -10,12 +10,12 @@ from torch import nn
 from pyrobbb import likelihoods
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data import from_arrays
+from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.export import exported
 from pyrobbb.inference import Laplace
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Deterministic, Normal, PerParameter
-from pyrobbb.training.inputs import NoWeights
 from pyrobbb.training.trainer import fit
 
 ROWS = {0: torch.export.Dim.DYNAMIC}

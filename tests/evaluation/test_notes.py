@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyro.distributions as dist
@@ -16,7 +17,7 @@ from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import notes
-from pyrobbb.data import from_arrays
+from pyrobbb.data import OnDisk, from_arrays
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
@@ -26,6 +27,36 @@ from pyrobbb.mean_field import MeanFieldNormal, rho_of
 from pyrobbb.training.trainer import fit
 
 N, D, NOISE = 64, 4, 0.5
+
+
+def test_a_function_that_is_known_exactly_is_not_called_biased() -> None:
+    """At 0 a network without biases is 0 in every draw, as in truth; a tie counts half."""
+    x = torch.linspace(-1, 1, 9)[:, None]
+    data = from_arrays(x, x, task="regression")
+
+    def model() -> BayesianNetwork:
+        net = nn.Sequential(nn.Linear(1, 5, bias=False), nn.Tanh(), nn.Linear(5, 1, bias=False))
+        return BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5), 9)
+
+    def from_the_prior(made: Dataset, seed: int) -> Posterior:
+        return Posterior([(model(), model())])
+
+    found = simulation_based_calibration(model(), data, from_the_prior, repeats=6, points=9, draws=50)
+    assert (found.p[:, 4] == 0.5).all()
+    assert np.isfinite(found.asymmetry)
+    assert Calibration(np.full((6, 1, 1), 0.5)).asymmetry == 1.0
+
+
+def test_rows_on_the_disk_are_looked_at_as_those_in_memory(tmp_path: Path) -> None:
+    data = orthogonal()
+    for name in ("x", "y"):
+        np.save(tmp_path / f"{name}.npy", getattr(data.train, name).numpy())
+    there = OnDisk(x=str(tmp_path / "x.npy"), y=str(tmp_path / "y.npy"), task="regression").load()
+    posterior = fit(linear(), MeanFieldNormal, data, epochs=2, progress=None)
+    assert notes(posterior, there, draws=20) == notes(posterior, data, draws=20)
+    found = simulation_based_calibration(linear(), there, lambda made, seed: posterior, repeats=2, points=3)
+    same = simulation_based_calibration(linear(), data, lambda made, seed: posterior, repeats=2, points=3)
+    np.testing.assert_allclose(found.p, same.p)
 
 
 def orthogonal(seed: int = 0) -> Dataset:

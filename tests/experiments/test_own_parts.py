@@ -56,6 +56,11 @@ class MyNet(nn.Module):
         return self.layers(x)
 
 
+class Needs(MyNet):
+    def __init__(self, width):
+        super().__init__(width)
+
+
 def my_network(spec, prior, likelihood, width):
     return BayesianNetwork(nn.Sequential(nn.Linear(2, width), nn.Linear(width, 3)), prior, likelihood, spec.N)
 """
@@ -101,6 +106,17 @@ def test_a_part_of_ones_own_does_not_take_the_keys_of_the_one_it_replaces(tmp_pa
     assert run.guide.keywords == {}
 
 
+def test_a_file_with_dots_in_its_name_is_read_as_any_other(tmp_path):
+    (tmp_path / "my_parts.py").write_text(PARTS)
+    (tmp_path / "own.v2.yaml").write_text(OWN.replace("guide: {_target_: guides.mine.MyGuide}\n", ""))
+    (tmp_path / "own.yaml").write_text("defaults: [run]\n")
+    done = command(tmp_path, "experiments.run", "own.v2.yaml")
+    assert done.returncode == 0, done.stderr
+    written = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())
+    assert set(written["data"]) == {"_target_", "rows"}
+    assert set(written["prior"]) == {"_target_", "sigma"}
+
+
 def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
     """Each chain makes its own; what is neither that nor a function of three is told what it must be."""
     (tmp_path / "own_net.py").write_text(PARTS)
@@ -112,6 +128,9 @@ def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
     posterior = reopen(tmp_path / "out", trust=True).posterior
     first, second = (model.initial()["layers.0.weight"] for model, _ in posterior.chains)
     assert not torch.equal(first, second)
+    config.model = {"_target_": "own_net.Needs"}
+    with pytest.raises(ConfigError, match=r"model: Needs needs all of its options: missing a required"):
+        build(config)
     config.model = {"_target_": "own_net.MyData", "_partial_": True}
     with pytest.raises(ConfigError, match=r"model: .*it must be the class of a network, or a function of"):
         build(config)
@@ -134,6 +153,13 @@ def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path
     code, words = said(*table)
     assert code == 2
     assert "or its data changed" in words
+    (tmp_path / "rows.csv").rename(tmp_path / "gone.csv")
+    code, words = said(*table)
+    assert code == 0, "what was found there is printed all the same"
+    assert "note: out was not compared with its data and code: " in words
+    (tmp_path / "gone.csv").rename(tmp_path / "rows.csv")
+    code, words = said(*table)
+    assert code == 2
     assert "or remove out, and the same command runs it again" in words
 
     (tmp_path / "my_parts.py").write_text(PARTS)

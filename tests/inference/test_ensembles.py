@@ -107,7 +107,7 @@ def test_a_chain_without_latent_weights_takes_no_draw_from_the_others(first):
     x, alone = data.train.x, fits[1].predict(data.train.x, draws=20)
     mine = posterior.predict(x, draws=20, chains=[1 - first])
     assert mine.means.shape == alone.means.shape
-    torch.testing.assert_close(mine.means.std(0), alone.means.std(0), rtol=1.0, atol=0)
+    assert (mine.means.std(0) > 0.3 * alone.means.std(0)).all()
     assert len(posterior.predict(x, draws=20).means) == 40
     assert len(posterior.predict(x, draws=20, chains=[first]).means) == 1
 

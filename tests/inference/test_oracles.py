@@ -19,19 +19,19 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data import from_arrays
+from pyrobbb.data import from_arrays, from_table
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.evaluation.diagnostics import function_draws
 from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradient, natural_gradient_step
 from pyrobbb.inference.curvature import output_factors
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
-from pyrobbb.inference.method import Inference
+from pyrobbb.inference.method import Inference, check_warm_up
 from pyrobbb.inference.swag import SWAGGuide
 from pyrobbb.kl_weights import Full, Tempered, WarmUp
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.inputs import NoWeights
 from pyrobbb.training.trainer import fit
 
 N, D, NOISE, SIGMA = 50, 3, 0.5, 1.0
@@ -518,8 +518,14 @@ def test_laplace_goes_around_any_fitted_posterior():
         with pytest.raises(ValueError, match=reason):
             Laplace().around(point, rows)
     points = BayesianNetwork(nn.Linear(D, 1), priors.Deterministic(), likelihoods.Normal(0.1), N)
-    with pytest.raises(ValueError, match="no Bayesian weights"):
-        Laplace().around(Posterior([(points, NoWeights())]), data)
+    for given in (Posterior([(points, NoWeights())]), points):
+        with pytest.raises(ValueError, match="no Bayesian weights"):
+            Laplace().around(given, data)
+    table = from_table(
+        {"a": data.x[:, 0].tolist(), "y": data.y[:, 0].tolist()}, target="y", task="regression"
+    )
+    of_table = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.1))
+    assert Laplace().around(of_table, table).predict({"a": [0.5]}, draws=3).mean.shape == (1, 1)
 
 
 def test_laplace_goes_around_a_network_that_was_trained_elsewhere():
@@ -529,7 +535,6 @@ def test_laplace_goes_around_a_network_that_was_trained_elsewhere():
     trained.weight.data.copy_(mean)
     model = BayesianNetwork(trained, priors.Normal(sigma=SIGMA), likelihoods.Normal(scale=NOISE))
     posterior = Laplace(structure="full").around(model, data)
-    assert model.N == N
     torch.testing.assert_close(posterior.mean_weights()["weight"], trained.weight.detach())
     covariance = torch.linalg.inv(precision)
     _, scale = posterior.chains[0][1].loc_and_scale()
@@ -666,11 +671,17 @@ def test_no_draw_is_kept_while_the_kl_warms_up(method: Any, most: int):
     model, data, *_ = _linear()
     split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
     options: dict[str, Any] = {"inference": method, "epochs": 10, "batch_size": 5, "progress": None}
-    late = Tempered(temperature=1.0, then=WarmUp(epochs=most + 1))
-    with pytest.raises(ValueError, match=f"draws while the KL warms up.*at most {most} of its epochs"):
+    late = Tempered(temperature=1.0, then=WarmUp(epochs=max(2, most + 1)))
+    with pytest.raises(ValueError, match="draws while the KL warms up"):
         fit(model, None, split, kl=late, **options)
-    if most:
-        fit(model, None, split, kl=WarmUp(epochs=most), **options)
+    for epochs in {1, max(1, most)}:  # a warm-up of one epoch is none
+        fit(model, None, split, kl=WarmUp(epochs=epochs), **options)
+
+
+def test_a_share_of_the_epochs_is_not_rounded_down():
+    check_warm_up(SWAG(), WarmUp(epochs=29), 0.29 * 100)
+    with pytest.raises(ValueError, match="at most 29 of its epochs"):
+        check_warm_up(SWAG(), WarmUp(epochs=30), 0.29 * 100)
 
 
 class _Stops(Callback):
@@ -749,6 +760,26 @@ def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise():
     model, data, *_ = _linear()
     with pytest.raises(ValueError, match="leave 14 to the last, too few with noise for its 10 draws"):
         _step(SGHMC(cycles=30, draws=10), model, data, 1000)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 30.0])
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_evidence_of_a_linear_model_is_exact_wherever_it_is_taken(scale: float, centred: bool):
+    """Also around weights that are no mode, and where the data leave a direction free."""
+    _, data, *_ = _linear()
+    x = torch.cat([data.x, torch.zeros(N, 1)], 1).double()  # a dead input
+    net = nn.Linear(D + 1, 1, bias=False).double()
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.5, 1.0, -1.0, 1.0]]))
+    prior = priors.Centred(sigma=SIGMA) if centred else priors.Normal(sigma=SIGMA)
+    model = BayesianNetwork(net, prior, likelihoods.Normal(scale=NOISE))
+    posterior = Laplace(structure="full", prior_scale=scale).around(model, Split(x, data.y.double()))
+    mean = (x @ net.weight[0] if centred else torch.zeros(N)).detach().double()
+    covariance = (scale * SIGMA) ** 2 * x @ x.T + NOISE**2 * torch.eye(N).double()
+    exact = torch.distributions.MultivariateNormal(mean, covariance).log_prob(data.y[:, 0].double())
+    torch.testing.assert_close(posterior.chains[0][1].log_evidence, exact, rtol=1e-6, atol=1e-6)
+    assert model.N is None, "the user's own"
+    assert posterior.model.N == N
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.2, 3.0])

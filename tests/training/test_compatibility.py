@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from copy import deepcopy
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
 from torch import nn
+from torch.distributions import AffineTransform, ExpTransform
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import (
     ConstantLR,
@@ -30,6 +34,7 @@ from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import tf32_products, uses_tf32
+from pyrobbb._support.settings import values as plain_values
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.from_trained import partly_bayesian
@@ -294,6 +299,62 @@ def test_what_a_part_of_ones_own_holds_is_compared(
     if "kl" not in first:  # which a posterior does not have
         with pytest.raises(CheckpointError, match="was made with another"):
             Posterior.load(tmp_path / "saved", made(second), AutoNormal(made(second)))
+
+
+class Kind(Enum):
+    NARROW = "narrow"
+    WIDE = "wide"
+
+
+class Odd(priors.Prior):
+    """Attributes of every kind that Python has."""
+
+    def __init__(self, kind: Kind = Kind.NARROW, middle: torch.Tensor | None = None) -> None:
+        self.kind, self.log, self.own, self.missing = kind, logging.getLogger("odd"), self, float("nan")
+        self.function, self.many, self.array = max, list(range(1000)), np.ones(3)
+        middle = torch.zeros(500) if middle is None else middle
+        self.of_yesterday = {"0.weight": dist.Normal(middle, 1.0).to_event(1)}
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, 1.0 if self.kind is Kind.WIDE else 0.5), parameter)
+
+
+def test_what_no_checkpoint_can_hold_is_told_apart_all_the_same(tmp_path: Path) -> None:
+    """Enumerations, cycles, NaN, functions; long lists and tensors by a digest."""
+    options: dict[str, Any] = {"batch_size": 50, "fast": "eager", "progress": None, "folder": tmp_path}
+
+    def again(prior: priors.Prior, epochs: int) -> None:
+        model = BayesianNetwork(network(width=2), prior, likelihoods.Normal(0.1), N=200)
+        fit(model, MeanFieldNormal, DATA, epochs=epochs, **options)
+
+    again(Odd(), 1)
+    again(Odd(), 2)
+    with pytest.raises(CheckpointError, match="value of the prior kind NARROW, this is WIDE"):
+        again(Odd(Kind.WIDE), 3)
+    with pytest.raises(
+        CheckpointError, match=r"value of the prior of_yesterday\..*shape \(500,\)"
+    ) as refused:
+        again(Odd(middle=torch.full((500,), 1e-6)), 3)
+    assert len(str(refused.value)) < 1500
+    assert (tmp_path / "chain-0.pt").stat().st_size < 60_000
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (dist.TransformedDistribution(dist.Normal(0.0, 1.0), [AffineTransform(0.0, 2.0)]),
+         dist.TransformedDistribution(dist.Normal(0.0, 1.0), [AffineTransform(0.0, 3.0)])),
+        (dist.TransformedDistribution(dist.Normal(0.0, 1.0), [ExpTransform()]),
+         dist.TransformedDistribution(dist.Normal(0.0, 2.0), [ExpTransform()])),
+        (dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.Normal(torch.zeros(2), 1.0)),
+         dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.Normal(torch.ones(2), 1.0))),
+        (dist.MultivariateNormal(torch.zeros(2), torch.eye(2)),
+         dist.MultivariateNormal(torch.zeros(2), 2 * torch.eye(2))),
+        (partial(max, key=1.0), partial(max, key=2.0)),
+    ],
+)  # fmt: skip
+def test_distributions_are_told_apart_by_all_that_they_are(one: Any, other: Any) -> None:
+    assert plain_values(one) == plain_values(deepcopy(one)) != plain_values(other)
 
 
 def test_a_learned_prior_around_other_weights_is_another_prior(tmp_path: Path) -> None:
