@@ -196,6 +196,20 @@ def twice(record: Record) -> Found:
     return words, "an effect of two faults" if ends[0][-1] > 2 * ends[1][-1] else "does not"
 
 
+def as_its_text_has_it(record: Record) -> Found:
+    """Rahmanto's Table 2: test errors beside its own, by the width that the number of weights tells."""
+    found: dict[int, list[float]] = {}
+    for run in record["runs"]:
+        width = round(((796**2 + 4 * (run["metrics"]["parameters"] - 10)) ** 0.5 - 796) / 2)
+        found.setdefault(width, []).append(run["metrics"]["test"]["error"])
+    its = table1_report.declaration().rows.mixture.reported.Rahmanto
+    words = [f"2x{width}: {estimate(errors, 2)} %" for width, errors in sorted(found.items())]
+    below = [verdict([its[width] - error for error in errors]) for width, errors in found.items()]
+    said = {"holds": "lower than its own", "does not": "higher than its own"}
+    verdicts = dict.fromkeys(said.get(each, each) for each in below)
+    return f"{'; '.join(words)}; {seeds(min(map(len, found.values())))}", ", ".join(verdicts)
+
+
 PAGES = list(DECLARED["runs"])
 FOUND: dict[str, Callable[[Record], Found]] = {
     "errors": mixture,
@@ -218,6 +232,7 @@ FOUND: dict[str, Callable[[Record], Found]] = {
     "tutorial's images": tutorial_images,
     "notebook's error": notebook_error,
     "notebook's order": notebook_order,
+    "as its text has it": as_its_text_has_it,
     **AIMS,
 }
 
