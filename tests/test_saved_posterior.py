@@ -27,6 +27,7 @@ from torch import nn
 import seeds
 from engine_fakes import network, normal, values
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
+from pyrobbb._support import checkpoint
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays
@@ -338,6 +339,23 @@ def test_each_chain_keeps_the_centre_of_its_prior(tmp_path: Path) -> None:
         centres.append(one.prior_of("2.weight").base_dist.loc)
         assert torch.equal(other.prior_of("2.weight").base_dist.loc, centres[-1])
     assert not torch.equal(*centres)
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It has neither centres nor padding rows, and compares less."""
+    model = BayesianNetwork(network(width=2), priors.Centred(sigma=0.1), likelihoods.Normal(0.3))
+    posterior = fit(model, MeanFieldNormal, values(), epochs=1, progress=None)
+    path = posterior.save(tmp_path)
+    content = checkpoint.load(path)
+    for chain in content["chains"]:
+        for later in ("centres", "padding", "tensors"):
+            del chain[later]
+        for later in ("set of values in the prior", "set of values in the likelihood"):
+            del chain["of"][later]
+    checkpoint.save(path, content)
+    same = BayesianNetwork(network(width=2), priors.Centred(sigma=0.1), likelihoods.Normal(0.3))
+    again = Posterior.load(tmp_path, same, MeanFieldNormal(same))
+    assert torch.equal(again.predict(X, draws=5).mean, posterior.predict(X, draws=5).mean)
 
 
 def test_it_is_loaded_by_what_makes_model_and_guide_too(tmp_path: Path) -> None:

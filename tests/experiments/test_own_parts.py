@@ -136,7 +136,7 @@ def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
         build(config)
 
 
-def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path):
+def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path, monkeypatch):
     """Data in a file, data and a network of one's own; the same again is finished."""
 
     def said(*words):
@@ -149,6 +149,11 @@ def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path
     table = [word for word in table if word not in ("data=blobs", "data.N=90", "~data.N")]
     assert said(*table)[0] == 0
     assert "out is finished" in said(*table)[1]
+    with monkeypatch.context() as there:
+        there.chdir(tmp_path)
+        by_name = reopen("out").posterior.predict({"a": [0.5, 7.0], "b": [1.0, None]}, draws=3)
+    assert by_name.probs.shape == (2, 2)
+    assert by_name.classes == ("no", "yes")
     (tmp_path / "rows.csv").write_text("\n".join(rows[:-10]))
     code, words = said(*table)
     assert code == 2

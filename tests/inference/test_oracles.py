@@ -698,6 +698,25 @@ def test_a_training_that_stops_within_its_warm_up_says_so(method: Any, caplog: p
     assert "the KL ended at 0.4 of its weight, because its warm-up takes 5 epochs of 2" in caplog.text
 
 
+class _StopsAtStep(Callback):
+    steps = 0
+
+    def on_step(self, view: Any, terms: Any) -> None:
+        self.steps += 1
+        view.stop("enough") if self.steps == 15 else None
+
+
+def test_a_training_that_stops_within_an_epoch_of_a_warm_up_within_says_which(
+    caplog: pytest.LogCaptureFixture,
+):
+    model, data, *_ = _linear()
+    split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    kl = Tempered(temperature=1.0, then=WarmUp(epochs=5))
+    options: dict[str, Any] = {"batch_size": 5, "epochs": 5, "progress": None}  # ten steps an epoch
+    fit(model, None, split, inference=MAP(), kl=kl, callbacks=[_StopsAtStep()], **options)
+    assert "the KL ended at 0.4 of its weight, because its warm-up takes 5 epochs of 2" in caplog.text
+
+
 def test_the_last_layer_holds_the_weights_that_are_tied_into_it():
     class Decoder(nn.Module):
         def __init__(self) -> None:
