@@ -106,7 +106,7 @@ def seconds_of(record: Record) -> float | None:
     runs = [record, *(part["metrics"] for part in parts if "metrics" in part)]
     every = [run["train_seconds"] for run in runs if "train_seconds" in run]
     for part in parts:
-        fits = [part[name] for name in ("seconds", "seconds_choosing") if name in part]
+        fits = [part[name] for name in ("seconds", "seconds_choosing") if part.get(name) is not None]
         every += part.get("seconds_each", fits)
     for name, games in record.get("agents", {}).items():
         rate = record["interactions per second"]["greedy" if name.endswith("greedy") else "thompson"]

@@ -82,6 +82,8 @@ class Settings:
             checks.count(name, getattr(self, name))
 
 
+CHOOSING = 1  # the seed that settings are chosen with, so that later seeds share what was chosen
+
 STUDY = Study(
     "experiments.scoreboard part=detection",
     "scoreboard/detection",
@@ -109,8 +111,8 @@ def config_of(
 def settled(
     network: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]
 ) -> Sequence[Result]:
-    """What was tried with the first seed, with the log-likelihood of validation images; best first."""
-    config = config_of(network, method, chosen.seeds[0], chosen, out, words)
+    """What was tried, with seed 1 whichever are run, and the score of validation images; best first."""
+    config = config_of(network, method, CHOOSING, chosen, out, words)
     config = changed(config, out.fits / network / "chosen" / method, {})
     held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
 
@@ -210,9 +212,9 @@ def point(
     )
 
     def made() -> Result:
-        began = perf_counter()
+        began, resumed = perf_counter(), any(Path(config.folder).glob("chain-*.pt"))
         run, data, posterior = fitted(config, keep=True, around=methods.METHODS[method].around)
-        seconds = perf_counter() - began
+        seconds = None if resumed else perf_counter() - began  # the time before the interruption is not known
         assert data.test is not None
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
         others = outsiders(OUTSIDE if not chosen.quick else OUTSIDE[2:])
