@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 
@@ -42,16 +42,19 @@ def short_code(energy: float, error: float, record: Record) -> Found:
     return words, "reached" if held else "missed"
 
 
-def wider(record: Record) -> Found:
-    """The free energy of 2x1200 less that of 2x400, trained alike, paired by seed."""
+def wider(prior: str, epochs: int, networks: Sequence[str], record: Record) -> Found:
+    """The free energies of wider networks less that of the narrowest, trained alike, paired by seed."""
     energies = {  # by seed
         row["network"]: dict(zip(row["seeds"], row["free_energy_each"], strict=True))
-        for row in rows_of(record["rows"], prior="learned", epochs=40)
+        for row in rows_of(record["rows"], prior=prior, epochs=epochs)
     }
-    narrow, wide = energies["2x400"], energies["2x1200"]
-    gap = [wide[seed] - narrow[seed] for seed in wide]
-    words = f"{estimate(gap, 3, sign=True)} nats, {seeds(len(gap))}"
-    return words, "reached" if fmean(gap) <= 0 else "missed"
+    narrow, *wide = (energies[name] for name in networks)
+    gaps = [[each[seed] - narrow[seed] for seed in each] for each in wide]
+    words = "; ".join(
+        f"{name} {estimate(gap, 3, sign=True)}" for name, gap in zip(networks[1:], gaps, strict=True)
+    )
+    found = "reached" if all(fmean(gap) <= 0 for gap in gaps) else "missed"
+    return f"{words} nats above {networks[0]}, {seeds(min(map(len, gaps)))}", found
 
 
 def ranked(record: Record) -> Found:
@@ -130,7 +133,8 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "below ignoring": below_ignoring,
     "short code": partial(short_code, 0.12, 0.8),
     "short code, 2x400": partial(short_code, 0.30, 2.5),
-    "wider": wider,
+    "wider": partial(wider, "learned", 40, ["2x400", "2x1200"]),
+    "wider, by input": partial(wider, "learned_input", 100, ["2x50", "2x100", "2x200", "2x400"]),
     "ranks": ranked,
     "beside published": beside_published,
     "clothes": partial(told_apart, "Fashion-MNIST", "mean field"),

@@ -64,7 +64,7 @@ def test_each_epoch_of_each_chain_is_logged_beneath_the_run(tmp_path, written):
 @pytest.mark.parametrize("name", MODULES)
 def test_each_name_makes_its_callback_or_says_what_to_install(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, MODULES[name], None)
-    with pytest.raises(ConfigError, match=rf"callbacks.{name}: .*pip install 'pyrobbb\[{name}\]'"):
+    with pytest.raises(ConfigError, match=rf"callbacks.{name}: .*pip install '\.\[{name}\]' in your clone"):
         loggers(config(tmp_path, f"callbacks=[{name}]"))
 
 

@@ -36,7 +36,7 @@ def logged(rows: list[Epoch]) -> dict[str, list[tuple[int, float]]]:
 )
 def test_each_is_an_extra(module: str, extra: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"pip install 'pyrobbb\[{extra}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install '\.\[{extra}\]' in your clone"):
         make()
 
 
