@@ -17,6 +17,7 @@ from experiments._runner.folder import MOVED, claim, differences
 from experiments._runner.reopen import reopen
 from experiments.summarise import summarise
 from paths import ROOT
+from seeds import FIXED
 
 TINY = ["data=blobs", "data.N=90", "model.hidden=[8]", "epochs=2", "batch_size=30", "draws=5"]
 TINY += ["observations=5", "export_weights=5", "report=false"]
@@ -136,6 +137,7 @@ def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
         build(config)
 
 
+@FIXED  # the commands run in processes of their own
 def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path, monkeypatch):
     """Data in a file, data and a network of one's own; the same again is finished."""
 
