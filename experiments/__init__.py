@@ -11,10 +11,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments._runner.reopen import Reopened
+    from experiments._runner.reopen import reopen as reopen
 
 
 def _in_a_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -45,18 +45,8 @@ if str(Path.cwd()) not in sys.path:  # where a launcher's worker or an installed
     sys.path.append(str(Path.cwd()))
 
 
-def reopen(folder: Path | str, *, trust: bool = False) -> "Reopened":
-    """A run's folder, opened again: `reopen("runs/mnist/default").posterior` predicts new rows.
-
-    Args:
-        folder: As `experiments.run` left it.
-        trust: Call what its configuration names, whatever it is: parts of your own. Otherwise only parts of
-            this library.
-
-    Raises:
-        ConfigError: If there is no such folder or configuration, or it names what is not trusted.
-        CheckpointError: If a checkpoint is missing, damaged, or of another network, prior or data set.
-    """
-    from experiments._runner.reopen import reopen as opened
-
-    return opened(folder, trust=trust)
+def __getattr__(name: str) -> Any:
+    """`reopen`, whose imports take seconds that only those who call it should wait for."""
+    if name != "reopen":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("experiments._runner.reopen").reopen

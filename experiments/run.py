@@ -29,7 +29,7 @@ from experiments._runner.command import quiet_if_unread
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
 from experiments._runner.record import provenance, run_command
-from experiments._runner.reopen import check_unchanged
+from experiments._runner.reopen import check_finished
 from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
@@ -72,7 +72,7 @@ def execute(
             remove_partial_files(place)
     metrics = read_metrics(folder)
     if finished:
-        check_unchanged(folder, config)
+        check_finished(folder, config)
         if not quiet:
             print(f"{folder} is finished; remove it to run it again")
     (folder / ERROR).unlink(missing_ok=True)

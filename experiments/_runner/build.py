@@ -92,9 +92,7 @@ def innermost(error: BaseException) -> str:
     strange = re.search(r"Key '(\w+)' not in '(\w+)'", str(cause))
     if strange:
         key, kind = strange.groups()
-        known = (
-            KNOWN | {"name", "folder", "callbacks", "report", "published"} if kind == "RunConfig" else set()
-        )
+        known = KNOWN | set(NOT_OF_THE_RUN) if kind == "RunConfig" else ()
         return f"{key}: a run has no such key{meant(key, known)}"
     override = re.search(r"Could not override '([\w/]+)'", str(cause))
     if override:

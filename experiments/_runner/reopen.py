@@ -65,7 +65,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
             guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
-        _check_unchanged(compatibility.model(model) | {"data": data.train.digest()}, state, file)
+        _check_same(compatibility.model(model) | {"data": data.train.digest()}, state, file)
         checkpoint.load_module(model, state["model"], "model", file)
         checkpoint.load_module(guide, state["guide"], "guide", file)
         epoch = min(epoch, int(state["epoch"]))
@@ -74,7 +74,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     return Reopened(run, data, Posterior(chains, weights=weights, columns=data.columns), epoch)
 
 
-def check_unchanged(folder: Path, config: DictConfig) -> None:
+def check_finished(folder: Path, config: DictConfig) -> None:
     """Raise ConfigError if what a finished run was made of has changed: its data, or code of the user's own.
 
     Data sets of the library are the same wherever they lie, and a run whose checkpoints were deleted is not
@@ -96,7 +96,7 @@ def check_unchanged(folder: Path, config: DictConfig) -> None:
         print(f"note: {folder} was not compared with its data and code: {reason}", file=sys.stderr)
 
 
-def _check_unchanged(mine: dict[str, Any], state: dict[str, Any], file: Path) -> None:
+def _check_same(mine: dict[str, Any], state: dict[str, Any], file: Path) -> None:
     """CheckpointError if the configuration, or the data that it names, changed after the training."""
     try:
         compatibility.check_same(mine, state.get("made_with", {}), file)

@@ -200,6 +200,7 @@ def as_its_text_has_it(record: Record) -> Found:
     """Rahmanto's Table 2: test errors beside its own, by the width that the number of weights tells."""
     found: dict[int, list[float]] = {}
     for run in record["runs"]:
+        # 784 h + h, h h + h, 10 h + 10 parameters
         width = round(((796**2 + 4 * (run["metrics"]["parameters"] - 10)) ** 0.5 - 796) / 2)
         found.setdefault(width, []).append(run["metrics"]["test"]["error"])
     its = table1_report.declaration().rows.mixture.reported.Rahmanto

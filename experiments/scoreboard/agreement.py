@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods
 from experiments.scoreboard.compare import Row, notes, reason, rows_of, spent
-from experiments.scoreboard.points import fitted, kept, said
+from experiments.scoreboard.points import kept, said, timed
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -156,9 +155,7 @@ def functions(model: Model, method: str, config: DictConfig) -> Result:
     path = Path(config.folder) / "functions.npz"
 
     def made() -> Result:
-        began, resumed = perf_counter(), any(path.parent.glob("chain-*.pt"))
-        run, data, posterior = fitted(config, keep=True, around=methods.METHODS[method].around)
-        seconds = None if resumed else perf_counter() - began  # the time before the interruption is not known
+        run, data, posterior, seconds = timed(config, around=methods.METHODS[method].around)
         x = model.x
         if x is None:
             assert data.test is not None

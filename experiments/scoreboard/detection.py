@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import REFERENCE, Row, cell, lines_of, notes, rows_of, spent
-from experiments.scoreboard.points import fitted, kept, said, scored
+from experiments.scoreboard.points import kept, said, scored, timed
 from experiments.tutorial.mnist_uncertainty import noise_images
 from pyrobbb._support import checks
 from pyrobbb.data import FashionMNIST
@@ -212,9 +211,7 @@ def point(
     )
 
     def made() -> Result:
-        began, resumed = perf_counter(), any(Path(config.folder).glob("chain-*.pt"))
-        run, data, posterior = fitted(config, keep=True, around=methods.METHODS[method].around)
-        seconds = None if resumed else perf_counter() - began  # the time before the interruption is not known
+        run, data, posterior, seconds = timed(config, around=methods.METHODS[method].around)
         assert data.test is not None
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
         others = outsiders(OUTSIDE if not chosen.quick else OUTSIDE[2:])

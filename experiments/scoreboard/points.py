@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -58,6 +59,16 @@ def fitted(config: DictConfig, *, keep: bool = False, around: str = "") -> tuple
     )  # fmt: skip
     posterior = Posterior([(chain.model, chain.guide) for chain in chains])
     return run, data, Laplace(structure=around).around(posterior, data.train) if around else posterior
+
+
+def timed(config: DictConfig, *, around: str = "") -> tuple[Run, Dataset, Posterior, float | None]:
+    """`fitted` with its checkpoints kept, and the seconds that it took.
+
+    Of a fit that resumed there is None: the time before the interruption is not known.
+    """
+    began, resumed = perf_counter(), any(Path(config.folder).glob("chain-*.pt"))
+    run, data, posterior = fitted(config, keep=True, around=around)
+    return run, data, posterior, None if resumed else perf_counter() - began
 
 
 def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:

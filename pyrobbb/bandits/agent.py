@@ -98,8 +98,7 @@ class Agent(ABC):
         return {
             "agent": type(self).__name__,
             "learner": type(self.learner).__name__,
-            "lr": getattr(self.learner, "lr", None),
-            "lr_decay": getattr(self.learner, "lr_decay", None),
+            **self.learner.made_with(),
             "capacity": self.replay.capacity,
             **{name: getattr(self, name) for name in ("batch_size", "updates", "every", "pulls", "kl_over")},
         }

@@ -13,12 +13,14 @@ from torch.func import functional_call
 from pyrobbb._support import checks
 from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated
+from pyrobbb._support.settings import component
 from pyrobbb.accelerated.batched_update import BatchedUpdate
 from pyrobbb.accelerated.prior_segments import prior_segments
 from pyrobbb.accelerated.rng import KeyedNormals
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.likelihoods import Likelihood
+from pyrobbb.training import compatibility
 
 
 class MeanFieldLearner(Learner):
@@ -114,6 +116,9 @@ class MeanFieldLearner(Learner):
                 guide.rho.copy_(rho)
         return self.guides
 
+    def made_with(self) -> dict[str, Any]:
+        return {"lr": self.lr, "lr_decay": self.lr_decay, **compatibility.model(self.model)}
+
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update.state_dict(), "choices": self.choices}
 
@@ -178,6 +183,11 @@ class PointLearner(Learner):
     def predict(self, rows: Tensor, draws: int = 1) -> Tensor:
         output = torch.vmap(self._output)(split(self.update.loc, self.update.shapes), rows)
         return self.likelihood(output).mean[..., 0]
+
+    def made_with(self) -> dict[str, Any]:
+        likelihood = compatibility.likelihood(self.likelihood)
+        rates = {"lr": self.lr, "lr_decay": self.lr_decay}
+        return {**rates, "network": component(self.network), "likelihood": likelihood}
 
     def state_dict(self) -> dict[str, Any]:
         return self.update.state_dict()

@@ -25,6 +25,10 @@ class Learner(ABC):
     def train(self, x: Tensor, y: Tensor, share: float) -> None:
         """One update on a minibatch: `x` (R, B, width), `y` (R, B, 1); `share` is the KL's pi_i (eq. 9)."""
 
+    def made_with(self) -> dict[str, Any]:
+        """The settings that a resumed game must share, as plain values: its rates, its networks."""
+        return {}
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly, as tensors and plain values."""

@@ -9,15 +9,13 @@ from time import monotonic, process_time
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyrobbb._support import checkpoint, checks
-from pyrobbb._support.settings import component, constants
+from pyrobbb._support.settings import constants
 from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
-from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.training import compatibility
 from pyrobbb.training.compatibility import check_same
 
 EACH_ROUND = ("expected", "realised", "actions")
@@ -126,17 +124,9 @@ class Play:
         self.agent.learn(contexts, actions, received)
 
     def _made_with(self) -> dict[str, Any]:
-        """What a resumed game must share: agent, environment, and the networks and their likelihood."""
-        learner: Any = self.agent.learner
-        parts: dict[str, Any] = {}
-        if isinstance(model := getattr(learner, "model", None), BayesianNetwork):
-            parts = compatibility.model(model)
-        elif isinstance(network := getattr(learner, "network", None), nn.Module):
-            parts = {"network": component(network)}
-            if isinstance(observed := getattr(learner, "likelihood", None), nn.Module):
-                parts["likelihood"] = compatibility.likelihood(observed)
+        """What a resumed game must share."""
         environment = {"kind": type(self.environment).__name__, **constants(self.environment)}
-        return {**self.agent.made_with(), **parts, "environment": environment}
+        return {**self.agent.made_with(), "environment": environment}
 
     def _save(self) -> None:
         if self.path is None:

@@ -58,15 +58,17 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
     """
     network = deepcopy(network)
     for name, module in list(network.named_modules()):
-        hooked = module._forward_hooks or module._forward_pre_hooks
-        parent = network.get_submodule(name.rpartition(".")[0])
-        if type(module) is not nn.Linear or hooked or isinstance(parent, ATTENTION):
+        if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
+            continue
+        path, _, attribute = name.rpartition(".")
+        parent = network.get_submodule(path)
+        if isinstance(parent, ATTENTION):
             continue
         if int(module.weight.count_nonzero()) > at_most * module.weight.numel():
             continue
         if not name:
             return SparseLinear(module)
-        setattr(parent, name.rpartition(".")[2], SparseLinear(module))
+        setattr(parent, attribute, SparseLinear(module))
     return network
 
 

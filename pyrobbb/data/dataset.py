@@ -46,6 +46,10 @@ class Split:
         """The rows with these numbers."""
         return self._each(lambda values: values[rows])
 
+    def whole(self) -> Split:
+        """All rows, in memory."""
+        return self if isinstance(self.x, Tensor) else self.take(torch.arange(len(self)))
+
     def batches(self, each: Sequence[Tensor], seed: int) -> Iterator[Split]:
         """One minibatch after another; `seed` is for data whose transforms draw random numbers."""
         rows = torch.cat(list(each)).to(self.x.device)  # all at once: each copy costs a launch

@@ -47,7 +47,7 @@ def last_layer_k_hat(
     model, guide = posterior.chains[chain]
     if set(model.latents) != set(model.sites) or len(train) > LARGEST or train.weights is not None:
         return None
-    rows = train.take(torch.arange(len(train))).to(model.device)  # in memory, wherever they lie
+    rows = train.whole().to(model.device)
     last = model.last_layer
     with torch.no_grad(), isolated(seed, device=model.device), evaluating(model):
         nodes = poutine.trace(guide).get_trace().nodes

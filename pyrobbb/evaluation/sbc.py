@@ -45,9 +45,7 @@ class Calibration:
         (The paper compares p with 1 - p as if they were two samples, which rejects a sound q too often.)
         """
         columns = self.p.reshape(len(self.p), -1).T
-        moved = [
-            c - 0.5 for c in columns if (c != 0.5).any()
-        ]  # of what is the same in all draws there is none
+        moved = [c - 0.5 for c in columns if (c != 0.5).any()]  # else the same in all draws
         least = min((scipy.stats.wilcoxon(c).pvalue for c in moved), default=1.0)
         return float(min(1.0, least * len(columns)))
 
@@ -92,7 +90,7 @@ def simulation_based_calibration(
     if data.train.weights is not None:
         raise ValueError("data drawn from the model count once each: leave out the rows' weights")
     M = checks.count("repeats", repeats, minimum=2)
-    x = data.train.take(torch.arange(len(data.train))).x.to(model.device)  # in memory, wherever they lie
+    x = data.train.whole().x.to(model.device)
     where = x[spread(len(x), checks.count("points", points)).to(x.device)]
     every = []
     for m in range(M):

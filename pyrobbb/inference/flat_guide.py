@@ -35,6 +35,8 @@ class FlatGuide(Named):
 
     def __init__(self, model: BayesianNetwork, init_loc: Initial = network) -> None:
         super().__init__("flat_guide")
+        if not model.latents:
+            raise ValueError("the model has no Bayesian weights for a guide to hold")
         with torch.no_grad(), isolated(), poutine.block():
             nodes = poutine.trace(model).get_trace().nodes
         self.transforms = {name: biject_to(nodes[name]["fn"].support) for name in model.latents}

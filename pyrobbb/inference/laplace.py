@@ -240,14 +240,13 @@ class Laplace(Descent):
         columns = getattr(posterior, "columns", None) or getattr(data, "columns", None)
         data = data.train if isinstance(data, Dataset) else data
         chains = []
-        alone = [posterior] if isinstance(posterior, BayesianNetwork) else []
-        if not all(model.sites for model in alone or [model for model, _ in posterior.chains]):
-            raise ValueError("the model has no Bayesian weights to take the curvature of")
         if isinstance(posterior, BayesianNetwork):
             given = copy(posterior)  # a view: the user's own keeps its N
             given.N = len(data) if given.N is None else given.N
             posterior = Posterior([(given, MAP().guide(given, None))])
         for c, (model, _) in enumerate(posterior.chains):
+            if not model.sites:
+                raise ValueError("the model has no Bayesian weights to take the curvature of")
             if len(data) != model.N:
                 raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
             refuse_latents(self, model)

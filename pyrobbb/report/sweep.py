@@ -78,9 +78,8 @@ def _all(lines: Sequence[Line]) -> Section:
     folders = [
         [Cell(row[0].words, row[0].value), Cell(line.name)] for row, line in zip(rows, lines, strict=True)
     ]
-    words = (
-        "Best first. " * lines[0].ranked + "A column's name sorts by it, and once more the other way round."
-    )
+    order = "Best first. " if lines[0].ranked else ""
+    words = f"{order}A column's name sorts by it, and once more the other way round."
     table = Table("Runs by their score", head, rows, sortable=True)
     return Section(
         "All runs", words, [table, Table("The folder of each run", ["Run", "Folder"], folders, folded=True)]
