@@ -119,10 +119,8 @@ def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
 def _of_classes(test: Any) -> dict[str, Figure]:
     probs, y = test["probs"].values, _first_target(test["y"].values, 1)
     drawn = {"reliability": draw.reliability(probs, y)}
-    pixels, rows = test["x"].values, test["shown_row"].values
-    side = round(pixels.shape[1] ** 0.5)
-    if side > 4 and side * side == pixels.shape[1]:
-        images = pixels.reshape(-1, side, side)
+    rows, images = test["shown_row"].values, arviz_io.images(test["x"].values)
+    if images is not None:
         entropy = test["predictive_entropy"].values[rows]
         drawn["most_uncertain"] = draw.uncertain_examples(images, probs[rows], y[rows], entropy)
     return drawn

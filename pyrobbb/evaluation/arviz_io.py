@@ -168,6 +168,18 @@ def has_loo(data: Any) -> bool:
     return bool(np.ptp(values, axis=1).max() > 10 * UNTIED)  # beyond rounding
 
 
+def images(x: np.ndarray) -> np.ndarray | None:
+    """Stored inputs as square grey images, or None for what looks like the columns of a table.
+
+    A table may well have 25 or 64 columns, but then some are negative, standardised as they are.
+
+    Shapes: `x` is `(M, pixels)`; the images are `(M, side, side)`.
+    """
+    side = round(x.shape[1] ** 0.5)
+    square = side * side == x.shape[1] and side > 4
+    return x.reshape(-1, side, side) if square and (side > 10 or x.min(initial=0) >= 0) else None
+
+
 def import_arviz() -> Any:
     """The module arviz, imported without the notice that ArviZ 0.x shows once a day, nor its log of
     parts of ArviZ 1.x that it does not find.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.image import imsave
 
+from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import by_confidence, coverage, quantiles
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Example, Gallery, Picture, Section, Table
@@ -115,7 +116,7 @@ def _uncertain(test: Any, probs: np.ndarray, y: np.ndarray, entropy: np.ndarray)
         "of them look clear to you, or are labelled wrongly, look at the data."
     )
     order = np.argsort(-entropy)[:ROWS]
-    images = _images(test["x"].values)
+    images = arviz_io.images(test["x"].values)
     if images is None:
         lines = []
         for row in order:
@@ -146,12 +147,6 @@ def _widest(y: np.ndarray, mean: np.ndarray, intervals: np.ndarray, sd: np.ndarr
 
 def _interval(low: float, high: float) -> Cell:
     return Cell(f"{number(low, 3)} to {number(high, 3)}", high - low)
-
-
-def _images(flat: np.ndarray) -> np.ndarray | None:
-    """Square grey images, or None for inputs that are something else."""
-    side = round(flat.shape[1] ** 0.5)
-    return flat.reshape(-1, side, side) if side > 4 and side * side == flat.shape[1] else None
 
 
 def _example(image: np.ndarray, probs: np.ndarray, truth: int, entropy: float, row: int) -> Example:

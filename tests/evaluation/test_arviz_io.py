@@ -75,6 +75,14 @@ def names(data):
     return set(data.groups()) if arviz_io.ARVIZ_GENERATION == 0 else set(data.children)
 
 
+def test_what_is_an_image_and_what_the_columns_of_a_table():
+    pixels, columns = np.linspace(0, 16, 3 * 64).reshape(3, 64), np.linspace(-1, 1, 3 * 64).reshape(3, 64)
+    assert arviz_io.images(pixels).shape == (3, 8, 8)
+    assert arviz_io.images(np.full((3, 784), -0.4)).shape == (3, 28, 28)  # normalised
+    for table in (columns, columns[:, :25], columns[:, :60], pixels[:, :16]):
+        assert arviz_io.images(table) is None
+
+
 def test_each_group_keeps_its_arrays_dims_and_labels(data):
     made = example()
     assert names(data) == set(made["groups"])
