@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
 
 import matplotlib
 import numpy as np
@@ -54,8 +52,6 @@ STYLE = {
     "ytick.labelsize": 9,
 }
 
-P = ParamSpec("P")
-
 
 @contextmanager
 def look() -> Iterator[None]:
@@ -66,15 +62,7 @@ def look() -> Iterator[None]:
         yield
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Run `draw` under `look`."""
-
-    @wraps(draw)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with look():
-            return draw(*args, **kwargs)
-
-    return wrapped
+styled = look()  # as a decorator, entered anew at each call
 
 
 def new_figure(width: float, height: float) -> Figure:
