@@ -22,11 +22,9 @@ class Stored(Protocol):
 
     def stored_draw(self, number: int) -> Weights:
         """Draw `number`, of as many as are asked for."""
-        ...
 
     def place(self, number: int) -> int:
         """Where that draw is in the sampler's chain."""
-        ...
 
 
 class NoWeights(Named):

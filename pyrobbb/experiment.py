@@ -39,7 +39,6 @@ class Source(Protocol):
 
     def load(self) -> Dataset:
         """Read or make the data."""
-        ...
 
 
 MakeModel = Callable[[Spec, Prior, Likelihood], BayesianNetwork]

@@ -41,7 +41,6 @@ class Step(Protocol):
 
         `kl_weight` is the KL's pi_i, `batch_fraction` is B/N.
         """
-        ...
 
 
 LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities

@@ -31,20 +31,16 @@ class View(Protocol):
     @property
     def posterior(self) -> Posterior:
         """The posterior as it stands, of this chain alone."""
-        ...
 
     @property
     def writes(self) -> bool:
         """Whether this process, of several, is the one that writes files."""
-        ...
 
     def log(self, message: str) -> None:
         """Log a line."""
-        ...
 
     def stop(self, reason: str) -> None:
         """End the training after the current step or epoch; `reason` is logged and kept in the history."""
-        ...
 
 
 class Callback:
