@@ -23,11 +23,6 @@ _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
 
 
-def _shift(x: Tensor, by: int) -> Tensor:
-    """Logical shift to the right of int32."""
-    return (x >> by) & ((1 << (32 - by)) - 1)
-
-
 def threefry(
     key: Tensor | tuple[Tensor, Tensor], x0: Tensor, x1: Tensor, rounds: int = 13
 ) -> tuple[Tensor, Tensor]:
@@ -37,7 +32,8 @@ def threefry(
     for i in range(rounds):
         rotation = _ROTATIONS[i % 8]
         x0 = x0 + x1
-        x1 = ((x1 << rotation) | _shift(x1, 32 - rotation)) ^ x0
+        carried = (x1 >> (32 - rotation)) & ((1 << rotation) - 1)  # a logical shift of int32
+        x1 = ((x1 << rotation) | carried) ^ x0
         if i % 4 == 3:
             j = i // 4 + 1
             x0, x1 = x0 + keys[j % 3], x1 + (keys[(j + 1) % 3] + j)
