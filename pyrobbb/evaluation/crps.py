@@ -9,7 +9,6 @@ in the units of y; smaller is better, and a point prediction has its absolute er
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +35,10 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
     Raises:
         ValueError: Targets of another shape, or noise that is not normal.
     """
-    if any(not isinstance(_base(part), Normal) for part in prediction.components):
+    in_network_units = [
+        univariate(part.base_dist) if isinstance(part, Affine) else part for part in prediction.components
+    ]
+    if not all(isinstance(part, Normal) for part in in_network_units):
         raise ValueError("crps knows normal noise alone; draw samples for another likelihood")
     means = torch.cat([part.mean for part in prediction.components]).double()
     variances = torch.cat([part.stddev for part in prediction.components]).double().square()
@@ -62,8 +64,3 @@ def _absolute(mean: Tensor, variance: Tensor) -> Tensor:
     sigma = variance.sqrt()
     z = mean / sigma
     return sigma * (math.sqrt(2 / math.pi) * (-0.5 * z * z).exp()) + mean * torch.erf(z / math.sqrt(2))
-
-
-def _base(part: Any) -> Any:
-    """What lies under a distribution in other units."""
-    return univariate(part.base_dist) if isinstance(part, Affine) else part
