@@ -46,16 +46,12 @@ def named_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = _system_error(error)
+        cause: BaseException | None = error
+        while cause is not None and not (isinstance(cause, OSError) and cause.errno):
+            cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
         raise type(cause)(cause.errno, f"cannot write {path}: {os.strerror(cause.errno or 0)}") from error
-
-
-def _system_error(error: BaseException | None) -> OSError | None:
-    while error is not None and not (isinstance(error, OSError) and error.errno):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def write_text(path: Path | str, text: str) -> None:
