@@ -257,6 +257,7 @@ TABLES: dict[str, Text] = {
     "showdown": of("showdown", headed(showdown), NONE),
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound_mnist", headed(as_printed(priors)), NONE),
+    "bound_paths": of("bound_paths", headed(as_printed(priors)), NONE),
     **{name: of(name, headed(as_printed(priors)), NONE) for name in RANKS},
     "first_run": of("first_run", first_run, "nothing."),
     "first_run.example": of("first_run", as_printed(example), ""),
