@@ -22,6 +22,7 @@ The prior that finds a good mode is often wider than the one under which its nei
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +62,9 @@ from pyrobbb.kl_weights import Uniform, WarmUp
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step
 
+logger = logging.getLogger(__name__)
+
+SLOPE = 0.1  # of the log-likelihood, that a Newton step may still promise at a mode
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
 
@@ -69,7 +73,9 @@ class LaplaceGuide(FlatGuide):
 
     `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others. With the
     slope g of log p(D, w) at `loc` and the precision H it has the term g^T H^-1 g / 2, which is 0 at a mode:
-    else the linearised network has its mode elsewhere (Antorán et al. 2022, arXiv 2206.08900).
+    else the linearised network has its mode elsewhere (Antorán et al. 2022, arXiv 2206.08900). Of the data's
+    part of g, less than the whole curvature would promise steps that lead nowhere: `diagonal` and `kronecker`
+    take `loc` for the mode under the prior that found it.
     """
 
     gathers = "the curvature that is taken after the last step"
@@ -115,7 +121,8 @@ class LaplaceGuide(FlatGuide):
         """Take the curvature of all `data` at `loc`."""
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
         scale = self.method.prior_scale
-        precision = prior_precision(model, self.names) / scale**2
+        found_by = prior_precision(model, self.names)
+        precision = found_by / scale**2
         priors = {name: univariate(model.prior_of(name)) for name in self.names}
         away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()])
         with evaluating(model):
@@ -128,9 +135,25 @@ class LaplaceGuide(FlatGuide):
                     for name, one in priors.items()
                 )
                 volume = len(self.where) * math.log(2 * math.pi) - self.curvature.log_det().double()
+                at_mode = slope - found_by * away  # which is 0 there
+                slope = slope if isinstance(self.curvature, Full) else found_by * away
                 ahead = self.curvature.quadratic((slope - precision * away).to(self.loc)).double()
+                self._warn_of_slope(at_mode, float(score))
                 self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * (volume + ahead)))
         self.fitted.fill_(True)
+
+    def _warn_of_slope(self, slope: Tensor, score: float) -> None:
+        """Log that `loc` is no mode, if one Newton step from there promises much of the log-likelihood."""
+        if isinstance(self.curvature, Diagonal):  # whose steps promise far too much
+            return
+        gain = 0.5 * float(self.curvature.quadratic(slope.to(self.loc)))
+        if gain > max(1.0, SLOPE * abs(score)):
+            linear = ", or to that of a network linear in them" if isinstance(self.curvature, Full) else ""
+            logger.warning(
+                "the weights are not at a mode of log p(D, w), of which a Newton step would gain %.3g nats: "
+                "log_evidence belongs to a mode%s; train them there first, under this prior",
+                gain, linear,
+            )  # fmt: skip
 
     def draw(self) -> Tensor:
         """The mode, plus a deviation once the curvature is known."""

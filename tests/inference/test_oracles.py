@@ -801,6 +801,19 @@ def test_the_evidence_of_a_linear_model_is_exact_wherever_it_is_taken(scale: flo
     assert posterior.model.N == N
 
 
+@pytest.mark.parametrize("structure", ["full", "kronecker", "diagonal"])
+def test_the_evidence_of_labels_is_that_of_probabilities_far_from_a_mode(structure: str, caplog: Any):
+    """Steps along the data's slope, measured by part of the curvature, had promised thousands of nats."""
+    z = torch.randn(500, 1)
+    x, y = z + 0.1 * torch.randn(500, 50), (z[:, 0] + 0.3 * torch.randn(500) > 0).long()
+    net = nn.Sequential(nn.Linear(50, 20), nn.ReLU(), nn.Linear(20, 2))  # barely trained
+    model = BayesianNetwork(net, priors.Normal(sigma=1.0), likelihoods.Categorical())
+    posterior = Laplace(structure=structure).around(model, Split(x, y))
+    assert posterior.chains[0][1].log_evidence < 0
+    warned = "not at a mode of log p(D, w), of which a Newton step would gain" in caplog.text
+    assert warned == (structure != "diagonal")
+
+
 @pytest.mark.parametrize("scale", [0.05, 0.2, 3.0])
 def test_a_scaled_prior_around_the_mode_is_that_prior_s_posterior(scale: float):
     """Of a linear model: the same mode, and the exact covariance and evidence of the other prior."""
