@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,10 @@ def test_a_width_that_is_wrong_is_not_at_the_minimum(wider: float) -> None:
     assert findings["restarts"].passed is None
     said = verdict(list(findings.values()))
     assert said.startswith("do not trust this posterior yet: optimum")
+    words = findings["sigma"].words  # the last of the faults
+    now, then = map(float, re.findall(r"held-out rows have an NLL of (\S+) now, of (\S+) then", words)[0])
+    assert "a lower F can predict worse" in words
+    assert then < now or wider < 1
 
 
 def test_a_sigma_that_is_wrong_is_told_from_a_mu_that_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from math import sqrt
 from typing import Any
@@ -16,7 +17,8 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.finding import Finding
-from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.dataset import Dataset, Split, spread
+from pyrobbb.draws import Chain
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference.natural_gradient import NormalByScale
@@ -30,9 +32,7 @@ ROWS = 1000  # to evaluate F on
 FASTER = "+rates.rho=10, in Python rates={'rho': 10}"
 
 
-def optimum(
-    chain: tuple[BayesianNetwork, nn.Module], data: Dataset, draws: int, steps: int, seed: int
-) -> list[Finding]:
+def optimum(chain: Chain, data: Dataset, draws: int, steps: int, seed: int) -> list[Finding]:
     """The optimum and the trivial bound, of a guide that has a free energy."""
     model, guide = chain
     name = type(guide).__name__
@@ -50,7 +50,7 @@ def _unknown(reason: str) -> list[Finding]:
     return [Finding("optimum", None, GAIN, reason), Finding("trivial bound", None, 0.0, reason)]
 
 
-def free_energy(chain: tuple[BayesianNetwork, nn.Module], train: Split, draws: int, seed: int) -> Tensor:
+def free_energy(chain: Chain, train: Split, draws: int, seed: int) -> Tensor:
     """F at temperature 1 of each draw, in nats, from about `ROWS` rows; the same draws each time."""
     model, guide = chain
     N, every = len(train), max(1, len(train) // ROWS)
@@ -67,9 +67,7 @@ def free_energy(chain: tuple[BayesianNetwork, nn.Module], train: Split, draws: i
     return torch.stack(found).double()
 
 
-def _further(
-    chain: tuple[BayesianNetwork, nn.Module], data: Dataset, before: Tensor, draws: int, steps: int, seed: int
-) -> list[Finding]:
+def _further(chain: Chain, data: Dataset, before: Tensor, draws: int, steps: int, seed: int) -> list[Finding]:
     """How much the free energy falls if training goes on, the KL and each datum counting once.
 
     Of a mean field also how much of that its sigmas save at the same mu. A mu that is still moving leaves
@@ -101,7 +99,26 @@ def _further(
         words = "of this the sigmas save, at the same mu"
         advice = f"sigma is not at its minimum; see that it is trained, or faster ({FASTER}), and {once}"
         found.append(_saving("sigma", (before - after) / size, SIGMA, words, advice))
+    faults = [i for i, finding in enumerate(found) if finding.passed is False]
+    held = data.validation or data.test
+    if faults and held is not None:
+        said = _held_out(chain, (model, guide), held, draws, seed)
+        found[faults[-1]] = replace(found[faults[-1]], words=found[faults[-1]].words + said)
     return found
+
+
+def _held_out(now: Chain, then: Chain, held: Split, draws: int, seed: int) -> str:
+    """How held-out rows are predicted before and after further training: a lower F may predict worse."""
+    rows = held.take(spread(len(held), ROWS).to(held.x.device))
+    first, last = (
+        Posterior([chain]).predict(rows.x, rows.y, draws=draws, seed=seed).log_predictive.double()
+        for chain in (now, then)
+    )
+    change = first - last
+    words = f". {len(rows)} held-out rows have an NLL of {-first.mean():.4g} now, of {-last.mean():.4g} then"
+    worse = float(change.mean()) > 3 * float(change.std()) / sqrt(len(rows))
+    compare = "predicts worse, so compare" if worse else "can predict worse: whatever you change, compare"
+    return f"{words}; a lower F {compare} posteriors and priors by such rows"
 
 
 def _saving(name: str, gain: Tensor, limit: float, words: str, advice: str) -> Finding:

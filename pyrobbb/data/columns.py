@@ -183,7 +183,7 @@ class Columns:
             ValueError: A column is absent, or holds text where the training rows hold numbers.
         """
         texts = {kind.name: kind.categories for kind in self.kinds if isinstance(kind, Categorical)}
-        frame = as_frame("rows", rows, texts)
+        frame = as_frame("rows", rows, texts, {kind.name for kind in self.kinds}.__contains__)
         absent = [kind.name for kind in self.kinds if kind.name not in frame]
         if absent:
             raise ValueError(f"the rows have no column {', '.join(map(repr, absent))}, which training had")

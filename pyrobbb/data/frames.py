@@ -10,7 +10,7 @@ import gzip
 import logging
 import os
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -26,13 +26,18 @@ from pyrobbb._support import checks
 Column = npt.NDArray[Any]  # float64, NaN where missing; or objects: text, None where missing
 Frame = dict[str, Column]
 
-NUMBERS_OR_TEXT = "a column is numbers or text (turn dates into numbers, such as days)"
+NUMBERS_OR_TEXT = "a column is numbers or text (turn dates into numbers, such as days, or leave them out)"
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
 logger = logging.getLogger(__name__)
 
 
-def as_frame(name: str, source: Any, texts: Mapping[str, Collection[str | None]] | None = None) -> Frame:
+def as_frame(
+    name: str,
+    source: Any,
+    texts: Mapping[str, Collection[str | None]] | None = None,
+    used: Callable[[str], bool] = lambda column: True,
+) -> Frame:
     """The columns of `source`, each float64 or text, all of one length.
 
     Args:
@@ -41,6 +46,7 @@ def as_frame(name: str, source: Any, texts: Mapping[str, Collection[str | None]]
             array or tensor `(N, columns)`, whose columns are called "0", "1", ...
         texts: Columns that a file must not turn into numbers, as "007" and "7" would be one; each with the
             categories that it is known to have, of which none stands for a missing value.
+        used: Whether a column is; others may hold what they like, such as dates, and come as missing values.
 
     Raises:
         ValueError: It is none of these, its columns differ in length, or a name occurs twice.
@@ -61,7 +67,8 @@ def as_frame(name: str, source: Any, texts: Mapping[str, Collection[str | None]]
     for key, values in columns:
         if str(key) in frame:
             raise ValueError(f"{name} has two columns called {str(key)!r}")
-        frame[str(key)] = as_column(f"{name}: column {str(key)!r}", values)
+        held = values if used(str(key)) or not hasattr(values, "__len__") else [None] * len(values)
+        frame[str(key)] = as_column(f"{name}: column {str(key)!r}", held)
     lengths = {key: len(column) for key, column in frame.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{name} has columns of different lengths: {lengths}")

@@ -25,7 +25,7 @@ def split_rows(
     """The rows of each part that has any: `train`, and those that are `given`.
 
     Args:
-        frame: All rows.
+        frame: All rows, of the columns that are used.
         targets: Columns that a part given as a table must have.
         given: A share of all rows, a list of row numbers or a table, by part; the first draws first.
         seed: Of the draw of shares.
@@ -34,7 +34,7 @@ def split_rows(
     parts = {part: take(frame, own) for part, own in numbered(given, rows_of(frame), seed).items()}
     for part, asked in given.items():
         if not of_the_rows(asked):
-            parts[part] = as_frame(part, asked, texts)
+            parts[part] = as_frame(part, asked, texts, frame.__contains__)
             absent = [name for name in targets if name not in parts[part]]
             if absent:
                 raise ValueError(f"{part} has no column {absent[0]!r}, the target")

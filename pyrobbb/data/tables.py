@@ -106,7 +106,8 @@ class Table:
     def load(self) -> TableData:
         """Read the table, split its rows and learn its columns from those for training."""
         source = opened("the table", self.source)
-        frame = as_frame("the table", source, dict.fromkeys(map(str, self.categorical), ()))
+        texts = dict.fromkeys(map(str, self.categorical), ())
+        frame = as_frame("the table", source, texts, lambda column: column not in self.drop)
         targets = self._targets(frame)
         self._check_names(frame, targets)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
@@ -118,14 +119,14 @@ class Table:
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
-        texts = frozenset({*map(str, self.categorical), *categories(source)})
+        as_text = frozenset({*texts, *categories(source)})
         for name, column in frame.items():
-            if name not in texts:
+            if name not in as_text:
                 check_slips(name, column, target=name in targets)
         known = {
-            name: frozenset() if name in texts else frozenset(column)
+            name: frozenset() if name in as_text else frozenset(column)
             for name, column in frame.items()
-            if name in texts or column.dtype.kind != "f"
+            if name in as_text or column.dtype.kind != "f"
         }
         parts = split_rows(frame, targets, given, self.split_seed, known)
         train = parts["train"] = self._counting(parts["train"])
@@ -139,7 +140,7 @@ class Table:
                 f"classification, fewer labels"
             )
         inputs = {name: column for name, column in train.items() if name != self.weights}
-        columns = Columns.learn(inputs, targets, classes, texts)
+        columns = Columns.learn(inputs, targets, classes, as_text)
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         if self.weights is not None:
             counts = row_weights(f"column {self.weights!r}", train[str(self.weights)], splits["train"])

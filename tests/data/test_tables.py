@@ -652,3 +652,13 @@ def test_counts_of_rows_may_be_truth_values_and_numbers_may_be_too_large() -> No
     assert from_table(x, SIZE, task="regression", weights=there).spec.N == 5
     with pytest.raises(ValueError, match="column 'x' holds a whole number that is too large"):
         from_table({"x": [10**400, 1], "y": [0.5, 1.5]})
+
+
+def test_a_column_that_is_not_used_may_hold_dates() -> None:
+    dates = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]").astype(object)  # 60
+    frame = {"date": dates, "a": np.arange(60.0), "y": np.arange(60.0)}
+    data = from_table(frame, target="y", task="regression", drop=["date"], test=frame)
+    assert data.train.x.shape == (60, 1)
+    torch.testing.assert_close(data.columns.inputs(frame), data.test.x.double())
+    with pytest.raises(ValueError, match="column 'date' holds values of type date; .* or leave them out"):
+        from_table(frame, target="y", task="regression")
