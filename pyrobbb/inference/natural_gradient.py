@@ -107,7 +107,8 @@ class NaturalGradient(OwnStep):
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> nn.Module:
         chosen = MeanFieldNormal(model) if make is None else make(model)
-        if not isinstance(chosen, MeanFieldNormal):
+        draws = (MeanFieldNormal.forward, MeanFieldNormal.split)  # which a family of one's own may change
+        if not isinstance(chosen, MeanFieldNormal) or (type(chosen).forward, type(chosen).split) != draws:
             raise ValueError(
                 f"NaturalGradient knows the natural gradient of the mean field alone: use it with "
                 f"MeanFieldNormal, or svi with {type(chosen).__name__}"

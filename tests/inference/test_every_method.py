@@ -18,6 +18,7 @@ from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export
 from pyrobbb.inference import MAP, NUTS, SGHMC, SVI, SWAG, Inference, Laplace, MCDropout, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.non_centred import NonCentredNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.trainer import fit
 
@@ -162,3 +163,6 @@ def test_a_guide_of_another_method_is_refused():
         fit(make, MeanFieldNormal, data, inference=METHODS["sghmc"], **FAST)
     with pytest.raises(ValueError, match="the mean field alone"):
         fit(make, AutoNormal, data, inference=METHODS["natural_gradient"], **FAST)
+    data, make = MODELS["hierarchical"]
+    with pytest.raises(ValueError, match="or svi with NonCentredNormal"):
+        fit(make, NonCentredNormal, data, inference=METHODS["natural_gradient"], **FAST)
