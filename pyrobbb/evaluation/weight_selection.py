@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork
 
 
@@ -22,17 +23,19 @@ class WeightSelection:
         seed: Which ones at random.
 
     Raises:
-        ValueError: If a name matches no weight.
+        ValueError: If a name matches no weight, or none is asked for.
     """
 
     def __init__(self, model: BayesianNetwork, weights: int | Sequence[str], seed: int = 0) -> None:
         self.shapes = {name: value.shape for name, value in model.initial().items()}
         sizes = [shape.numel() for shape in self.shapes.values()]
         starts = dict(zip(self.shapes, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
-        if isinstance(weights, int):
-            total = sum(sizes)
+        if not isinstance(weights, Sequence):
+            total, most = sum(sizes), checks.count("weights", weights)
             order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
-            self.places = order[: min(weights, total)].sort().values
+            self.places = order[:most].sort().values
+        elif not weights:
+            raise ValueError("weights names no weight; give how many, or the names of some")
         else:
             names = [weights] if isinstance(weights, str) else weights  # a text's first letter may be a *
             places = [p for name in names for p in self._find(name, starts)]

@@ -83,6 +83,15 @@ def test_a_name_that_fits_no_weight_is_refused(name):
         export.WeightSelection(model, [name])
 
 
+@pytest.mark.parametrize(
+    ("none", "words"), [(-5, "at least 1, got -5"), (0, "at least 1"), ([], "names no weight")]
+)
+def test_no_weights_are_refused(none, words):
+    model, _ = classifier(classes())
+    with pytest.raises(ValueError, match=words):
+        export.WeightSelection(model, none)
+
+
 @pytest.mark.parametrize(("largest", "kind"), [(300, np.int16), (40_000, np.int32)])
 def test_class_numbers_are_kept_whatever_their_size(largest, kind):
     column = export._columns(torch.tensor([0, largest]), 1)
