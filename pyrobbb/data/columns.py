@@ -277,6 +277,7 @@ def as_text(name: str, column: Column) -> Column:
 
 
 def _as_text(value: float) -> str:
+    value += 0.0  # makes -0 the 0 that it equals, as rounding leaves it
     text = f"{value:.15g}"  # 15 digits tell all fractions apart that a person would
     return f"{value:.0f}" if value.is_integer() and float(text) != value else text
 

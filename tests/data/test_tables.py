@@ -406,6 +406,13 @@ def test_whole_numbers_that_double_precision_rounds_are_no_categories(column: st
     assert len(from_table(table, categorical=["id"], task="classification").columns.classes) == 3
 
 
+def test_minus_zero_is_the_category_and_the_class_zero() -> None:
+    rounded = np.round([-0.4, 0.4, 1.2, 1.3, -0.2, 0.9])
+    data = load({"code": rounded, "price": rounded}, categorical=["code"], task="classification", test=[5])
+    assert data.columns.kinds[0].categories == data.columns.classes == ("0", "1")
+    assert data.train.y.tolist() == [0, 0, 1, 1, 0]
+
+
 def test_the_names_of_categories_stay_as_saved_posteriors_have_them() -> None:
     values = [-3.0, 0.1 + 0.2, 0.3, 2.0, 1e15, 12.5, 999999999999999.0]
     names = ["-3", "0.3", "0.3", "2", "1e+15", "12.5", "999999999999999"]
