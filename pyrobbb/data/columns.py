@@ -57,7 +57,14 @@ class Numeric:
         there = column[~is_missing(column)]
         if not len(there):
             raise ValueError(f"column {name!r} has no value in any training row; drop it: drop=[{name!r}]")
-        mean, sd, median = float(there.mean()), float(there.std()), float(np.median(there))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, sd, median = float(there.mean()), float(there.std()), float(np.median(there))
+        if not np.isfinite(sd):
+            most = there[np.abs(there).argmax()]
+            raise ValueError(
+                f"column {name!r} holds {most:g}, so large that the standard deviation overflows: leave the "
+                f"cell empty if it means missing, or rescale the column"
+            )
         return cls(name, mean, sd, median, float(is_missing(column).mean()))
 
     def inputs(self, column: Column) -> Matrix:

@@ -413,6 +413,12 @@ def test_minus_zero_is_the_category_and_the_class_zero() -> None:
     assert data.train.y.tolist() == [0, 0, 1, 1, 0]
 
 
+@pytest.mark.parametrize("code", [1e200, sys.float_info.max])
+def test_a_number_too_large_for_a_standard_deviation_is_refused(code: float) -> None:
+    with pytest.raises(ValueError, match=r"column 'size' holds 1.*, so large"):
+        load({**TABLE, "size": [code, code, *SIZE[2:]]})
+
+
 def test_the_names_of_categories_stay_as_saved_posteriors_have_them() -> None:
     values = [-3.0, 0.1 + 0.2, 0.3, 2.0, 1e15, 12.5, 999999999999999.0]
     names = ["-3", "0.3", "0.3", "2", "1e+15", "12.5", "999999999999999"]
