@@ -136,7 +136,7 @@ def _split(
 def row_weights(name: str, weights: ArrayLike, train: Split) -> Tensor:
     """Row weights as a tensor beside the rows; ValueError if one is negative or not finite, or all are 0."""
     tensor = _tensor(name, weights).to(train.x.device)
-    dtype = train.x.dtype if train.x.is_floating_point() else torch.float32
+    dtype = train.x.dtype if train.x.dtype.is_floating_point else torch.float32  # mapped rows too
     tensor = _finite(name, tensor, weights, dtype)
     if tensor.shape != (len(train),):
         raise ValueError(f"{name} must have the shape ({len(train)},), got {tuple(tensor.shape)}")

@@ -13,6 +13,7 @@ from pyrobbb._support.model_inputs import check_finite, check_targets, first_out
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
 from pyrobbb.distributions import univariate
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_tensors(data: Dataset) -> None:
-    """Raise ValueError unless every part of the data is made of tensors."""
+    """Raise ValueError unless every part of the data is made of tensors, and its rows can be counted."""
     for part, split in (("", data.train), ("validation ", data.validation), ("test ", data.test)):
         for name in ("x", "y") if split is not None else ():
             value = getattr(split, name)
@@ -40,6 +41,9 @@ def check_tensors(data: Dataset) -> None:
                 checks.dense(f"{part}{name}", value)
             if len(value) == 0:
                 raise ValueError(f"{part}{name} is empty: its shape is {tuple(value.shape)}")
+    if data.train.weights is not None:
+        checks.check_kinds(weights=(data.train.weights, Tensor))
+        row_weights("weights", data.train.weights, data.train)
 
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:

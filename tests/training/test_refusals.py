@@ -88,6 +88,10 @@ def regress(y: Any, likelihood: Any = None, **options: Any) -> None:
     train(REAL.train.x, y, likelihood=likelihood or likelihoods.Normal(0.1), **options)
 
 
+def weigh(weights: Any) -> None:
+    train(data=replace(DATA, train=Split(X, Y, weights)))
+
+
 def predict(x: Any = X, y: Any = None, **options: Any) -> Any:
     bayesian, guide = classifier(DATA)
     guide(X, Y)
@@ -170,6 +174,19 @@ DATA_CASES: list[Case] = [
     ),
     ("complex inputs", lambda: train(X.to(torch.complex64)), "cannot take a row of x, torch.complex64"),
     ("numpy arrays", lambda: train(X.numpy(), Y.numpy()), "x must be a tensor, got array"),
+    (
+        "row weights in a column",
+        lambda: weigh(torch.ones(12, 1)),
+        "weights must have the shape (12,), got (12, 1)",
+    ),
+    ("more weights than rows", lambda: weigh(torch.ones(13)), "weights must have the shape (12,), got (13,)"),
+    (
+        "a negative weight",
+        lambda: weigh(-torch.ones(12)),
+        "weights holds -1 in row 0; they must not be negative",
+    ),
+    ("weights of held-out rows alone", lambda: weigh(torch.zeros(12)), "weights: the weights are all 0"),
+    ("a list of weights", lambda: weigh([1.0] * 12), "weights must be a Tensor, got [1.0, 1.0"),
     (
         "a pair for a data set",
         lambda: Training(*classifier(DATA), (X, Y), epochs=1),
