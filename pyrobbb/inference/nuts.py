@@ -7,6 +7,7 @@ trajectories of a particle of energy :math:`U(w) + \tfrac12 v^T M^{-1} v` (Hoffm
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from pyrobbb.inference.energy import Energy
 from pyrobbb.inference.method import MakeGuide, OwnStep
 from pyrobbb.kl_weights import Uniform
 from pyrobbb.svi import Step, Terms
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,12 @@ class NUTS(OwnStep):
             guide.keep(flat.to(guide.loc))
         divergences = sum(len(where) for where in run.diagnostics()["divergences"].values())
         log(f"NUTS drew {self.draws} times, {divergences} of them divergent")
+        if 10 * divergences > self.draws:
+            logger.warning(
+                "NUTS diverged in %d of its %d draws: they are not the posterior's but those of a chain that "
+                "got stuck; give it a longer warmup",
+                divergences, self.draws,
+            )  # fmt: skip
         return True
 
 

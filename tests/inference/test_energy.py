@@ -7,6 +7,7 @@ from typing import Any
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import MCMC
 from torch import nn
 
 from pyrobbb import BayesianNetwork, fit, likelihoods, priors
@@ -107,3 +108,14 @@ def test_what_lives_on_the_line_needs_no_jacobian() -> None:
     guide = EmpiricalGuide(made, 1)
     assert guide.bounded == ()
     assert float(guide.log_jacobian(guide.loc.detach())) == 0.0
+
+
+@pytest.mark.parametrize(("divergent", "told"), [(0, False), (2, False), (3, True), (20, True)])
+def test_a_chain_that_diverges_says_so(
+    divergent: int, told: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"divergences": {"chain 0": list(range(divergent))}}
+    monkeypatch.setattr(MCMC, "diagnostics", lambda self: found)
+    method = NUTS(warmup=4, draws=20, max_tree_depth=1)
+    fit(model(), None, data(), inference=method, seed=1, progress=None)
+    assert (f"diverged in {divergent} of its 20 draws" in caplog.text) is told
