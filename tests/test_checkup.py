@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from pyro.infer.autoguide import AutoDelta
@@ -22,6 +23,7 @@ from pyrobbb.checkup import Finding, check, verdict
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.draws import NoWeights
+from pyrobbb.evaluation.diagnostics import r_hat
 from pyrobbb.inference import MAP, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
 
@@ -223,3 +225,11 @@ def test_restarts_that_are_points_are_not_compared(prior: priors.Prior) -> None:
         return model, MAP().guide(model, None) if model.sites else NoWeights()
 
     assert found(Posterior([restart(), restart()]), data)["restarts"].passed is None
+
+
+def test_restarts_are_compared_on_a_grid() -> None:
+    values = torch.randn(2, 50, 3, 4, 5, 2, generator=torch.Generator().manual_seed(0)).numpy()
+    values[1, :, 1, 2, 3, 0] += 9.0
+    told = r_hat(values)
+    assert told.shape == (3, 4, 5, 2)
+    assert np.unravel_index(told.argmax(), told.shape) == (1, 2, 3, 0)

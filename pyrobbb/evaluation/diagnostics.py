@@ -17,7 +17,7 @@ from pyrobbb.posterior import Posterior
 
 
 def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: int = 0) -> np.ndarray:
-    """Network outputs at `x` `(G, *features)` by restart and draw, shape `(chains, draws, G, width)`.
+    """Network outputs at `x` `(G, *features)` by restart and draw, `(chains, draws, G, *grid, width)`.
 
     All of them are held in memory at once, so `x` should be a few hundred chosen inputs.
     """
@@ -34,12 +34,13 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
 
 
 def functions_to_arviz(values: np.ndarray) -> Any:
-    """Function values `(chains, draws, G, width)` as variable `f` of an ArviZ `posterior` group."""
-    return arviz_io.to_arviz({"posterior": {"f": values}}, dims={"f": ("point", "output")})
+    """Function values `(chains, draws, G, *grid, width)` as variable `f` of an ArviZ `posterior` group."""
+    flat = values.reshape(*values.shape[:3], -1)  # a grid's values are outputs of their input
+    return arviz_io.to_arviz({"posterior": {"f": flat}}, dims={"f": ("point", "output")})
 
 
 def r_hat(values: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat between restarts at each input, `(G, width)`; 1 is agreement.
+    """Rank-normalised split R-hat between restarts at each input, `(G, *grid, width)`; 1 is agreement.
 
     A restart's draws are independent, so what is above 1 is disagreement between the restarts: they
     found different posteriors.
