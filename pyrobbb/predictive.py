@@ -147,10 +147,17 @@ class ClassPrediction(Prediction):
         return {"probs": probs, "predictive_entropy": entropy(probs), "expected_entropy": expected / total}
 
     def labels(self, y: Any) -> Tensor:
-        """Labels as numbers from 0, as a tensor holds them; anything else holds classes by name, if any."""
+        """Labels as numbers from 0, as a tensor holds them; anything else holds classes by name, if any.
+
+        Raises:
+            ValueError: One is no whole number, or no class of that name.
+        """
         if self.classes and not isinstance(y, Tensor):
             return class_numbers(self.classes, "y", y)
-        return as_tensor(y)
+        labels = as_tensor(y)
+        if labels.is_floating_point() and bool((wrong := labels != labels.round()).any()):  # and so NaN
+            raise ValueError(f"y must hold labels, which are whole numbers, got {float(labels[wrong][0]):g}")
+        return labels
 
     def losses(self, y: Any) -> Tensor:
         """The share of wrong labels, in percent."""

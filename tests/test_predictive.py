@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.likelihoods import Categorical
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
@@ -58,3 +61,17 @@ def test_large_networks_predict_as_small_ones(posterior: Posterior, monkeypatch:
     torch.testing.assert_close(large.probs, small.probs)
     torch.testing.assert_close(large.expected_entropy, small.expected_entropy)
     torch.testing.assert_close(large.log_likelihood, small.log_likelihood)
+
+
+@pytest.mark.parametrize("score", ["metrics", "losses", "calibrate"])
+def test_labels_are_not_rounded(posterior: Posterior, score: str) -> None:
+    prediction, y = posterior.predict(torch.randn(9, 4), draws=2), torch.arange(9.0) % 3
+    act = {
+        "metrics": prediction.metrics,
+        "losses": prediction.losses,
+        "calibrate": partial(calibrate, prediction),
+    }
+    act[score](y)
+    y[4] += 0.7
+    with pytest.raises(ValueError, match=r"y must hold labels, which are whole numbers, got 1\.7"):
+        act[score](y)
