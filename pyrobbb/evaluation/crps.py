@@ -33,8 +33,10 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
         megabytes: Memory for the pairs of draws taken at a time.
 
     Raises:
-        ValueError: Targets of another shape, or noise that is not normal.
+        ValueError: Targets of another shape, a prediction of class labels, or noise that is not normal.
     """
+    if not isinstance(prediction, ValuePrediction):
+        raise ValueError("crps scores values, and the prediction is of class labels: see its metrics(y)")
     in_network_units = [
         univariate(part.base_dist) if isinstance(part, Affine) else part for part in prediction.components
     ]

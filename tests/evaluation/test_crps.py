@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from pyrobbb.distributions import Affine
 from pyrobbb.evaluation.crps import crps
-from pyrobbb.predictive import ValuePrediction
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
 
 def prediction(*parts) -> ValuePrediction:
@@ -56,3 +56,8 @@ def test_what_it_cannot_score_is_refused():
         crps(prediction(normal), torch.zeros(2, 1))
     with pytest.raises(ValueError, match="normal noise alone"):
         crps(prediction(dist.Poisson(torch.ones(2, 3, 1))), torch.zeros(3, 1))
+    probs = torch.full((3, 2), 0.5)
+    with pytest.raises(ValueError, match="the prediction is of class labels"):
+        crps(
+            ClassPrediction(None, None, probs=probs, predictive_entropy=probs, expected_entropy=probs), probs
+        )
