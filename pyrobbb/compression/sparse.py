@@ -50,7 +50,8 @@ ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
     """A copy of `network` in which every `nn.Linear` with few weights left is a `SparseLinear`.
 
-    Subclasses of it, layers with hooks, and those whose weights attention reads itself stay as they are.
+    Subclasses of it, layers with hooks, those whose weights attention reads itself, and those in half
+    precision, for which torch lacks the product on the CPU, stay as they are.
 
     Args:
         network: Any network; its other layers stay as they are.
@@ -62,7 +63,7 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
             continue
         path, _, attribute = name.rpartition(".")
         parent = network.get_submodule(path)
-        if isinstance(parent, ATTENTION):
+        if isinstance(parent, ATTENTION) or module.weight.dtype.itemsize < 4:
             continue
         if int(module.weight.count_nonzero()) > at_most * module.weight.numel():
             continue

@@ -201,6 +201,13 @@ def test_layers_that_do_more_than_a_product_stay_as_they_are():
     torch.testing.assert_close(lean(x), network(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_layers_in_half_precision_stay_as_they_are(dtype):
+    network = nn.Sequential(nn.Linear(4, 3)).to(dtype)
+    x = torch.ones(2, 4, dtype=dtype)
+    assert torch.equal(sparse.sparse(network, at_most=1.0)(x), network(x))
+
+
 def test_half_precision_is_saved_in_single(tmp_path):
     sparse.save_sparse(nn.Linear(3, 2).to(torch.bfloat16), tmp_path / "half.npz")
     assert read_sparse(tmp_path / "half.npz")["weight"].dtype == torch.float32
