@@ -86,7 +86,7 @@ class NUTS(OwnStep):
     ) -> bool:
         if int(guide.kept) == self.draws:
             return False
-        data = rows()
+        data = rows().whole()  # mapped files too
         model = deepcopy(model).cpu().double().eval()  # without dropout: one energy for one w
         energy = Energy(model, deepcopy(guide).cpu().double())
         x, y = _in_double(data.x), _in_double(data.y)

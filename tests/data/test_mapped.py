@@ -18,8 +18,9 @@ from pyrobbb import BayesianNetwork, likelihoods, priors
 from pyrobbb.data import BadFileError, Dataset, Mapped, OnDisk, Split, from_arrays
 from pyrobbb.data.images import idx
 from pyrobbb.experiment import Run
+from pyrobbb.inference import NUTS
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.trainer import Training
+from pyrobbb.training.trainer import Training, fit
 
 LAST = 20  # rows for validation
 
@@ -49,6 +50,17 @@ def test_the_same_rows_give_the_same_training(tmp_path: Path) -> None:
     assert memory.validation is not None
     assert torch.equal(disk.validation.x, memory.validation.x)
     assert all(torch.equal(a, b) for a, b in zip(trained(disk), trained(memory), strict=True))
+
+
+def test_a_method_of_all_rows_at_once_reads_them(tmp_path: Path) -> None:
+    made, method = classes(20), NUTS(warmup=4, draws=4, max_tree_depth=2)
+    disk = on_disk(tmp_path, made.train.x, made.train.y).load()
+    of_disk, of_memory = (
+        fit(classifier(data)[0], None, data, inference=method, epochs=3, seed=1, progress=None)
+        for data in (disk, made)
+    )
+    one, other = (posterior.draw(4)["0.weight"] for posterior in (of_disk, of_memory))
+    assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "f4", "f8", ">f4", "?"])
