@@ -46,7 +46,7 @@ def checked(folder: Path, trust: bool = False, sbc: int = 0) -> str:
 
 def fitted(run: Run, data: Dataset, seed: int) -> Posterior:
     """The posterior of other data by the run's own settings."""
-    training = replace(run, seed=seed, chains=1).training(data)
+    training = replace(run, seed=seed, chains=1, stacking=False).training(data)
     training.run()
     return training.posterior
 

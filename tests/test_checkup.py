@@ -13,8 +13,9 @@ from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
 from engine_fakes import normal
+from experiments._runner.build import build
 from experiments._runner.compose import declared
-from experiments.check import checked
+from experiments.check import checked, fitted
 from experiments.run import execute
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
@@ -200,6 +201,13 @@ def test_a_run_folder_is_checked(tmp_path: Path) -> None:
     assert "not finished" not in said
     (tmp_path / "metrics.json").unlink()
     assert "the run is not finished: epoch 2 of 2" in checked(tmp_path)
+
+
+def test_a_stacked_run_is_fitted_to_simulated_data_by_one_chain() -> None:
+    words = ["data=blobs", "data.features=4", "model.hidden=[3]", "epochs=1", "chains=2", "stacking=true"]
+    run = build(declared("run", words))
+    data = run.data.load()
+    assert len(fitted(run, data, 3).chains) == 1
 
 
 @pytest.mark.parametrize(("rate", "passed"), [(0.3, True), (1.0, True), (20.0, False)])
