@@ -28,15 +28,17 @@ def checked(folder: Path, trust: bool = False, sbc: int = 0) -> str:
     """Check a run folder, and report what was found."""
     opened = reopen(folder, trust=trust)
     run, posterior, data = opened.run, opened.posterior, opened.data
+    simulated = []
+    if sbc:  # first, as it may refuse the data
+        calibration = simulation_based_calibration(
+            posterior.model, data, lambda made, seed: fitted(run, made, seed), repeats=sbc, seed=run.seed
+        )
+        simulated.append(str(calibration))
     findings = check(posterior, data, seed=run.seed)
     beside = notes(posterior, data, seed=run.seed)
     if not (folder / "metrics.json").exists():
         beside.insert(0, f"the run is not finished: epoch {opened.epoch} of {run.epochs}")
-    if sbc:
-        calibration = simulation_based_calibration(
-            posterior.model, data, lambda made, seed: fitted(run, made, seed), repeats=sbc, seed=run.seed
-        )
-        beside.append(str(calibration))
+    beside += simulated
     said = verdict(findings)
     kept = {"verdict": said, "findings": [asdict(finding) for finding in findings], "notes": beside}
     write_json(folder / "check.json", kept)

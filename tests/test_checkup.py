@@ -183,7 +183,7 @@ def test_a_natural_gradient_s_normal_is_trained_by_its_rho() -> None:
     assert by_scale.value == pytest.approx(by_rho.value, rel=1e-3)
 
 
-def test_a_run_folder_is_checked(tmp_path: Path) -> None:
+def test_a_run_folder_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2", "report=false"]
     execute(declared("run", [*words, f"folder={tmp_path}"]), quiet=True)
     said = checked(tmp_path, sbc=2)
@@ -201,6 +201,9 @@ def test_a_run_folder_is_checked(tmp_path: Path) -> None:
     assert "not finished" not in said
     (tmp_path / "metrics.json").unlink()
     assert "the run is not finished: epoch 2 of 2" in checked(tmp_path)
+    monkeypatch.setattr("experiments.check.check", pytest.fail)  # it comes later, as it takes its time
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        checked(tmp_path, sbc=1)
 
 
 def test_a_stacked_run_is_fitted_to_simulated_data_by_one_chain() -> None:
