@@ -40,10 +40,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 
 from pyrobbb._support import checks
+from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
 from pyrobbb.inference.curvature import (
@@ -256,8 +258,8 @@ class Laplace(Descent):
             data: All training data.
 
         Raises:
-            ValueError: If a prior is not normal, these are not the rows that the fit counted, or there is no
-                curvature or linearised prediction.
+            ValueError: If a prior is not normal, these are not the rows that the fit counted, a fit would
+                refuse them, or there is no curvature or linearised prediction.
         """
         checks.check_kinds(posterior=(posterior, (Posterior, BayesianNetwork)), data=(data, (Dataset, Split)))
         columns = getattr(posterior, "columns", None) or getattr(data, "columns", None)
@@ -279,10 +281,21 @@ class Laplace(Descent):
                 mean = posterior.mean_weights(c)
                 guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
                 rows = data.to(model.device)
+                _check_rows(model, rows)
                 guide.check(model, rows.head(1))
                 guide.fit(model, rows)
             chains.append((model, guide))
         return Posterior(chains, weights=posterior.weights, columns=columns)
+
+
+def _check_rows(model: BayesianNetwork, rows: Split) -> None:
+    """ValueError for rows that a fit would refuse, too."""
+    if len(rows.x) != len(rows.y):
+        raise ValueError(f"x and y differ in length: {len(rows.x)} rows and {len(rows.y)}")
+    check_finite("x", rows.x)
+    check_targets(model, "y", first_output(model, "x", rows.x), rows.y)
+    if rows.weights is not None:
+        row_weights("weights", rows.weights, rows)
 
 
 def linearised(

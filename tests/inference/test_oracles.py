@@ -528,6 +528,31 @@ def test_laplace_goes_around_any_fitted_posterior():
     assert Laplace().around(of_table, table).predict({"a": [0.5]}, draws=3).mean.shape == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("rows", "likelihood", "message"),
+    [
+        ((torch.ones(5, 2), torch.full((5,), 3)), likelihoods.Bernoulli(), "needs targets that are 0 or 1"),
+        ((torch.ones(5, 2), torch.full((5, 1), 1.5)), likelihoods.Poisson(), "1.5 in row 0 is outside"),
+        (
+            (torch.ones(5, 2), torch.full((5, 1), math.nan)),
+            likelihoods.Normal(1.0),
+            "5 values are not finite",
+        ),
+        ((torch.full((5, 2), math.nan), torch.ones(5, 1)), likelihoods.Normal(1.0), "x holds nan in row 0"),
+        ((torch.ones(5, 2), torch.ones(4, 1)), likelihoods.Normal(1.0), "x and y differ in length"),
+        (
+            (torch.ones(5, 2), torch.ones(5, 1), torch.ones(6)),
+            likelihoods.Normal(1.0),
+            "weights must have the",
+        ),
+    ],
+)
+def test_laplace_goes_around_no_rows_that_a_fit_would_refuse(rows: Any, likelihood: Any, message: str):
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihood)
+    with pytest.raises(ValueError, match=message):
+        Laplace(structure="diagonal").around(model, Split(*rows))
+
+
 def test_laplace_goes_around_a_network_that_was_trained_elsewhere():
     """Its weights are taken as they are, and the curvature there is that of the linear model."""
     _, data, precision, mean = _linear()
