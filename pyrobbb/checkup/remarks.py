@@ -15,6 +15,7 @@ from pyrobbb.predictive import ClassPrediction
 
 POINTS = 100  # inputs to draw the prior's functions at
 ROWS = 5000  # whose targets are looked at, at most
+BATCH = 128  # rows of a gradient, at most
 
 
 def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 0) -> list[str]:
@@ -31,10 +32,12 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
     if kl_ledger(posterior, draws=2) is None:
         return found
     energy = free_energy((model, guide), data.train, draws, seed) / len(data.train)
-    signal = gradient_signal(model, guide, data.train, seed=seed)
+    batch = min(BATCH, len(data.train))
+    signal = gradient_signal(model, guide, data.train, batch=batch, seed=seed)
     found.append(
         f"one draw of the weights gives the free energy to ± {float(energy.std()):.2g} nats per datum; the "
-        f"signal-to-noise ratio of its gradient is {signal:.2g}, for one draw and 128 rows (0 at a minimum)"
+        f"signal-to-noise ratio of its gradient is {signal:.2g}, for one draw and {batch} rows "
+        f"(0 at a minimum)"
     )
     k_hat = last_layer_k_hat(posterior, data.train, draws=max(100, 4 * draws), seed=seed)
     if k_hat is not None:

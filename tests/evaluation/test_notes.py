@@ -53,7 +53,8 @@ def test_rows_on_the_disk_are_looked_at_as_those_in_memory(tmp_path: Path) -> No
         np.save(tmp_path / f"{name}.npy", getattr(data.train, name).numpy())
     there = OnDisk(x=str(tmp_path / "x.npy"), y=str(tmp_path / "y.npy"), task="regression").load()
     posterior = fit(linear(), MeanFieldNormal, data, epochs=2, progress=None)
-    assert notes(posterior, there, draws=20) == notes(posterior, data, draws=20)
+    assert notes(posterior, there, draws=20) == (said := notes(posterior, data, draws=20))
+    assert f"for one draw and {N} rows" in said[1]  # all there are
     found = simulation_based_calibration(linear(), there, lambda made, seed: posterior, repeats=2, points=3)
     same = simulation_based_calibration(linear(), data, lambda made, seed: posterior, repeats=2, points=3)
     np.testing.assert_allclose(found.p, same.p)
