@@ -84,7 +84,7 @@ def save_sparse(network: nn.Module, path: Path | str) -> int:
     for name, value in network.state_dict().items():
         value = value.float() if value.dtype == torch.bfloat16 else value  # which NumPy lacks
         array = value.detach().cpu().numpy()
-        flat = array.reshape(array.shape[0], -1) if array.ndim else array.reshape(1, 1)
+        flat = array.reshape(array.shape[0] if array.size and array.ndim else 1, -1)
         rows, columns = np.nonzero(flat)
         small = np.uint16 if flat.shape[1] <= 2**16 else np.uint32
         each = array.itemsize + small().itemsize

@@ -213,6 +213,13 @@ def test_half_precision_is_saved_in_single(tmp_path):
     assert read_sparse(tmp_path / "half.npz")["weight"].dtype == torch.float32
 
 
+def test_an_empty_tensor_is_saved_too(tmp_path):
+    network = nn.Linear(3, 2)
+    network.register_buffer("none", torch.zeros(0, 3))
+    sparse.save_sparse(network, tmp_path / "empty.npz")
+    assert read_sparse(tmp_path / "empty.npz")["none"].shape == (0, 3)
+
+
 def read_sparse(path):
     """The state that `save_sparse` wrote, by the format in its docstring."""
     state = {}
