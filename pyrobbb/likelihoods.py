@@ -8,6 +8,7 @@ prediction that averages such distributions over draws and scores them. To add o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,8 +22,9 @@ from torch.distributions import Distribution
 
 from pyrobbb import distributions
 from pyrobbb._support import checks
+from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Spec, Task
-from pyrobbb.distributions import Affine, univariate
+from pyrobbb.distributions import Affine, on_real_line, univariate
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
 Scale = float | Sequence[float] | Tensor | Distribution
@@ -347,5 +349,15 @@ class Rescaled(Likelihood):
 
 
 def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:
-    """`likelihood` of standardised targets, rescaled to their own units if `spec` states them."""
-    return likelihood if spec.units is None else Rescaled(likelihood, spec.units.loc, spec.units.scale)
+    """`likelihood` of standardised targets, rescaled to their own units if `spec` states them.
+
+    One of counts, or of other values that are not on the whole real line, is of the targets as they stand.
+    """
+    if spec.units is None:
+        return likelihood
+    own = next(chain(likelihood.parameters(), likelihood.buffers()), torch.zeros(()))
+    with isolated(device=own.device), torch.no_grad():
+        standard = likelihood(torch.zeros(1, likelihood.width(spec.outputs), device=own.device))
+    if likelihood.task == "regression" and not on_real_line(univariate(standard)):
+        return likelihood
+    return Rescaled(likelihood, spec.units.loc, spec.units.scale)

@@ -234,6 +234,9 @@ class Posterior:
             drawn = iter([self.mean_weights(chain)]) if mean_weights else drawn
             for weights in _grouped(drawn, 1 if is_large(fit) or not fit.sites else size):
                 output = outputs(model, weights, x, block)
+                if bool((lost := output.isnan()).any()):
+                    row = int(lost.movedim(1, 0).flatten(1).any(1).int().argmax())
+                    raise ValueError(f"the network's output is NaN for row {row} of x, counted from 0")
                 output = output.to(torch.promote_types(output.dtype, torch.float32))  # sums in half are poor
                 for repeat in repeats:
                     some = output.expand(repeat, *output.shape[1:]) if alike else output

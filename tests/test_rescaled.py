@@ -9,7 +9,7 @@ from torch import nn
 
 from pyrobbb import BayesianNetwork, likelihoods, priors
 from pyrobbb.data import from_arrays
-from pyrobbb.data.dataset import Units
+from pyrobbb.data.dataset import Spec, Units
 from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
@@ -54,6 +54,29 @@ def test_a_mixture_in_its_own_units():
     plain = (each.log_prob(Y[..., None]) + weights.log()).logsumexp(-1).sum(-1)
     torch.testing.assert_close(distribution.log_prob(Y), plain, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(distribution.mean, (each.mean * weights).sum(-1))
+
+
+class Times(likelihoods.Likelihood):
+    """Of times: log-normal, on the positive numbers."""
+
+    def forward(self, output: torch.Tensor) -> dist.TorchDistribution:
+        return dist.LogNormal(output, 0.5).to_event(1)
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Poisson(), likelihoods.NegativeBinomial(), Times()])
+def test_counts_and_times_are_of_the_targets_as_they_stand(likelihood: likelihoods.Likelihood):
+    spec = Spec(3, (1,), 2, "regression", UNITS)
+    assert likelihoods.in_units(likelihood, spec) is likelihood
+
+
+def test_values_and_no_classes_are_put_into_units():
+    spec = Spec(3, (1,), 2, "regression", UNITS)
+    given = likelihoods.Normal(dist.HalfNormal(torch.ones(2)).to_event(1))
+    before = torch.get_rng_state()
+    assert isinstance(likelihoods.in_units(given, spec), Rescaled)
+    assert torch.equal(before, torch.get_rng_state())
+    with pytest.raises(ValueError, match="Bernoulli is for classification; only values have units"):
+        likelihoods.in_units(likelihoods.Bernoulli(), spec)
 
 
 def test_draws_have_the_right_moments_and_expansion_keeps_them():

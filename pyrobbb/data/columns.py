@@ -152,7 +152,31 @@ class Categorical:
         return text if printed is None or printed not in self.categories else printed
 
 
-Kind = Numeric | Categorical
+@dataclass(frozen=True)
+class Raw:
+    """A column of numbers that comes as it stands, such as the exposure of a count."""
+
+    name: str
+
+    def inputs(self, column: Column) -> Matrix:
+        """`(M, 1)`.
+
+        Raises:
+            ValueError: A value is no number, or missing: there is none to take instead.
+        """
+        if column.dtype.kind != "f":
+            raise ValueError(
+                f"column {self.name!r} is raw and must hold numbers, but here {first_text(column)}"
+            )
+        lacking = is_missing(column)
+        if lacking.any():
+            raise ValueError(
+                f"column {self.name!r} is raw, and its value in row {lacking.argmax()} is missing"
+            )
+        return column[:, None]
+
+
+Kind = Numeric | Categorical | Raw
 
 
 @dataclass(frozen=True)
@@ -168,18 +192,26 @@ class Columns:
 
     @classmethod
     def learn(
-        cls, frame: Frame, targets: tuple[str, ...], classes: tuple[str, ...], texts: frozenset[str]
+        cls,
+        frame: Frame,
+        targets: tuple[str, ...],
+        classes: tuple[str, ...],
+        texts: frozenset[str],
+        raw: Sequence[str] = (),
     ) -> Columns:
-        """From the training rows; the columns `texts` are categorical even if they hold numbers."""
+        """From the training rows; the columns `texts` are categorical even if they hold numbers.
+
+        The columns `raw` come as they stand, after all others.
+        """
         kinds: list[Kind] = []
         for name, column in frame.items():
-            if name in targets:
+            if name in targets or name in raw:
                 continue
             if name not in texts and column.dtype.kind == "f":
                 kinds.append(Numeric.learn(name, column))
                 continue
             kinds.append(Categorical.learn(name, as_text(name, column)))
-        return cls(tuple(kinds), targets, classes)
+        return cls((*kinds, *map(Raw, raw)), targets, classes)
 
     def inputs(self, rows: Any) -> Tensor:
         """Inputs `(M, features)`, in double precision, for rows in any form that `Table` takes.
@@ -336,4 +368,4 @@ def _print_of(text: str) -> str | None:
 
 def _kind(each: Mapping[str, Any]) -> Kind:
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in each.items() if key != "kind"}
-    return {"Numeric": Numeric, "Categorical": Categorical}[each["kind"]](**values)
+    return {"Numeric": Numeric, "Categorical": Categorical, "Raw": Raw}[each["kind"]](**values)

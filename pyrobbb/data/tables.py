@@ -64,6 +64,8 @@ class Table:
         task: "regression" or "classification"; inferred where text or fractions leave no doubt.
         categorical: Columns of numbers that name categories; those of pandas' dtype "category" need no word.
         drop: Columns to leave out.
+        raw: Columns of numbers that come as they stand, in this order, as the last inputs: such as the
+            exposure of a count, for a network that knows its units. None of their values may be missing.
         weights: The column that says how often each training row's log-likelihood counts; no input. A row
             that counts 0 times is left out of everything.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
@@ -82,6 +84,7 @@ class Table:
     task: Task | None = None
     categorical: Sequence[str | int] = ()
     drop: Sequence[str | int] = ()
+    raw: Sequence[str | int] = ()
     weights: str | int | None = None
     validation: Any = 0.0
     test: Any = 0.0
@@ -93,7 +96,7 @@ class Table:
             checks.one_of("task", self.task, get_args(Task))
         checks.one_of("dtype", self.dtype, ("float32", "float64"))
         checks.keep(self, split_seed=checks.seed("split_seed", self.split_seed))
-        for name in ("categorical", "drop"):
+        for name in ("categorical", "drop", "raw"):
             if isinstance(getattr(self, name), str | Integral):
                 raise ValueError(f"{name} must be a list of column names, got {getattr(self, name)!r}")
             checks.keep(self, **{name: tuple(map(str, getattr(self, name)))})
@@ -140,7 +143,7 @@ class Table:
                 f"classification, fewer labels"
             )
         inputs = {name: column for name, column in train.items() if name != self.weights}
-        columns = Columns.learn(inputs, targets, classes, as_text)
+        columns = Columns.learn(inputs, targets, classes, as_text, tuple(map(str, self.raw)))
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         if self.weights is not None:
             counts = row_weights(f"column {self.weights!r}", train[str(self.weights)], splits["train"])
@@ -165,7 +168,10 @@ class Table:
                 "leave it out with drop=[''], or name it"
             )
         weights = () if self.weights is None else (self.weights,)
-        kinds = {"target": targets, "categorical": self.categorical, "drop": self.drop, "weights": weights}
+        kinds = {
+            "target": targets, "categorical": self.categorical, "drop": self.drop, "raw": self.raw,
+            "weights": weights,
+        }  # fmt: skip
         for key, names in kinds.items():
             absent = [name for name in names if name not in frame]
             if absent:
@@ -173,8 +179,10 @@ class Table:
         if not targets or len(set(targets)) < len(targets):
             found = f"names {', '.join(targets)}" if targets else "names no column"
             raise ValueError(f"target {found}; it must name one column or more, each once, not dropped")
-        if set(targets) & {*self.drop, *self.categorical, *weights}:
+        if set(targets) & {*self.drop, *self.categorical, *self.raw, *weights}:
             raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
+        if len(set(self.raw)) < len(self.raw) or set(self.raw) & {*self.drop, *self.categorical, *weights}:
+            raise ValueError(f"raw: {', '.join(map(str, self.raw))}: each once, and nothing else besides")
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
 

@@ -366,4 +366,5 @@ class Chain:
     def non_finite(self, kl: float, nll: float, i: int) -> NonFiniteLossError:
         """The error to raise for step i, counted from 0, of the current epoch."""
         where = f"epoch {self.epoch + 1}, step {i + 1} of {self.M}"
-        return divergence.in_step(where, kl, nll, self.checkpoint_path)
+        first = self.epoch == 0 and i == 0
+        return divergence.in_step(where, kl, nll, self.checkpoint_path, first)

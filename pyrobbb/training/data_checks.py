@@ -16,7 +16,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
-from pyrobbb.distributions import univariate
+from pyrobbb.distributions import on_real_line, univariate
 from pyrobbb.predictive import ValuePrediction
 
 SEEN = 1000  # rows at most whose scale is checked
@@ -85,6 +85,8 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
         distribution = model.observation(model.apply_network(model.initial(), x), latents)
         try:
             one = univariate(distribution)
+            if not on_real_line(one):  # counts, or times, which are not to be standardised
+                return
             off = (model.encoded(distribution, y).double() - one.mean).square().mean().sqrt()
             ratio = float(off / one.stddev.double().square().mean().sqrt())
         except NotImplementedError:  # a distribution without these moments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 
@@ -9,8 +10,14 @@ class NonFiniteLossError(ArithmeticError):
     """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
 
 
-def in_step(where: str, kl: float, nll: float, checkpoint: Path | None) -> NonFiniteLossError:
-    """Of a step whose free energy is not finite."""
+def in_step(where: str, kl: float, nll: float, checkpoint: Path | None, first: bool) -> NonFiniteLossError:
+    """Of a step whose free energy is not finite; before the `first`, no learning rate has done anything."""
+    if first and isfinite(kl):
+        return NonFiniteLossError(
+            f"the free energy is not finite in {where}, before any change of the weights: KL {kl:g}, NLL "
+            f"{nll:g}. Usual causes: a row for which the network's output is NaN or infinite, such as a "
+            f"logarithm of 0 or less, inputs that are not scaled, or an initial rho that is too large."
+        )
     return NonFiniteLossError(
         f"the free energy is not finite in {where}: KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate "
         f"too large for the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), "

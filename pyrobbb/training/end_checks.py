@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from itertools import pairwise
-from math import sqrt
+from math import log, sqrt
 from statistics import fmean, variance
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training.history import History
 
-ROWS, DRAWS = 200, 5  # their root mean square is then known within 5 %
+ROWS, DRAWS = 1000, 5  # the root mean square of normal residuals is then known within 3 %
 LEAST_NOISE, MOST_NOISE = 0.7, 1.4  # times the residuals; 1 where the noise was learned to its optimum
 FALL = 0.1  # nats per row from one eighth of the epochs to the next
 
@@ -50,13 +50,15 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
         raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
     squares = (model.likelihood.encode(rows.y) - prediction.means).square().mean(0)
     counts = rows.counts.to(rows.y)
+    noise, squares = (part.reshape(len(part), -1).to(counts) for part in (noise, squares))
     scales, residuals = (
-        (torch.einsum("n,nk->k", counts, part.reshape(len(part), -1).to(counts)) / counts.sum()).sqrt()
-        for part in (noise, squares)
+        (torch.einsum("n,nk->k", counts, part) / counts.sum()).sqrt() for part in (noise, squares)
     )
+    error = squares.std(0) / squares.mean(0) / (2 * sqrt(len(rows)))  # of log residuals; 0.02 if normal
     ratio = scales / residuals
     worst = int(ratio.log().abs().argmax())
-    if not LEAST_NOISE <= float(ratio[worst]) <= MOST_NOISE:
+    slack = 3 * float(error[worst])
+    if not log(LEAST_NOISE) - slack <= float(ratio[worst].log()) <= log(MOST_NOISE) + slack:
         advice = ["start it nearer to them, or train longer"]
         if len(scales) > 1 and torch.allclose(scales, scales[0]):
             advice.insert(0, "give each output its own (a list as scale)")

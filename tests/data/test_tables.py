@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch import nn
 
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
-from pyrobbb.data.columns import Categorical, Numeric, as_text
+from pyrobbb.data.columns import Categorical, Columns, Numeric, as_text
 from pyrobbb.data.frames import as_frame
 
 SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
@@ -673,5 +674,35 @@ def test_a_column_that_is_not_used_may_hold_dates() -> None:
     data = from_table(frame, target="y", task="regression", drop=["date"], test=frame)
     assert data.train.x.shape == (60, 1)
     torch.testing.assert_close(data.columns.inputs(frame), data.test.x.double())
-    with pytest.raises(ValueError, match="column 'date' holds values of type date; .* or leave them out"):
+    with pytest.raises(ValueError, match=r"column 'date' holds values of type date; .* or leave them out"):
         from_table(frame, target="y", task="regression")
+
+
+def test_a_raw_column_comes_as_it_stands_and_last() -> None:
+    frame = {"years": [3.0, 0.5, 7.0, 1.0], "town": list("abab"), "a": [1.0, 2, 3, 5], "n": [0, 2, 1, 4]}
+    data = from_table(frame, target="n", task="regression", raw=["years"])
+    torch.testing.assert_close(data.train.x[:, -1], torch.tensor(frame["years"]))
+    columns = Columns.from_plain(json.loads(json.dumps(data.columns.plain())))
+    torch.testing.assert_close(columns.inputs(frame), data.train.x.double())
+    for years, message in (
+        ([1.0, None], "'years' is raw, and its value in row 1 is missing"),
+        (["a", "b"], "'years' is raw and must hold numbers, but here 'a' in row 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            columns.inputs({"years": years, "town": ["a", "b"], "a": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"raw": ["yers"]}, "raw: the table has no column 'yers'; it has years, a, n"),
+        ({"raw": ["n"]}, "target: n may be neither dropped nor called otherwise"),
+        ({"raw": ["a", "a"]}, "raw: a, a: each once, and nothing else besides"),
+        ({"raw": ["a"], "drop": ["a"]}, "raw: a: each once, and nothing else besides"),
+        ({"raw": "a"}, "raw must be a list of column names, got 'a'"),
+    ],
+)
+def test_raw_columns_are_numbers_of_the_table(options: dict[str, Any], message: str) -> None:
+    frame = {"years": [3.0, 0.5], "a": [1.0, 2], "n": [0, 2]}
+    with pytest.raises(ValueError, match=message):
+        from_table(frame, target="n", task="regression", **options)

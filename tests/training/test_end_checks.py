@@ -97,6 +97,14 @@ def test_residuals_are_weighted_as_their_rows(caplog: Any) -> None:
     assert warned(caplog, likelihoods.Normal(scale=0.5), data) == []
 
 
+def test_a_few_large_residuals_are_too_few_to_speak_of(caplog: Any) -> None:
+    """Of 2000 rows 2 hold three quarters of the squares: the rows that are looked at had missed one."""
+    x, noise = normal(2000, 1), 0.5 * normal(2000, 1, seed=1)
+    noise[[7, 8]] = 25.0
+    data = from_arrays(x, x + noise, task="regression")
+    assert warned(caplog, likelihoods.Normal(scale=float(noise.square().mean().sqrt())), data) == []
+
+
 def test_classes_and_counts_have_no_such_noise(caplog: Any) -> None:
     data = classes(24)
     with caplog.at_level(logging.WARNING, logger="pyrobbb"):

@@ -27,6 +27,7 @@ from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.inference import MAP, Laplace, NaturalGradient
 from pyrobbb.inference.ensemble import stacked
 from pyrobbb.initializers import FromRun
+from pyrobbb.training.trainer import NonFiniteLossError
 
 N = 60
 
@@ -393,3 +394,30 @@ def test_an_infinite_score_of_every_chain_names_its_row() -> None:
     scores[:, 3] = -torch.inf
     with pytest.raises(ValueError, match="row 3 of y has the density 0 under every chain"):
         stacked(scores)
+
+
+class Rate(nn.Module):
+    """log(mean count) = w x + log(exposure); the exposure is the last column of x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(x[:, :1]) + x[:, 1:].log()
+
+
+def test_a_row_whose_output_is_nan_is_named() -> None:
+    """Its mean had been "Poisson has no mean", its interval NaN, the cause in training a learning rate."""
+    x = torch.cat([normal(N, 1), torch.ones(N, 1)], dim=1)
+    model = BayesianNetwork(Rate(), priors.Normal(), likelihoods.Poisson())
+    data = from_arrays(x, torch.ones(N, 1), task="regression")
+    posterior = fit(model, MeanFieldNormal(model), data, epochs=1, progress=None, device="cpu")
+    x[7, 1] = -1.0
+    with pytest.raises(ValueError, match="the network's output is NaN for row 7 of x, counted from 0"):
+        posterior.predict(x)
+    model = BayesianNetwork(Rate(), priors.Normal(), likelihoods.Poisson())
+    bad = from_arrays(x, torch.ones(N, 1), task="regression")
+    with pytest.raises(NonFiniteLossError, match=r"before any change of the weights: .* NaN") as caught:
+        fit(model, MeanFieldNormal(model), bad, epochs=1, batch_size=N, progress=None, device="cpu")
+    assert "learning rate" not in str(caught.value)
