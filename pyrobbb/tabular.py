@@ -135,7 +135,10 @@ def load_table(
     """
     path = Path(folder) / FILE
     if not path.exists():
-        raise ValueError(f"{path} does not exist: fit_table(folder=...) or posterior.save(folder) leaves it")
+        raise ValueError(
+            f"{path} does not exist: fit_table(folder=...) leaves it, and save of what fit_table returned; "
+            f"the posterior of another model is opened by Posterior.load(folder, model, guide)"
+        )
     try:
         content = dict(beside := read_json(path))
         own, kind, spec = content.pop("own prior"), content.pop("inference"), content.pop("spec")

@@ -174,6 +174,15 @@ def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: 
     assert word is None or word in caplog.text
 
 
+@pytest.mark.parametrize(("size", "told"), [(255.0, True), (1.0, False), (1e-3, True)])
+def test_pixels_that_are_not_scaled_are_told(size: float, told: bool, caplog: Any) -> None:
+    pixels = size * torch.rand(20, 1, 4, 4)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        fitted(from_arrays(pixels, np.arange(20) % 2, task="classification"), net, likelihoods.Categorical())
+    assert ("x is not scaled: its root mean square is" in caplog.text) == told
+
+
 def test_n_is_read_from_the_data_or_asked_for() -> None:
     model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(0.1))
     x, y = torch.tensor(X).float(), torch.tensor(Y).float()[:, None]

@@ -38,6 +38,8 @@ from torch import Tensor, nn
 from torch.func import jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks
 from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
@@ -47,6 +49,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.distributions import univariate
 from pyrobbb.inference.curvature import (
     Curvature,
@@ -246,7 +249,11 @@ class Laplace(Descent):
         log(f"Laplace's log marginal likelihood is {float(guide.log_evidence):.6g} nats")
         return True
 
-    def around(self, posterior: Posterior | BayesianNetwork, data: Dataset | Split) -> Posterior:
+    def around(
+        self,
+        posterior: Posterior | BayesianNetwork,
+        data: Dataset | Split | TorchDataset[Any] | DataLoader[Any],
+    ) -> Posterior:
         """The approximation around the mean weights of each chain of a fitted posterior, whatever fitted it.
 
         >>> model = BayesianNetwork(network, priors.Normal(), likelihoods.Categorical())  # doctest: +SKIP
@@ -255,12 +262,14 @@ class Laplace(Descent):
         Args:
             posterior: Of any method; its mean weights take the place of the mode. Or a model, for the weights
                 of its network as they were given to it: one that was trained elsewhere.
-            data: All training data.
+            data: All training data; a torch `Dataset` or `DataLoader` is read once.
 
         Raises:
             ValueError: If a prior is not normal, these are not the rows that the fit counted, a fit would
                 refuse them, or there is no curvature or linearised prediction.
         """
+        if isinstance(data, TorchDataset | DataLoader):
+            data = TorchRows(data).whole()
         checks.check_kinds(posterior=(posterior, (Posterior, BayesianNetwork)), data=(data, (Dataset, Split)))
         columns = getattr(posterior, "columns", None) or getattr(data, "columns", None)
         data = data.train if isinstance(data, Dataset) else data

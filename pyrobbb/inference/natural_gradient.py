@@ -42,6 +42,8 @@ from pyrobbb.inference.natural_gradient_step import NaturalGradientStep
 from pyrobbb.mean_field import MeanFieldNormal, rho_of
 from pyrobbb.svi import Step
 
+CURVATURE = 5000.0  # of the whole loss, at which a mean field starts with a sigma of 0.014
+
 
 class NormalByScale(MeanFieldNormal):
     r"""The mean field with parameters `loc` and `scale`: the update knows :math:`\sigma`, and no rho."""
@@ -77,7 +79,9 @@ class NaturalGradient(OwnStep):
         lr: :math:`\alpha`, a share of a Newton step.
         beta1: Averages the gradient.
         beta2: Averages the curvature: about 1 / (1 - beta2) steps forget the start.
-        h0: :math:`h_0`, the curvature of the mean loss at the start.
+        h0: :math:`h_0`, the curvature of the mean loss at the start; by default 5000 / N, so that sigma
+            starts at 0.014 or the prior's, whatever N. Noise that is too wide then is forgotten as slowly as
+            the curvature: try a larger h0, or a smaller beta2, where a fit stays far from the targets.
         radius: No weight moves further in a step, in units of its sigma. The printed algorithm has no such
             bound, and diverges where h0 is too small.
     """
@@ -85,7 +89,7 @@ class NaturalGradient(OwnStep):
     lr: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.9995
-    h0: float = 0.1
+    h0: float | None = None
     radius: float = 1.0
 
     bounds = True
@@ -95,10 +99,15 @@ class NaturalGradient(OwnStep):
 
     def __post_init__(self) -> None:
         checks.positive("lr", self.lr)
-        checks.positive("h0", self.h0)
+        if self.h0 is not None:
+            checks.positive("h0", self.h0)
         checks.positive("radius", self.radius)
         for name in ("beta1", "beta2"):
             checks.share(name, getattr(self, name), zero=True)
+
+    def first_curvature(self, N: float) -> float:
+        """h_0 of a fit to N rows."""
+        return CURVATURE / N if self.h0 is None else self.h0
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)

@@ -94,7 +94,8 @@ class NaturalGradientStep:
         self.draws: list[Pass] = []
         for part, drawn in zip(parts, _split(whole, *flats), strict=True):
             _, sigma, *_ = drawn
-            sigma.copy_((part.N * (method.h0 + part.normal(part.vectors)[0])) ** -0.5)
+            h = method.first_curvature(part.N) + part.normal(part.vectors)[0]
+            sigma.copy_((part.N * h) ** -0.5)
             self.draws.append(bind(part.draw, *drawn, *part.vectors, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)

@@ -78,6 +78,14 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
             )
         elif x.shape[1] <= FEW and len(x) > 1:
             _warn_of_features(x.double())
+    elif x.is_floating_point():
+        size = float(x.double().square().mean().sqrt())
+        if not 1 / LARGE <= size <= LARGE:
+            logger.warning(
+                "x is not scaled: its root mean square is %.3g; priors and initial values expect about 1: "
+                "divide by the standard deviation, or pixels of 0 to 255 by 255",
+                size,
+            )
     if model.likelihood.prediction is not ValuePrediction:
         return
     with torch.no_grad(), evaluating(model), isolated(device=x.device):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import hessian
+from torch.utils.data import DataLoader, TensorDataset
 
 from engine_fakes import classes, network, normal
 from pyrobbb import likelihoods, priors
@@ -824,6 +825,23 @@ def test_the_evidence_of_a_linear_model_is_exact_wherever_it_is_taken(scale: flo
     torch.testing.assert_close(posterior.chains[0][1].log_evidence, exact, rtol=1e-6, atol=1e-6)
     assert model.N is None, "the user's own"
     assert posterior.model.N == N
+
+
+def test_laplace_goes_around_a_network_with_the_rows_of_a_loader():
+    _, data, *_ = _linear()
+    model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(sigma=SIGMA), likelihoods.Normal(scale=NOISE))
+    loader = DataLoader(TensorDataset(data.x, data.y), batch_size=3, shuffle=True)
+    found, wanted = (Laplace().around(model, rows).chains[0][1] for rows in (loader, data))
+    assert torch.equal(found.log_evidence, wanted.log_evidence)
+
+
+@pytest.mark.parametrize(("N", "h0", "sigma"), [(50, None, 0.01), (50_000, None, 0.01), (50, 2.0, 0.1)])
+def test_sigma_starts_alike_whatever_the_number_of_rows(N: int, h0: float | None, sigma: float):
+    """1 / sqrt(5000 + 5000) under a prior of precision 5000, or 1 / sqrt(N (h0 + delta)), 100 = 50 * 2."""
+    prior = priors.Normal(sigma=5000**-0.5 if h0 is None else 1e6)
+    model = BayesianNetwork(nn.Linear(1, 1), prior, likelihoods.Normal(scale=1.0), N)
+    guide, _ = _step(NaturalGradient(h0=h0), model, Split(torch.ones(5, 1), torch.ones(5, 1)), 0)
+    torch.testing.assert_close(guide.sigma, torch.full((2,), sigma), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("structure", ["full", "kronecker", "diagonal"])
