@@ -292,11 +292,15 @@ class NegativeBinomial(Likelihood):
     `y` has shape `(B, outputs)`.
 
     Args:
-        concentration: r at the start of training; it is trained to a point estimate.
+        concentration: r at the start of training, which is trained to a point estimate; or its prior, a Pyro
+            distribution on positive numbers such as `dist.LogNormal(0.0, 1.0)`, for a latent r.
     """
 
-    def __init__(self, concentration: float = 1.0) -> None:
+    def __init__(self, concentration: float | Distribution = 1.0) -> None:
         super().__init__()
+        if isinstance(concentration, Distribution):
+            self.concentration = PyroSample(concentration)
+            return
         start = torch.tensor(checks.positive("concentration", concentration))
         self.concentration = PyroParam(start, constraint=constraints.softplus_positive)
 

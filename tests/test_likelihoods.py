@@ -21,7 +21,7 @@ from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
-from pyrobbb.inference import MAP
+from pyrobbb.inference import MAP, NUTS
 from pyrobbb.mean_field import MeanFieldNormal
 
 LABELS = torch.tensor([0, 2, 1, 2, 0])
@@ -363,3 +363,26 @@ def test_a_latent_noise_scale_has_the_posterior_of_quadrature() -> None:
     assert float(scales.mean()) == pytest.approx(exact, rel=0.05)
     found = posterior.predict(data.train.x, data.train.y, draws=50)
     torch.testing.assert_close(found.noise[0, 0], posterior.draw(50)["likelihood.scale"].square().mean())
+
+
+def test_a_latent_concentration_has_the_posterior_of_quadrature() -> None:
+    """Counts about a mean of 1, the network silent: the mean of r within five standard errors of NUTS's."""
+    y = torch.poisson(torch.distributions.Gamma(2.0, 2.0).sample((200, 1)))
+    data = from_arrays(torch.zeros(200, 1), y, task="regression")
+    prior = dist.LogNormal(0.0, 1.0)
+    model = BayesianNetwork(
+        torch.nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.NegativeBinomial(concentration=prior)
+    )
+    draws = 500
+    posterior = fit(
+        model, None, data, inference=NUTS(warmup=200, draws=draws), device="cpu", progress=None, seed=1
+    )
+    r = torch.linspace(0.05, 30.0, 20_000)
+    log = prior.log_prob(r) + dist.NegativeBinomial(r[:, None], logits=-r.log()[:, None]).log_prob(
+        y[:, 0]
+    ).sum(1)
+    density = (log - log.max()).exp() / (log - log.max()).exp().sum()
+    exact = float((r * density).sum())
+    sd = float(((r - exact).square() * density).sum().sqrt())
+    found = posterior.draw(draws)["likelihood.concentration"]
+    assert float(found.mean()) == pytest.approx(exact, abs=5 * sd / (draws / 10) ** 0.5)

@@ -134,7 +134,7 @@ def _trivial(model: BayesianNetwork, data: Dataset, before: Tensor) -> Finding:
     bound = trivial_free_energy(model, data.train)
     energy = float(before.mean()) / len(data.train)
     if bound is None:
-        words = f"free energy {energy:.4g} nats per datum; for this prior no trivial bound is computed"
+        words = f"free energy {energy:.4g} nats per datum; for this model no trivial bound is computed"
         return Finding("trivial bound", None, 0.0, words)
     return beside_trivial(energy, bound)
 

@@ -66,8 +66,8 @@ class Table:
         drop: Columns to leave out.
         raw: Columns of numbers that come as they stand, in this order, as the last inputs: such as the
             exposure of a count, for a network that knows its units. None of their values may be missing.
-        weights: The column that says how often each training row's log-likelihood counts; no input. A row
-            that counts 0 times is left out of everything.
+        weights: The column that says how often each training row's log-likelihood counts; no input. A
+            training row that counts 0 times is left out of everything; validation and test rows count once.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
             numbers; or another table with the same columns.
         test: Held back for the end, in the same forms.

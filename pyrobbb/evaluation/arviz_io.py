@@ -144,11 +144,21 @@ def summary(
     az = import_arviz()
     names = None if var_names is None else list(var_names)
     interval = {"hdi_prob": ci_prob} if ARVIZ_GENERATION == 0 else {"ci_prob": ci_prob, "ci_kind": "hdi"}
-    with np.errstate(invalid="ignore", divide="ignore"):  # draws that never vary (AutoDelta) have sd 0
-        table = az.summary(data, var_names=names, group=group, round_to="none", **interval)
+    log = getattr(az, "_log", logging.getLogger("arviz"))  # of ArviZ 0.x, which logging does not know
+    log.addFilter(_of_several_chains)
+    try:
+        with np.errstate(invalid="ignore", divide="ignore"):  # draws that never vary (AutoDelta) have sd 0
+            table = az.summary(data, var_names=names, group=group, round_to="none", **interval)
+    finally:
+        log.removeFilter(_of_several_chains)
     lower, upper = (name for name in table.columns if name.startswith("hdi"))
     table = table.rename(columns={lower: "hdi_lower", upper: "hdi_upper"})
     return table[SUMMARY_COLUMNS].astype(float)
+
+
+def _of_several_chains(record: logging.LogRecord) -> bool:
+    """Not that one chain has no R-hat, as the table says itself."""
+    return "Shape validation failed" not in record.getMessage()
 
 
 def group_names(data: Any) -> set[str]:

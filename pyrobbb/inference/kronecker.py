@@ -52,7 +52,8 @@ class Kronecker(Curvature):
         for i, (name, delta) in enumerate(zip(names, deltas, strict=True)):
             if not bool((delta == delta[0]).all()):
                 raise ValueError(
-                    f"structure='kronecker' needs one prior scale for all of {name!r}; take 'diagonal'"
+                    f"structure='kronecker' needs one prior scale for all of {name!r}; "
+                    "take 'diagonal' or 'full'"
                 )
             b, B = eigh(left[name])
             a, A = eigh(right[name] / data.counts.sum())
@@ -70,13 +71,14 @@ class Kronecker(Curvature):
             odd = next(name for name in names if seen.count(name) != 1)
             raise ValueError(
                 f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
-                f"images; {odd!r} is used {seen.count(odd)} times so; take 'diagonal'"
+                f"images; {odd!r} is used {seen.count(odd)} times so; take 'diagonal' or 'full'"
             )
         for weight, bias, a, *_ in uses.found:
             if len(a) != len(data):
                 raise ValueError(
                     f"structure='kronecker' needs layers whose first dimension is the rows, and that of "
-                    f"{weight or bias!r} is called on {len(a)} instead of {len(data)}; take 'diagonal'"
+                    f"{weight or bias!r} is called on {len(a)} instead of {len(data)}; "
+                    "take 'diagonal' or 'full'"
                 )
         factors = output_factors(model, output, data)
         counts = data.counts.to(output)
@@ -146,7 +148,8 @@ class _Uses(TorchFunctionMode):
         if others and any(isinstance(part, Tensor) and part.requires_grad for part in tree_leaves(output)):
             raise ValueError(
                 f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
-                f"images; {min(others)!r} is used in {getattr(func, '__name__', func)}; take 'diagonal'"
+                f"images; {min(others)!r} is used in {getattr(func, '__name__', func)}; "
+                "take 'diagonal' or 'full'"
             )
         return output
 
@@ -158,7 +161,8 @@ def _inputs(func: Any, given: dict[str, Any]) -> Tensor:
         return x.reshape(len(x), -1, x.shape[-1])
     if given.get("groups", 1) != 1 or isinstance(given.get("padding", 0), str):
         raise ValueError(
-            "structure='kronecker' knows convolutions of one group and numeric padding; take 'diagonal'"
+            "structure='kronecker' knows convolutions of one group and numeric padding; "
+            "take 'diagonal' or 'full'"
         )
     options = {key: given[key] for key in ("stride", "padding", "dilation") if key in given}
     return F.unfold(x, weight.shape[2:], **options).transpose(1, 2)

@@ -3,6 +3,7 @@
 Run as a program, with the project on the path, it writes tests/support/files/posterior_<generation>.nc.
 """
 
+import logging
 import os
 import subprocess
 import sys
@@ -73,6 +74,15 @@ def az():
 
 def names(data):
     return set(data.groups()) if arviz_io.ARVIZ_GENERATION == 0 else set(data.children)
+
+
+def test_the_summary_of_one_chain_is_silent(monkeypatch):
+    one = example(chains=1)
+    log, said = getattr(arviz_io.import_arviz(), "_log", logging.getLogger("arviz")), []
+    monkeypatch.setattr(log, "callHandlers", lambda record: said.append(record.getMessage()))
+    table = arviz_io.summary(arviz_io.to_arviz(one["groups"], dims=one["dims"], coords=one["coords"]))
+    assert table["r_hat"].isna().all()
+    assert said == []
 
 
 def test_what_is_an_image_and_what_the_columns_of_a_table():
