@@ -66,7 +66,7 @@ MODELS = {
         even=True,
         words_of={
             YARDSTICK: [
-                "schedule=constant", "inference.warmup=300", "inference.draws=500",
+                "schedule=constant", "inference.warmup=500", "inference.draws=1000",
                 "inference.max_tree_depth=9",
             ],
             # stable where the likelihood is steepest, and a velocity that lasts for the prior's width
