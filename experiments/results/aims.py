@@ -98,6 +98,13 @@ def spread(record: Record) -> Found:
     return words, "reached" if near["mean field"] else "missed by the mean field"
 
 
+def yardstick(record: Record) -> Found:
+    """Whether the chains of NUTS agree."""
+    (row,) = rows_of(record["rows"], model="six_points", method=YARDSTICK)
+    words = f"R-hat at most {row['r_hat']:.2f} between {row['chains']} chains"
+    return words, "reached" if row["r_hat"] < 1.05 else "missed"
+
+
 def one_network(record: Record) -> Found:
     """The test error of the recipe that has the lowest on validation data."""
     found = record["found"]
@@ -144,4 +151,5 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "area, conv net": partial(area, 0.99, "cold mean field"),
     "late regret": late_regret,
     "spread": spread,
+    "yardstick": yardstick,
 }
