@@ -76,7 +76,7 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
         sections=[
             _what(about, metrics),
             _checks(checked, about),
-            _scores(metrics, about.published),
+            _scores(metrics, about.published, _without_inputs(folder / "posterior.nc")),
             *_training(folder, metrics),
             *_posterior(folder, metrics, about.prior),
             _made(about.made, metrics, folder),
@@ -159,7 +159,17 @@ def _tone(finding: Mapping[str, Any]) -> str:
     return "" if value is None else "good" if value <= finding["limit"] else "bad"
 
 
-def _scores(metrics: Mapping[str, Any], published: str) -> Section:
+def _without_inputs(path: Path) -> str:
+    if not path.exists():
+        return ""
+    data = arviz_io.load(path)
+    if not {"predictions_constant_data", "observed_data"} <= arviz_io.group_names(data):
+        return ""
+    seen = np.asarray(data["observed_data"]["y"].values)
+    return predictions.without_inputs(data["predictions_constant_data"], seen)
+
+
+def _scores(metrics: Mapping[str, Any], published: str, without_inputs: str) -> Section:
     there = [part for part in PARTS if part in metrics]
     names = [name for name in SCORES if any(name in metrics[part] for part in there)]
     rows = [
@@ -180,6 +190,7 @@ def _scores(metrics: Mapping[str, Any], published: str) -> Section:
     if rows:
         head = ["Score", *(PARTS[part] for part in there)]
         parts.append(Table("Scores on data that training did not see", head, rows))
+        parts += [Text(without_inputs)] if without_inputs else []
     else:
         parts.append(Text("The run has no held-out data to be scored on."))
     return Section("How good it is", "", parts)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 import yaml
 
 from experiments import check, report
@@ -20,8 +21,10 @@ from experiments.summarise import summarise
 from pyrobbb.checkup import check as check_posterior
 from pyrobbb.checkup import recorded
 from pyrobbb.data import from_arrays
+from pyrobbb.evaluation import arviz_io
 from pyrobbb.experiment import Run
 from pyrobbb.report import run_page
+from pyrobbb.report.predictions import without_inputs
 from pyrobbb.report.published import printed
 
 SMALL = [
@@ -73,6 +76,17 @@ def test_a_run_leaves_its_page_with_its_numbers(finished):
     assert html.count("by the command below") == 2
     assert torch.__version__ in html
     assert f"ignoring the inputs: {metrics['trivial_free_energy']:.3g}" in html
+
+
+def test_the_page_says_how_good_it_would_be_to_ignore_the_inputs(finished, tmp_path):
+    folder, _ = finished
+    data = arviz_io.load(folder / "posterior.nc")
+    y = data["predictions_constant_data"]["y"].values
+    seen = data["observed_data"]["y"].values
+    wrong = 100 * (y != np.bincount(seen.astype(int)).argmax()).mean()
+    assert f"as the answer to every test row: {wrong:.2f}\u00a0% wrong." in page(folder)
+    test = {"y": xr.DataArray([1.0, 4.0])}
+    assert without_inputs(test, np.array([0.0, 2.0])).endswith("RMSE 2.121.")  # sqrt(9 / 2)
 
 
 @pytest.mark.parametrize("what", ["draws=1", "guide=auto_delta"])
