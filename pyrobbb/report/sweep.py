@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log10
+from statistics import fmean, stdev
 from typing import Any
 
 from pyrobbb.report import charts
@@ -51,7 +52,13 @@ def sweep_page(title: str, lines: Sequence[Line]) -> str:
     if done:
         measure, best = next(iter(done[0].scores.items()))
         ranked = done[0].ranked
-        facts = [Fact(f"Best {measure}", number(best), "run 1"), *facts] if ranked else facts
+        several = _settings([line for line in done if measure in line.scores]) if ranked else []
+        if any(len(runs) > 1 for runs in several):
+            values = [line.scores[measure] for line in several[0]]
+            facts = [Fact(f"Best mean {measure}", number(fmean(values)), _of_seeds(values)), *facts]
+            sections += [_means(several, measure)] if len(several) > 1 else []
+        elif ranked:
+            facts = [Fact(f"Best {measure}", number(best), "run 1"), *facts]
         sections.append(_all(done))
         if len(done) > 1 and ranked:
             sections.append(_parallel(done))
@@ -61,6 +68,36 @@ def sweep_page(title: str, lines: Sequence[Line]) -> str:
         sections.append(Section("Without result", "", [table]))
     words = "Several runs that differ in their settings, or in the seed of the random numbers alone."
     return render(Page(title, words, facts=facts, sections=sections))
+
+
+def _settings(lines: Sequence[Line]) -> list[list[Line]]:
+    """Runs that differ in their seed alone, together; the least mean of their first scores first."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(str({key: v for key, v in line.settings.items() if key != "seed"}), []).append(line)
+    return sorted(found.values(), key=lambda runs: fmean(next(iter(run.scores.values())) for run in runs))
+
+
+def _of_seeds(values: Sequence[float]) -> str:
+    """Over how many seeds, and how far apart they are."""
+    return f"± {number(stdev(values), 2)}, {len(values)} seeds" if len(values) > 1 else "one seed"
+
+
+def _means(several: Sequence[Sequence[Line]], measure: str) -> Section:
+    keys = [key for key in _keys([runs[0] for runs in several]) if key != "seed"]
+    rows = []
+    for runs in several:
+        values = [run.scores[measure] for run in runs]
+        spread = cell(stdev(values), 2) if len(values) > 1 else Cell("–")
+        settings = (_setting(runs[0].settings.get(key)) for key in keys)
+        rows.append([*settings, cell(fmean(values)), spread, cell(len(values))])
+    head = [*keys, f"Mean {measure}", "Standard deviation", "Seeds"]
+    words = (
+        "Best mean first. Two settings whose means are no further apart than their seeds have not been told "
+        "apart."
+    )
+    table = Table("Settings by their mean over seeds", head, rows, sortable=True)
+    return Section("Settings", words, [table])
 
 
 def _all(lines: Sequence[Line]) -> Section:

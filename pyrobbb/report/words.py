@@ -83,9 +83,13 @@ def score(name: str, value: float, digits: int = 4) -> str:
 
 
 def component(part: Any) -> str:
-    """What a configuration names: `ScaleMixture(pi=0.5, sigma1=1.0)`."""
+    """What a configuration names, such as `Mixture(pi=0.5)`, without what is left out or switched off."""
     if isinstance(part, Mapping):
-        options = {k: v for k, v in part.items() if k not in ("_target_", "_partial_") and v is not None}
+        options = {
+            k: v
+            for k, v in part.items()
+            if k not in ("_target_", "_partial_") and v is not None and v is not False
+        }
         inside = ", ".join(f"{k}={component(v)}" for k, v in options.items())
         name = str(part.get("_target_", "")).rpartition(".")[2]
         return f"{name}({inside})" if inside else name
