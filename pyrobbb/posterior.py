@@ -16,17 +16,20 @@ import pyro
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks, posterior_file
 from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.files import write_json
-from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
-from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
+from pyrobbb._support.model_inputs import check_finite, check_targets, first_output, has_tokens
+from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.data.frames import by_target, check_same_rows
+from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.draws import NoWeights, fitted, is_point, one_draw, stacked
 from pyrobbb.moments import moments
 
@@ -149,7 +152,7 @@ class Posterior:
 
     def predict(
         self,
-        x: ArrayLike,
+        x: ArrayLike | TorchDataset[Any] | DataLoader[Any],
         y: ArrayLike | None = None,
         *,
         draws: int = 100,
@@ -167,7 +170,8 @@ class Posterior:
 
         Args:
             x: Inputs `(M, *features)`: a tensor, or what `from_arrays` takes; after a fit to a table a tensor
-                of inputs, or new rows as they stand in the table.
+                of inputs, or new rows as they stand in the table; or a torch `Dataset` or `DataLoader` of
+                pairs (x, y), read as a whole, for both.
             y: Targets, to have their log-likelihood too; after a fit to a table classes by name, as they
                 stand in it, or a tensor of their numbers.
             draws: Weight draws of each chain, on average if they have weights.
@@ -183,6 +187,9 @@ class Posterior:
             ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
         """
         device = self.model.device
+        if isinstance(x, TorchDataset | DataLoader):
+            held = TorchRows(x).whole()
+            x, y = held.x, held.y if y is None else y
         with isolated(device=device):  # a learned noise scale would be left in Pyro's parameter store
             x, y, width = self._checked(x, y, device)
         checks.count("rows", rows)
@@ -367,8 +374,7 @@ class Posterior:
         if isinstance(x, Tensor):
             x = x.to(dtype) if x.is_floating_point() else x
         else:
-            tokens = any(isinstance(module, EMBEDDINGS) for module in self.model.network.modules())
-            x = as_inputs("x", x, None if tokens else dtype)
+            x = as_inputs("x", x, None if has_tokens(self.model) else dtype)
         task = self.model.likelihood.task
         if y is not None and not (isinstance(y, Tensor) and task == "classification"):
             y = as_targets("y", y, task, dtype)

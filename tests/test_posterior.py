@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pyro.distributions import LogNormal
 from pyro.infer import autoguide
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from engine_fakes import law, network, normal
 from paths import ROOT
@@ -82,6 +83,17 @@ def test_scores_of_values_are_of_the_targets_that_were_given() -> None:
         found.metrics(y[::-1])
     with pytest.raises(ValueError, match="give y to predict"):
         valued(posterior, x).metrics(y)
+
+
+def test_a_torch_data_set_or_loader_is_predicted_as_its_rows_are() -> None:
+    posterior, x, y = class_posterior(), normal(7, 3), torch.arange(7) % 2
+    rows = TensorDataset(x, y)
+    wanted = posterior.predict(x, y, draws=3)
+    for given_rows in (rows, DataLoader(rows, batch_size=2)):
+        found = posterior.predict(given_rows, draws=3)
+        assert torch.equal(found.probs, wanted.probs)
+        assert torch.equal(found.log_likelihood, wanted.log_likelihood)
+        assert found.metrics(found.y) == wanted.metrics(y)
 
 
 def test_what_is_printed_of_it_is_short() -> None:

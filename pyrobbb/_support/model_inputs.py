@@ -48,11 +48,15 @@ def check_finite(name: str, x: Tensor) -> None:
 
 def _advice(model: BayesianNetwork, x: Tensor) -> str:
     """The type that the network seems to take, if `x` has another."""
-    tokens = any(isinstance(module, EMBEDDINGS) for module in model.network.modules())
-    wanted = torch.long if tokens else model.dtype
-    return (
-        "" if x.dtype == wanted else f"; if the type is why, convert it to {wanted} (from_arrays has dtype=)"
-    )
+    wanted = torch.long if has_tokens(model) else model.dtype
+    if x.dtype != wanted:
+        return f"; if the type is why, convert it to {wanted} (from_arrays has dtype=)"
+    return f"; its tokens are {int(x.min())} to {int(x.max())}" if has_tokens(model) else ""
+
+
+def has_tokens(model: BayesianNetwork) -> bool:
+    """Whether the network has an embedding."""
+    return any(isinstance(module, EMBEDDINGS) for module in model.network.modules())
 
 
 class NonFiniteOutputError(ValueError):
@@ -67,6 +71,9 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
         kept = row._version  # counts the writes into it
         try:
             output = model.apply_network(model.initial(), row)
+            if has_tokens(model) and isinstance(x, Tensor) and x.dim() > 1 and not x.is_floating_point():
+                ends = torch.stack([x.flatten(1).amax(1).argmax(), x.flatten(1).amin(1).argmin()])
+                model.apply_network(model.initial(), x[ends])  # of the largest token and of the least
         except (RuntimeError, TypeError, IndexError) as error:
             if out_of_memory(error):
                 raise

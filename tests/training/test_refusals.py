@@ -172,6 +172,14 @@ DATA_CASES: list[Case] = [
         lambda: train(X, net=nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(9, 3))),
         "convert it to torch.int64 (from_arrays has dtype=)",
     ),
+    (
+        "a token that the embedding lacks",
+        lambda: train(
+            torch.arange(36).reshape(12, 3).roll(-4, 0) % 10,
+            net=nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(9, 3)),
+        ),
+        "index out of range in self; its tokens are 0 to 9",
+    ),
     ("complex inputs", lambda: train(X.to(torch.complex64)), "cannot take a row of x, torch.complex64"),
     ("numpy arrays", lambda: train(X.numpy(), Y.numpy()), "x must be a tensor, got array"),
     (
