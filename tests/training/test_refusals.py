@@ -206,9 +206,9 @@ DATA_CASES: list[Case] = [
         "validation must be a Split or a torch Dataset, such as TensorDataset(x, y), got (tensor(",
     ),
     (
-        "a loader of new rows",
+        "a loader of inputs alone",
         lambda: predict(DataLoader(TensorDataset(X))),
-        "x must hold real numbers, got DataLoader",
+        "the dataset must give pairs (x, y) of tensors, got list",
     ),
     (
         "empty test set",
