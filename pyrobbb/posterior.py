@@ -22,7 +22,13 @@ from torch.utils.data import Dataset as TorchDataset
 from pyrobbb._support import checks, posterior_file
 from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.files import write_json
-from pyrobbb._support.model_inputs import check_finite, check_targets, first_output, has_tokens
+from pyrobbb._support.model_inputs import (
+    NonFiniteOutputError,
+    check_finite,
+    check_targets,
+    first_output,
+    has_tokens,
+)
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
@@ -184,7 +190,8 @@ class Posterior:
                 each of a few copies of the outputs. Draws of y come in other random numbers with another.
 
         Raises:
-            ValueError: If y does not fit, an option is outside its domain, or the guide was never fitted.
+            ValueError: If y does not fit, the network's output is NaN, an option is outside its domain, or the
+                guide was never fitted.
         """
         device = self.model.device
         if isinstance(x, TorchDataset | DataLoader):
@@ -243,7 +250,7 @@ class Posterior:
                 output = outputs(model, weights, x, block)
                 if bool((lost := output.isnan()).any()):
                     row = int(lost.movedim(1, 0).flatten(1).any(1).int().argmax())
-                    raise ValueError(f"the network's output is NaN for row {row} of x, counted from 0")
+                    raise NonFiniteOutputError(f"the network's output is NaN for row {row} of x, counted from 0")
                 output = output.to(torch.promote_types(output.dtype, torch.float32))  # sums in half are poor
                 for repeat in repeats:
                     some = output.expand(repeat, *output.shape[1:]) if alike else output

@@ -60,7 +60,7 @@ def has_tokens(model: BayesianNetwork) -> bool:
 
 
 class NonFiniteOutputError(ValueError):
-    """The network's output at its own values of the weights is infinite or NaN."""
+    """The network's output is infinite or NaN."""
 
 
 def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
@@ -88,6 +88,6 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
         )
     if not bool(output.isfinite().all()):
         raise NonFiniteOutputError(
-            f"the network's output is not finite at its initial weights, for the first row of {name}"
+            f"the network's output is not finite for the first row of {name}, with its weights as they are"
         )
     return output

@@ -315,9 +315,8 @@ class Chain:
                     self.model, self.guide, self.validation,
                     draws=self.options.validation_draws, seed=self.epoch, ranks=self.ranks,
                 )  # fmt: skip
-            except NonFiniteOutputError as reason:  # of a point estimate
-                epoch = self.epoch + 1
-                raise divergence.at_end("the network's output", epoch, self.checkpoint_path) from reason
+            except NonFiniteOutputError as reason:
+                raise divergence.in_validation(self.epoch + 1, reason, self.checkpoint_path) from reason
         lr = float(self.optimizer.param_groups[0]["lr"])
         return Epoch(self.chain, self.epoch + 1, kl + nll, kl, nll, error, validation_nll, lr, self.spent)
 

@@ -34,6 +34,14 @@ def at_end(what: str, epoch: int, checkpoint: Path | None) -> NonFiniteLossError
     )
 
 
+def in_validation(epoch: int, reason: Exception, checkpoint: Path | None) -> NonFiniteLossError:
+    """Of a network whose output for a validation row is not finite, for the `reason` given."""
+    return NonFiniteLossError(
+        f"validation after epoch {epoch}: {reason}. Usual causes: a learning rate that is too large, or a row "
+        f"for which the network is not defined, such as a logarithm of 0 or less{_last_good(checkpoint)}."
+    )
+
+
 def _last_good(checkpoint: Path | None) -> str:
     there = checkpoint is not None and checkpoint.exists()
     return f"; the last good checkpoint is {checkpoint}" if there else ""

@@ -255,7 +255,7 @@ MODEL_CASES: list[Case] = [
         "labels must lie in 0..1 for a network output of width 2",
     ),
     ("one class", lambda: train(net=network(width=1)), "Categorical needs at least 2 classes"),
-    ("output that overflows", lambda: train(X * 1e37, net=steep()), "output is not finite at its initial"),
+    ("output that overflows", lambda: train(X * 1e37, net=steep()), "is not finite for the first row of x"),
     (
         "rows lost",
         lambda: train(net=nn.Sequential(nn.Linear(3, 3), nn.Flatten(0))),

@@ -421,3 +421,7 @@ def test_a_row_whose_output_is_nan_is_named() -> None:
     with pytest.raises(NonFiniteLossError, match=r"before any change of the weights: .* NaN") as caught:
         fit(model, MeanFieldNormal(model), bad, epochs=1, batch_size=N, progress=None, device="cpu")
     assert "learning rate" not in str(caught.value)
+    held = from_arrays(x, torch.ones(N, 1), task="regression", validation=range(5, 10))
+    model = BayesianNetwork(Rate(), priors.Normal(), likelihoods.Poisson())
+    with pytest.raises(NonFiniteLossError, match=r"validation after epoch 1: .* row 2 of x.* logarithm of 0"):
+        fit(model, MeanFieldNormal(model), held, epochs=2, progress=None, device="cpu")

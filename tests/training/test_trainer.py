@@ -29,6 +29,7 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
@@ -676,6 +677,15 @@ def test_a_last_step_to_infinity_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteLossError, match="not finite after the last step, in epoch 1"):
         training.run()
     assert not (tmp_path / "chain-0.pt").exists()
+
+
+def test_a_divergence_that_validation_finds_first_is_one_too() -> None:
+    x = normal(20, 8)
+    data = from_arrays(x, 1e4 * x[:, :1], task="regression", validation=0.3)
+    model = BayesianNetwork(nn.Linear(8, 1), priors.Normal(), likelihoods.Normal(scale=1.0))
+    far = partial(torch.optim.SGD, lr=1e38)
+    with pytest.raises(NonFiniteLossError, match=r"validation after epoch 1: .* NaN .* learning rate"):
+        fit(model, MeanFieldNormal(model), data, epochs=3, optim=far, device="cpu", progress=None)
 
 
 class Sequences(nn.Module):
