@@ -250,7 +250,9 @@ class Posterior:
                 output = outputs(model, weights, x, block)
                 if bool((lost := output.isnan()).any()):
                     row = int(lost.movedim(1, 0).flatten(1).any(1).int().argmax())
-                    raise NonFiniteOutputError(f"the network's output is NaN for row {row} of x, counted from 0")
+                    raise NonFiniteOutputError(
+                        f"the network's output is NaN for row {row} of x, counted from 0"
+                    )
                 output = output.to(torch.promote_types(output.dtype, torch.float32))  # sums in half are poor
                 for repeat in repeats:
                     some = output.expand(repeat, *output.shape[1:]) if alike else output

@@ -51,10 +51,10 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     squares = (model.likelihood.encode(rows.y) - prediction.means).square().mean(0)
     counts = rows.counts.to(rows.y)
     noise, squares = (part.reshape(len(part), -1).to(counts) for part in (noise, squares))
-    scales, residuals = (
-        (torch.einsum("n,nk->k", counts, part) / counts.sum()).sqrt() for part in (noise, squares)
-    )
-    error = squares.std(0) / squares.mean(0) / (2 * sqrt(len(rows)))  # of log residuals; 0.02 if normal
+    shares = counts / counts.sum()
+    scales, residuals = (torch.einsum("n,nk->k", shares, part).sqrt() for part in (noise, squares))
+    apart = shares[:, None] * (squares - residuals.square())
+    error = apart.square().sum(0).sqrt() / residuals.square() / 2  # of log residuals; 0.02 if normal
     ratio = scales / residuals
     worst = int(ratio.log().abs().argmax())
     slack = 3 * float(error[worst])

@@ -16,9 +16,10 @@ from torch import nn
 from engine_fakes import classes, classifier, normal
 from pyrobbb import BayesianNetwork, fit, likelihoods, priors
 from pyrobbb.data import from_arrays
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.draws import NoWeights
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.end_checks import warn_of_falling
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise
 from pyrobbb.training.history import Epoch, History
 
 ADAM = partial(torch.optim.Adam, lr=0.03)
@@ -103,6 +104,34 @@ def test_a_few_large_residuals_are_too_few_to_speak_of(caplog: Any) -> None:
     noise[[7, 8]] = 25.0
     data = from_arrays(x, x + noise, task="regression")
     assert warned(caplog, likelihoods.Normal(scale=float(noise.square().mean().sqrt())), data) == []
+
+
+def test_one_large_residual_says_little_of_the_noise(caplog: Any) -> None:
+    """It alone makes the root mean square of the residuals twice that of the others."""
+    x, noise = normal(2000, 1), 0.5 * normal(2000, 1, seed=1)
+    noise[8] = 25.0
+    assert warned(caplog, likelihoods.Normal(scale=0.5), from_arrays(x, x + noise, task="regression")) == []
+
+
+def test_a_large_residual_that_does_not_count_hides_nothing(caplog: Any) -> None:
+    x, noise = normal(100, 1), 0.5 * normal(100, 1, seed=1)
+    noise[8] = 1000.0
+    weights = np.where(np.arange(100) == 8, 0.0, 2.0)
+    data = from_arrays(x, x + noise, task="regression", weights=weights)
+    messages = warned(caplog, likelihoods.Normal(scale=2.0), data)
+    assert any(message.startswith("output 0 has noise of standard deviation 2") for message in messages)
+
+
+@pytest.mark.parametrize(("y", "told"), [(1.2, False), (20.0, True)])
+def test_a_single_row_has_a_residual_too(y: float, told: bool, caplog: Any, recwarn: Any) -> None:
+    line = nn.Linear(1, 1)
+    nn.init.zeros_(line.weight)
+    nn.init.zeros_(line.bias)
+    model = BayesianNetwork(line, priors.Deterministic(), likelihoods.Normal(scale=1.0), 1)
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        warn_of_noise(model, NoWeights(), Split(torch.ones(1, 1), torch.tensor([[y]])))
+    assert ("has noise of standard deviation" in caplog.text) == told
+    assert not len(recwarn)
 
 
 def test_classes_and_counts_have_no_such_noise(caplog: Any) -> None:
