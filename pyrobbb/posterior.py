@@ -190,8 +190,8 @@ class Posterior:
                 each of a few copies of the outputs. Draws of y come in other random numbers with another.
 
         Raises:
-            ValueError: If y does not fit, the network's output is NaN, an option is outside its domain, or the
-                guide was never fitted.
+            ValueError: If y does not fit, the network's output is NaN, an option is outside its domain, or
+                the guide was never fitted.
         """
         device = self.model.device
         if isinstance(x, TorchDataset | DataLoader):
@@ -372,12 +372,14 @@ class Posterior:
         if table and table.classes and not isinstance(y, Tensor | None):
             y = table.labels("y", y)
         y = by_target("y", y, self.columns.targets if self.columns else ())
-        if table and isinstance(x, Tensor) and x.is_floating_point() and bool((x.abs() > UNLIKELY).any()):
-            logger.warning(
-                "x, a tensor, counts as inputs, which are standardised, but holds values up to %.3g; pass "
-                "rows as they stand in the table as an array, such as x.numpy()",
-                float(x.abs().max()),
-            )
+        if table and isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 2:
+            standardised = x[:, : x.shape[1] - table.raw].abs()
+            if bool((standardised > UNLIKELY).any()):
+                logger.warning(
+                    "x, a tensor, counts as inputs, which are standardised, but holds values up to %.3g; "
+                    "pass rows as they stand in the table as an array, such as x.numpy()",
+                    float(standardised.max()),
+                )
         if self.columns is not None and not isinstance(x, Tensor):
             x = self.columns.inputs(x)
         if isinstance(x, Tensor):

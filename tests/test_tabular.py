@@ -10,15 +10,16 @@ import pytest
 import torch
 
 from models.mlp import mlp
-from pyrobbb import likelihoods, tabular
+from pyrobbb import BayesianNetwork, Posterior, likelihoods, tabular
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import Table, from_arrays, from_table
+from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.experiment import Run
 from pyrobbb.inference import MAP, NUTS, SGHMC, Laplace
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.priors import Normal
+from pyrobbb.priors import Deterministic, Normal
 from pyrobbb.tabular import fit_table, load_table, table_likelihood, table_prior
 from pyrobbb.training.callbacks import Callback
 
@@ -416,6 +417,17 @@ def test_a_tensor_of_rows_as_they_stand_in_the_table_is_told(numbered, caplog):
     assert not caplog.records
     posterior.predict(torch.tensor([[100.0]]))
     assert "x, a tensor, counts as inputs, which are standardised, but holds values up to 100" in caplog.text
+
+
+def test_raw_inputs_of_any_size_are_as_they_should_be(caplog):
+    frame = {"years": [300.0, 50.0, 70.0, 10.0], "a": [1.0, 2.0, 3.0, 5.0], "n": [0, 2, 1, 4]}
+    data = from_table(frame, target="n", task="regression", raw=["years"])
+    model = BayesianNetwork(torch.nn.Linear(2, 1), Deterministic(), likelihoods.Normal(scale=1.0))
+    posterior = Posterior([(model, NoWeights())], columns=data.columns)
+    posterior.predict(data.train.x)
+    assert not caplog.records
+    posterior.predict(data.train.x.flip(1))
+    assert "holds values up to 300" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ class Raw:
         lacking = is_missing(column)
         if lacking.any():
             raise ValueError(
-                f"column {self.name!r} is raw, and its value in row {lacking.argmax()} is missing"
+                f"column {self.name!r} is raw, but has no value in row {lacking.argmax()}, counted from 0"
             )
         return column[:, None]
 
@@ -212,6 +212,11 @@ class Columns:
                 continue
             kinds.append(Categorical.learn(name, as_text(name, column)))
         return cls((*kinds, *map(Raw, raw)), targets, classes)
+
+    @property
+    def raw(self) -> int:
+        """How many of the inputs, which are the last, are raw and thus not standardised."""
+        return sum(isinstance(kind, Raw) for kind in self.kinds)
 
     def inputs(self, rows: Any) -> Tensor:
         """Inputs `(M, features)`, in double precision, for rows in any form that `Table` takes.

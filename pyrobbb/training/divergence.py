@@ -37,8 +37,8 @@ def at_end(what: str, epoch: int, checkpoint: Path | None) -> NonFiniteLossError
 def in_validation(epoch: int, reason: Exception, checkpoint: Path | None) -> NonFiniteLossError:
     """Of a network whose output for a validation row is not finite, for the `reason` given."""
     return NonFiniteLossError(
-        f"validation after epoch {epoch}: {reason}. Usual causes: a learning rate that is too large, or a row "
-        f"for which the network is not defined, such as a logarithm of 0 or less{_last_good(checkpoint)}."
+        f"validation after epoch {epoch}: {reason}. Usual causes: a learning rate that is too large, or a "
+        f"row for which the network is not defined, such as a logarithm of 0 or less{_last_good(checkpoint)}."
     )
 
 

@@ -685,7 +685,7 @@ def test_a_raw_column_comes_as_it_stands_and_last() -> None:
     columns = Columns.from_plain(json.loads(json.dumps(data.columns.plain())))
     torch.testing.assert_close(columns.inputs(frame), data.train.x.double())
     for years, message in (
-        ([1.0, None], "'years' is raw, and its value in row 1 is missing"),
+        ([1.0, None], "'years' is raw, but has no value in row 1, counted from 0"),
         (["a", "b"], "'years' is raw and must hold numbers, but here 'a' in row 0"),
     ):
         with pytest.raises(ValueError, match=message):
