@@ -359,9 +359,10 @@ def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:
     """
     if spec.units is None:
         return likelihood
-    own = next(chain(likelihood.parameters(), likelihood.buffers()), torch.zeros(()))
-    with isolated(device=own.device), torch.no_grad():
-        standard = likelihood(torch.zeros(1, likelihood.width(spec.outputs), device=own.device))
-    if likelihood.task == "regression" and not on_real_line(univariate(standard)):
-        return likelihood
+    if likelihood.task == "regression":
+        own = next(chain(likelihood.parameters(), likelihood.buffers()), torch.zeros(()))
+        with isolated(device=own.device), torch.no_grad():
+            standard = likelihood(torch.zeros(1, likelihood.width(spec.outputs), device=own.device))
+        if not on_real_line(univariate(standard)):
+            return likelihood
     return Rescaled(likelihood, spec.units.loc, spec.units.scale)

@@ -75,8 +75,9 @@ def test_values_and_no_classes_are_put_into_units():
     before = torch.get_rng_state()
     assert isinstance(likelihoods.in_units(given, spec), Rescaled)
     assert torch.equal(before, torch.get_rng_state())
-    with pytest.raises(ValueError, match="Bernoulli is for classification; only values have units"):
-        likelihoods.in_units(likelihoods.Bernoulli(), spec)
+    for one in (likelihoods.Bernoulli(), likelihoods.Categorical()):
+        with pytest.raises(ValueError, match="is for classification; only values have units"):
+            likelihoods.in_units(one, Spec(3, (1,), 1, "regression", Units((0.0,), (1.0,))))
 
 
 def test_draws_have_the_right_moments_and_expansion_keeps_them():
