@@ -175,9 +175,9 @@ def summarise(root: Path) -> str:
             for number, found in enumerate(tables, 1):
                 found.assign(same_data=number).to_csv(file, header=number == 1, index_label="run")
         words += (
-            "\nthe same observations by PSIS-LOO (az.compare), elpd in nats, as if the draws were the exact "
-            "posterior's: of a mean field it is nearer to the fit of the training rows, even where k is low; "
-            f"k_bad is the share with Pareto k > 0.7\n{tables[0].round(3).to_string()}"
+            "\nthe same observations by PSIS-LOO (az.compare), elpd in nats; it takes the draws for those of "
+            "the exact posterior, so for a mean field it leans towards the fit of the training rows, even "
+            f"where k is low; k_bad is the share with Pareto k > 0.7\n{tables[0].round(3).to_string()}"
         )
         if len(tables) > 1:
             words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"

@@ -136,8 +136,8 @@ def load_table(
     path = Path(folder) / FILE
     if not path.exists():
         raise ValueError(
-            f"{path} does not exist: fit_table(folder=...) leaves it, and save of what fit_table returned; "
-            f"the posterior of another model is opened by Posterior.load(folder, model, guide)"
+            f"{path} does not exist: fit_table(folder=...) writes it, as does save(folder) of its result; to "
+            f"open the posterior of another model, use Posterior.load(folder, model, guide)"
         )
     try:
         content = dict(beside := read_json(path))

@@ -115,10 +115,10 @@ def _held_out(now: Chain, then: Chain, held: Split, draws: int, seed: int) -> st
         for chain in (now, then)
     )
     change = first - last
-    words = f". {len(rows)} held-out rows have an NLL of {-first.mean():.4g} now, of {-last.mean():.4g} then"
+    words = f". The NLL of {len(rows)} held-out rows is {-first.mean():.4g} now, {-last.mean():.4g} then"
     worse = float(change.mean()) > 3 * float(change.std()) / sqrt(len(rows))
-    compare = "predicts worse, so compare" if worse else "can predict worse: whatever you change, compare"
-    return f"{words}; a lower F {compare} posteriors and priors by such rows"
+    how = "predicts worse here" if worse else "may predict worse"
+    return f"{words}. A lower F {how}: compare posteriors and priors on held-out rows"
 
 
 def _saving(name: str, gain: Tensor, limit: float, words: str, advice: str) -> Finding:

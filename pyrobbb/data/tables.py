@@ -182,7 +182,7 @@ class Table:
         if set(targets) & {*self.drop, *self.categorical, *self.raw, *weights}:
             raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
         if len(set(self.raw)) < len(self.raw) or set(self.raw) & {*self.drop, *self.categorical, *weights}:
-            raise ValueError(f"raw: {', '.join(map(str, self.raw))}: each once, and nothing else besides")
+            raise ValueError(f"raw: {', '.join(map(str, self.raw))}: name each once, and nowhere else")
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
 

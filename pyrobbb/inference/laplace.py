@@ -78,9 +78,9 @@ class LaplaceGuide(FlatGuide):
 
     `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others. With the
     slope g of log p(D, w) at `loc` and the precision H it has the term g^T H^-1 g / 2, which is 0 at a mode:
-    else the linearised network has its mode elsewhere (Antorán et al. 2022, arXiv 2206.08900). Of the data's
-    part of g, less than the whole curvature would promise steps that lead nowhere: `diagonal` and `kronecker`
-    take `loc` for the mode under the prior that found it.
+    elsewhere the linearised network has another mode (Antorán et al. 2022, arXiv 2206.08900). Only the full
+    curvature measures a step along the data's part of g: `diagonal` and `kronecker` take `loc` for the mode
+    under the prior that found it.
     """
 
     gathers = "the curvature that is taken after the last step"
@@ -153,10 +153,10 @@ class LaplaceGuide(FlatGuide):
             return
         gain = 0.5 * float(self.curvature.quadratic(slope.to(self.loc)))
         if gain > max(1.0, SLOPE * abs(score)):
-            linear = ", or to that of a network linear in them" if isinstance(self.curvature, Full) else ""
+            linear = " unless the network is linear in them" if isinstance(self.curvature, Full) else ""
             logger.warning(
-                "the weights are not at a mode of log p(D, w), of which a Newton step would gain %.3g nats: "
-                "log_evidence belongs to a mode%s; train them there first, under this prior",
+                "the weights are not at a mode of log p(D, w): a Newton step would gain %.3g nats. "
+                "log_evidence is not to be trusted%s; train to a mode under this prior first",
                 gain, linear,
             )  # fmt: skip
 

@@ -80,8 +80,9 @@ class NaturalGradient(OwnStep):
         beta1: Averages the gradient.
         beta2: Averages the curvature: about 1 / (1 - beta2) steps forget the start.
         h0: :math:`h_0`, the curvature of the mean loss at the start; by default 5000 / N, so that sigma
-            starts at 0.014 or the prior's, whatever N. Noise that is too wide then is forgotten as slowly as
-            the curvature: try a larger h0, or a smaller beta2, where a fit stays far from the targets.
+            starts at 0.014, or below it under a narrow prior, whatever N. A first sigma that is too wide
+            shrinks only as fast as beta2 lets the curvature grow: if a fit stays far from the targets, try
+            a larger h0 or a smaller beta2.
         radius: No weight moves further in a step, in units of its sigma. The printed algorithm has no such
             bound, and diverges where h0 is too small.
     """

@@ -108,8 +108,8 @@ class NUTS(OwnStep):
         log(f"NUTS drew {self.draws} times, {divergences} of them divergent")
         if 10 * divergences > self.draws:
             logger.warning(
-                "NUTS diverged in %d of its %d draws: they are not the posterior's but those of a chain that "
-                "got stuck; give it a longer warmup",
+                "NUTS diverged in %d of its %d draws: the chain may be stuck and its draws far from the "
+                "posterior; give it a longer warmup",
                 divergences, self.draws,
             )  # fmt: skip
         return True

@@ -46,18 +46,17 @@ def of_values(predictions: Any, test: Any, chain_weights: Sequence[float] | None
 
 
 def without_inputs(test: Any, seen: np.ndarray) -> str:
-    """How good it is to ignore the inputs, by the targets `seen` in training; "" where that is unclear."""
+    """The score of a constant prediction, from some targets `seen` in training; "" where that is unclear."""
     y = np.asarray(test["y"].values)
     if y.ndim > 1 or seen.ndim > 1 or not y.size or not seen.size:
         return ""
     if "probs" in test:
         labels, counts = np.unique(seen, return_counts=True)
         error = 100 * float((y != labels[counts.argmax()]).mean())
-        return (
-            f"The commonest class of the training rows as the answer to every test row: {error:.2f} % wrong."
-        )
+        said = f"Predicting the most common class of {len(seen):,} training rows for every test row"
+        return f"{said}: {error:.2f} % wrong."
     rmse = float(np.sqrt(np.mean((y - seen.mean()) ** 2)))
-    return f"The mean of the training targets as the answer to every test row: RMSE {number(rmse)}."
+    return f"Predicting the mean of {len(seen):,} training targets for every test row: RMSE {number(rmse)}."
 
 
 def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:

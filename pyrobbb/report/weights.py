@@ -85,8 +85,8 @@ def arviz(data: Any) -> Section | None:
             f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
             f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "
             f"{100 * found['k_bad']:.1f} % of the examples have k above 0.7. It takes the draws for those of "
-            "the exact posterior: of a mean field it is nearer to the fit of the training rows, even where "
-            "k is low."
+            "the exact posterior, so for a mean field it leans towards the fit of the training rows, even "
+            "where k is low."
         )
         parts.append(Text(said))
     words = "Of the file posterior.nc: az.from_netcdf opens it, and every function of ArviZ works on it."

@@ -147,7 +147,7 @@ def fit(
             of its own, initialised from the chain's seed. Of a model, chains 1, 2, ... train copies.
         guide: The Pyro guide, or a factory of it, such as `MeanFieldNormal`, called with the model; several
             chains need a factory. None if the method makes its own, as all but `SVI` do (`NaturalGradient`
-            also starts where a `MeanFieldNormal` would), or if the prior leaves every weight deterministic.
+            takes a `MeanFieldNormal` to start from, too), or if the prior leaves every weight deterministic.
         data: A `Dataset`; or a torch `Dataset` or `DataLoader` of pairs (x, y), read at each batch, with
             its transforms. N is their number of rows.
         validation: Takes the place of the data's own validation rows: a `Split`, or of torch's.

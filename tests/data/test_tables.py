@@ -697,8 +697,8 @@ def test_a_raw_column_comes_as_it_stands_and_last() -> None:
     [
         ({"raw": ["yers"]}, "raw: the table has no column 'yers'; it has years, a, n"),
         ({"raw": ["n"]}, "target: n may be neither dropped nor called otherwise"),
-        ({"raw": ["a", "a"]}, "raw: a, a: each once, and nothing else besides"),
-        ({"raw": ["a"], "drop": ["a"]}, "raw: a: each once, and nothing else besides"),
+        ({"raw": ["a", "a"]}, "raw: a, a: name each once, and nowhere else"),
+        ({"raw": ["a"], "drop": ["a"]}, "raw: a: name each once, and nowhere else"),
         ({"raw": "a"}, "raw must be a list of column names, got 'a'"),
     ],
 )
