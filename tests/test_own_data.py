@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from engine_fakes import normal
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
-from pyrobbb.data import from_arrays
+from pyrobbb.data import from_arrays, from_table
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
 from pyrobbb.mean_field import MeanFieldNormal
@@ -172,6 +172,15 @@ def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: 
     told = [record for record in caplog.records if not record.name.endswith("end_checks")]
     assert (word is None) == (not told)
     assert word is None or word in caplog.text
+
+
+@pytest.mark.parametrize("raw", [["years"], ["years", "age"], []])
+def test_a_raw_column_need_not_be_scaled(raw: list[str], caplog: Any) -> None:
+    frame = {"age": normal(20, 1)[:, 0], "years": 1000 + 500 * torch.rand(20), "y": normal(20, 1)[:, 0]}
+    data = from_table(frame, target="y", task="regression", raw=raw)
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        fitted(data, nn.Linear(2, 1), likelihoods.Normal(scale=1e5))
+    assert "x is not" not in caplog.text
 
 
 @pytest.mark.parametrize(("size", "told"), [(255.0, True), (1.0, False), (1e-3, True)])

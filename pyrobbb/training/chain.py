@@ -116,7 +116,7 @@ class Chain:
         quiet = no_nan_warnings()
         with isolated(self.seed, device=self.device), quiet, tf32_products(self.tf32), torch.enable_grad():
             try:
-                self._set_up()
+                self._set_up(getattr(getattr(data, "columns", None), "raw", 0))
             except BaseException:
                 model.N = given  # it was not fitted to these data
                 raise
@@ -153,10 +153,11 @@ class Chain:
             )
         self.M = math.ceil(N / self.batch_size)
 
-    def _set_up(self) -> None:
+    def _set_up(self, raw: int) -> None:
+        """Check everything, and make what trains; the last `raw` inputs come as they stand in a table."""
         options, first = self.options, self.train.head(1)
         sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
-        check_data(self.model, sample, self.validation)
+        check_data(self.model, sample, self.validation, raw)
         check_trainable(self.model, self.guide)
         check_made_for(self.model, self.guide)
         self.inference.check(self.model, self.guide, options, self.ranks)

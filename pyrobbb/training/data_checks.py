@@ -46,8 +46,11 @@ def check_tensors(data: Dataset) -> None:
         row_weights("weights", data.train.weights, data.train)
 
 
-def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
-    """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values."""
+def check_data(model: BayesianNetwork, train: Split, validation: Split | None, raw: int = 0) -> None:
+    """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values.
+
+    The last `raw` features come as they stand in a table, and may have any scale.
+    """
     check_rows_stay_apart(model.network)  # by its layers; _check_rows_alone asks the network itself
     for part, split in (("", train), ("validation ", validation)):
         if split is None:
@@ -60,14 +63,15 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
     _check_rows_alone(model, train.head(4))
     _warn_of_unused(model, train.x[:4])
     _warn_of_probabilities(model, train.x[:20])
-    _warn_of_scales(model, train.head(SEEN))
+    _warn_of_scales(model, train.head(SEEN), raw)
 
 
-def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
+def _warn_of_scales(model: BayesianNetwork, first: Split, raw: int) -> None:
     """Log a likely mistake: inputs, or targets relative to their noise, on a scale far from 1."""
     x, y = first.x, first.y
-    if x.is_floating_point() and x.dim() == 2:
-        sizes = x.double().square().mean(0).sqrt()
+    if x.is_floating_point() and x.dim() == 2 and x.shape[1] > raw:
+        scaled = x[:, : x.shape[1] - raw].double()
+        sizes = scaled.square().mean(0).sqrt()
         largest = int(sizes.argmax())
         if not 1 / LARGE <= float(sizes[largest]) <= LARGE:
             logger.warning(
@@ -76,9 +80,9 @@ def _warn_of_scales(model: BayesianNetwork, first: Split) -> None:
                 largest,
                 float(sizes[largest]),
             )
-        elif x.shape[1] <= FEW and len(x) > 1:
-            _warn_of_features(x.double())
-    elif x.is_floating_point():
+        elif scaled.shape[1] <= FEW and len(x) > 1:
+            _warn_of_features(scaled)
+    elif x.is_floating_point() and x.dim() != 2:
         size = float(x.double().square().mean().sqrt())
         if not 1 / LARGE <= size <= LARGE:
             logger.warning(
