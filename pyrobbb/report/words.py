@@ -37,6 +37,9 @@ SCORES: dict[str, tuple[str, str, str]] = {
         "the part of the uncertainty that comes from not knowing the weights",
     ),
 }
+UNSAID = [
+    ("learn_scale", False)
+]  # as if the scale were fixed, which without a number is learned all the same
 PARTS = {"test": "Test data", "validation": "Validation data"}
 
 
@@ -83,13 +86,10 @@ def score(name: str, value: float, digits: int = 4) -> str:
 
 
 def component(part: Any) -> str:
-    """What a configuration names, such as `Mixture(pi=0.5)`, without what is left out or switched off."""
+    """What a configuration names: `ScaleMixture(pi=0.5, sigma1=1.0)`."""
     if isinstance(part, Mapping):
-        options = {
-            k: v
-            for k, v in part.items()
-            if k not in ("_target_", "_partial_") and v is not None and v is not False
-        }
+        said = {k: v for k, v in part.items() if v is not None and (k, v) not in UNSAID}
+        options = {k: v for k, v in said.items() if k not in ("_target_", "_partial_")}
         inside = ", ".join(f"{k}={component(v)}" for k, v in options.items())
         name = str(part.get("_target_", "")).rpartition(".")[2]
         return f"{name}({inside})" if inside else name

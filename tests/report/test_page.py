@@ -107,3 +107,5 @@ def test_times_in_words(value, words):
 def test_a_component_in_words():
     part = {"_target_": "a.b.Mixture", "_partial_": True, "pi": 0.5, "of": {"_target_": "x.Y"}, "root": None}
     assert component(part) == "Mixture(pi=0.5, of=Y)"
+    assert component({"_target_": "a.Normal", "scale": None, "learn_scale": False}) == "Normal"
+    assert component({"_target_": "a.Laplace", "linearised": False}) == "Laplace(linearised=False)"
