@@ -37,9 +37,8 @@ SCORES: dict[str, tuple[str, str, str]] = {
         "the part of the uncertainty that comes from not knowing the weights",
     ),
 }
-UNSAID = [
-    ("learn_scale", False)
-]  # as if the scale were fixed, which without a number is learned all the same
+# It would look as if the scale were fixed, which without a number is learned all the same.
+UNSAID = [("learn_scale", False)]
 PARTS = {"test": "Test data", "validation": "Validation data"}
 
 
