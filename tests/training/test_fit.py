@@ -281,7 +281,7 @@ def test_a_point_estimate_that_diverges_says_so_wherever_it_is_noticed(
     with isolated(start):
         network = perceptron(1, [8], 1)
     data, optim = NoisySine(N=8).load(), partial(torch.optim.SGD, lr=lr)
-    with pytest.raises(NonFiniteLossError, match="is not finite|output is NaN"):
+    with pytest.raises(NonFiniteLossError, match=r"is not finite|output is NaN"):
         point(network, data, likelihoods.Normal(0.1), epochs=epochs, optim=optim)
 
 
