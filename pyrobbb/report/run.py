@@ -67,7 +67,9 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     metrics = read_json(folder / "metrics.json")
     if not metrics:
         raise ValueError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
-    checked = read_json(folder / "check.json")
+    checked, pruned = (read_json(folder / name) for name in ("check.json", "pruning/record.json"))
+    path = folder / "posterior.nc"
+    data = arviz_io.load(path) if path.exists() else None  # a point estimate has none
     page = Page(
         title=about.name,
         lead=about.lead,
@@ -76,9 +78,9 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
         sections=[
             _what(about, metrics),
             _checks(checked, about),
-            _scores(metrics, about.published, _without_inputs(folder / "posterior.nc")),
+            _scores(metrics, about.published, _without_inputs(data)),
             *_training(folder, metrics),
-            *_posterior(folder, metrics, about.prior),
+            *_posterior(data, pruned, metrics, about.prior),
             _made(about.made, metrics, folder),
         ],
     )
@@ -159,11 +161,8 @@ def _tone(finding: Mapping[str, Any]) -> str:
     return "" if value is None else "good" if value <= finding["limit"] else "bad"
 
 
-def _without_inputs(path: Path) -> str:
-    if not path.exists():
-        return ""
-    data = arviz_io.load(path)
-    if not {"predictions_constant_data", "observed_data"} <= arviz_io.group_names(data):
+def _without_inputs(data: Any) -> str:
+    if data is None or not {"predictions_constant_data", "observed_data"} <= arviz_io.group_names(data):
         return ""
     seen = np.asarray(data["observed_data"]["y"].values)
     return predictions.without_inputs(data["predictions_constant_data"], seen)
@@ -211,24 +210,22 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
     return sections
 
 
-def _posterior(folder: Path, metrics: Mapping[str, Any], prior: weights.Density | None) -> list[Section]:
+def _posterior(
+    data: Any, pruned: Mapping[str, Any], metrics: Mapping[str, Any], prior: weights.Density | None
+) -> list[Section]:
     """What `posterior.nc` shows; nothing for a point estimate, which has none."""
+    if data is None:
+        return []
     sections: list[Section] = []
-    pruned = read_json(folder / "pruning" / "record.json")
-    path = folder / "posterior.nc"
-    if path.exists():
-        data = arviz_io.load(path)
-        groups = arviz_io.group_names(data)
-        if "predictions_constant_data" in groups:
-            test = data["predictions_constant_data"]
-            if "probs" in test:
-                sections += predictions.of_classes(test)
-            elif np.ndim(test["y"]) == 1:
-                sections += predictions.of_values(data["predictions"], test, metrics.get("chain_weights"))
-        sections.append(weights.weights(data["variational"], prior))
-        more = weights.pruning(pruned) if pruned else None, weights.arviz(data)
-        sections += filter(None, more)
-    return sections
+    if "predictions_constant_data" in arviz_io.group_names(data):
+        test = data["predictions_constant_data"]
+        if "probs" in test:
+            sections += predictions.of_classes(test)
+        elif np.ndim(test["y"]) == 1:
+            sections += predictions.of_values(data["predictions"], test, metrics.get("chain_weights"))
+    sections.append(weights.weights(data["variational"], prior))
+    more = weights.pruning(pruned) if pruned else None, weights.arviz(data)
+    return [*sections, *filter(None, more)]
 
 
 def _made(made: Mapping[str, str], metrics: Mapping[str, Any], folder: Path) -> Section:
