@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 VALUES = 2**20  # checked at a time, so that data on disk need not fit into memory
 
 
+def check_rows(model: BayesianNetwork, part: str, x: Tensor, y: Tensor) -> None:
+    """ValueError unless the model takes every row of x and has a likelihood of its y; `part` names them."""
+    if len(x) != len(y):
+        raise ValueError(f"{part}x and y differ in length: {len(x)} rows and {len(y)}")
+    check_finite(f"{part}x", x)
+    check_targets(model, f"{part}y", first_output(model, f"{part}x", x), y)
+
+
 def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
     """ValueError unless every target has a likelihood; `output` is the network's for one row."""
     distribution = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
@@ -51,7 +59,8 @@ def _advice(model: BayesianNetwork, x: Tensor) -> str:
     wanted = torch.long if has_tokens(model) else model.dtype
     if x.dtype != wanted:
         return f"; if the type is why, convert it to {wanted} (from_arrays has dtype=)"
-    return f"; its tokens are {int(x.min())} to {int(x.max())}" if has_tokens(model) else ""
+    known = has_tokens(model) and isinstance(x, Tensor)  # and not files on the disk
+    return f"; its tokens are {int(x.min())} to {int(x.max())}" if known else ""
 
 
 def has_tokens(model: BayesianNetwork) -> bool:
@@ -78,7 +87,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
             if out_of_memory(error):
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
-            alone = "; a single row is x[None]" if x.dim() == 1 else ""
+            alone = "; a single row is x[None]" if len(x.shape) == 1 else ""
             reason = str(error).strip().splitlines()[0] + alone + _advice(model, x)
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:

@@ -42,7 +42,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks
-from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
+from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
@@ -290,21 +290,13 @@ class Laplace(Descent):
                 mean = posterior.mean_weights(c)
                 guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
                 rows = data.to(model.device)
-                _check_rows(model, rows)
+                check_rows(model, "", rows.x, rows.y)
+                if rows.weights is not None:
+                    row_weights("weights", rows.weights, rows)
                 guide.check(model, rows.head(1))
                 guide.fit(model, rows)
             chains.append((model, guide))
         return Posterior(chains, weights=posterior.weights, columns=columns)
-
-
-def _check_rows(model: BayesianNetwork, rows: Split) -> None:
-    """ValueError for rows that a fit would refuse, too."""
-    if len(rows.x) != len(rows.y):
-        raise ValueError(f"x and y differ in length: {len(rows.x)} rows and {len(rows.y)}")
-    check_finite("x", rows.x)
-    check_targets(model, "y", first_output(model, "x", rows.x), rows.y)
-    if rows.weights is not None:
-        row_weights("weights", rows.weights, rows)
 
 
 def linearised(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.model_inputs import check_finite, check_targets, first_output
+from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -53,13 +53,8 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None, r
     """
     check_rows_stay_apart(model.network)  # by its layers; _check_rows_alone asks the network itself
     for part, split in (("", train), ("validation ", validation)):
-        if split is None:
-            continue
-        if len(split.x) != len(split.y):
-            raise ValueError(f"{part}x and y differ in length: {len(split.x)} rows and {len(split.y)}")
-        check_finite(f"{part}x", split.x)
-        output = first_output(model, f"{part}x", split.x)
-        check_targets(model, f"{part}y", output, split.y)
+        if split is not None:
+            check_rows(model, part, split.x, split.y)
     _check_rows_alone(model, train.head(4))
     _warn_of_unused(model, train.x[:4])
     _warn_of_probabilities(model, train.x[:20])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from engine_fakes import classes, classifier, values
 from paths import ROOT
@@ -208,3 +209,18 @@ def test_the_spread_of_targets_is_that_of_all_rows(tmp_path: Path, monkeypatch: 
 def test_numpys_whole_numbers_are_plain_ones(tmp_path: Path) -> None:
     data = on_disk(tmp_path, X, Y, classes=np.int64(4), validation=np.int64(2)).load()
     assert (type(data.spec.N), type(data.spec.outputs)) == (int, int)
+
+
+def test_rows_on_the_disk_that_a_network_cannot_take_are_told(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(12).reshape(6, 2))
+    np.save(tmp_path / "y.npy", np.arange(6) % 2)
+    data = OnDisk(x=str(tmp_path / "x.npy"), y=str(tmp_path / "y.npy")).load()
+    for network, why in (
+        (nn.Linear(3, 2), r"\(1x2 and 3x2\)"),
+        (nn.Sequential(nn.Embedding(12, 3), nn.Flatten(), nn.Linear(6, 2)), "convert it to torch.int64"),
+    ):
+        model = BayesianNetwork(network, likelihood=likelihoods.Categorical())
+        with pytest.raises(
+            ValueError, match=rf"cannot take a row of x, torch.float32 of shape \(2,\): .*{why}"
+        ):
+            fit(model, MeanFieldNormal, data, epochs=1, progress=None)
