@@ -849,7 +849,7 @@ def test_the_evidence_of_labels_is_that_of_probabilities_far_from_a_mode(structu
     """Steps along the data's slope, measured by part of the curvature, had promised thousands of nats."""
     z = torch.randn(500, 1)
     x, y = z + 0.1 * torch.randn(500, 50), (z[:, 0] + 0.3 * torch.randn(500) > 0).long()
-    net = nn.Sequential(nn.Linear(50, 20), nn.ReLU(), nn.Linear(20, 2))  # barely trained
+    net = nn.Sequential(nn.Linear(50, 40), nn.ReLU(), nn.Linear(40, 2))  # not trained
     model = BayesianNetwork(net, priors.Normal(sigma=1.0), likelihoods.Categorical())
     posterior = Laplace(structure=structure).around(model, Split(x, y))
     assert posterior.chains[0][1].log_evidence < 0
