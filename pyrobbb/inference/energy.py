@@ -36,6 +36,7 @@ class Energy:
         self.model, self.guide, self.jacobian = model, guide, jacobian
         fixed = not model.prior_parameters and set(model.latents) == set(model.sites)
         self.priors = {name: model.prior_of(name) for name in model.sites} if fixed else None
+        self.size = guide.loc.numel()
 
     def __call__(
         self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
@@ -52,6 +53,10 @@ class Energy:
         if self.jacobian and self.guide.bounded:
             prior = prior + self.guide.log_jacobian(z)
         return -prior, -counted(self.model.log_likelihood(values, x, y), counts).sum()
+
+    def whole(self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Tensor:
+        """The coordinates of all latents, of a draw z given the rows."""
+        return z
 
     def gradient(
         self, z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None

@@ -28,6 +28,7 @@ METHODS: dict[str, Inference] = {
     "map": MAP(),
     "sghmc": SGHMC(cycles=2, draws=2),
     "nuts": NUTS(warmup=4, draws=4, max_tree_depth=2),
+    "nuts_collapsed": NUTS(warmup=4, draws=4, max_tree_depth=2, collapsed=True),
     "swag": SWAG(snapshots=3, rank=2),
     "dropout": MCDropout(p=0.2),
     "laplace": Laplace(),
@@ -71,12 +72,15 @@ MODELS: dict[str, tuple[Dataset, Any]] = {
         ),
     ),
 }
+SAMPLERS = ("sghmc", "nuts", "nuts_collapsed")
 REFUSED = {
-    **{(name, "hierarchical"): "a scale collapses" for name in METHODS if name not in ("sghmc", "nuts")},
+    **{(name, "hierarchical"): "a scale collapses" for name in METHODS if name not in SAMPLERS},
     ("svi", "hierarchical"): "lives on",
     ("natural_gradient", "hierarchical"): "lives on",
     **{(name, "mixture"): "Laplace needs normal priors" for name in METHODS if name.startswith("laplace")},
-    **{(name, "partly"): "these have no prior: network.0.weight" for name in ("sghmc", "nuts")},
+    **{(name, "partly"): "these have no prior: network.0.weight" for name in SAMPLERS},
+    ("nuts_collapsed", "mixture"): "prior of the last layer must be normal",
+    **{("nuts_collapsed", name): "y must be normal" for name in ("classification", "convolution")},
 }
 FAST: dict[str, Any] = {"epochs": 8, "batch_size": 6, "progress": None, "validation_draws": 1}
 
@@ -114,7 +118,7 @@ def test_a_method_gives_a_posterior_or_the_reason_why_not(method, model, tmp_pat
         assert all(torch.equal(w, weights[name]) for name, w in resumed.draw(3).items())
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "nuts"])
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.steps])
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(method, tmp_path):
     whole = _fit(method, "classification")
     with pytest.raises(KeyboardInterrupt):
@@ -125,7 +129,7 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(method, tmp_path):
         assert torch.equal(value, expected[name]), name
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "nuts"])
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.steps])
 def test_a_longer_training_goes_on_from_a_finished_one_or_is_refused(method, tmp_path):
     _fit(method, "classification", folder=tmp_path)
     if METHODS[method].planned:

@@ -1,0 +1,156 @@
+r"""The last layer of a regression integrated out: the energy of all other latents, in closed form.
+
+Let u be all other latents and :math:`v \sim N(0, I)` the last layer's weights, in units of their prior. Where
+y is normal and its mean affine in v, :math:`y = m(u) + A(u)\, v + N(0, \sigma^2)`, and row i counts
+:math:`c_i` times, with :math:`\tau_i = c_i / \sigma_i^2`, :math:`r = y - m`, :math:`G = I + A^T \tau A` and
+:math:`b = A^T \tau r`
+
+.. math::
+    -\log p(y \mid u) = \sum_i \tfrac{c_i}{2} \log 2 \pi \sigma_i^2
+        + \tfrac12 \left(r^T \tau\, r - b^T G^{-1} b + \log \det G\right), \qquad
+    v \mid y, u \sim N(G^{-1} b, G^{-1})
+
+(Rasmussen and Williams 2006, eqs 2.8 and 2.9). What is left has none of the last layer's narrow ridges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.func import vmap
+
+from pyrobbb._support.flat import split
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.distributions import Affine, univariate
+from pyrobbb.inference.energy import Energy
+from pyrobbb.inference.flat_guide import FlatGuide
+
+LOG_2PI = math.log(2 * math.pi)
+Laws = Mapping[str, TorchDistribution]
+
+
+class Collapsed(Energy):
+    r""":math:`-\log P(z)` and :math:`-\log p(y \mid z)`, at coordinates `(size,)` of all but the last layer.
+
+    Args:
+        model: A regression with normal noise, whose last layer has a normal prior.
+        guide: Whose coordinates they are.
+        x: Inputs, at which the output is tried.
+
+    Raises:
+        ValueError: The last layer cannot be integrated out; the message says why.
+    """
+
+    def __init__(self, model: BayesianNetwork, guide: FlatGuide, x: Tensor) -> None:
+        super().__init__(model, guide)
+        self.last = {name: guide.shapes[name] for name in model.last_layer}
+        self.others = {name: shape for name, shape in guide.shapes.items() if name not in self.last}
+        self.size, self.width = (sum(s.numel() for s in part.values()) for part in (self.others, self.last))
+        self._check(x)
+
+    def __call__(
+        self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Minus the log prior density of z, and minus the log-likelihood of the rows, in nats."""
+        values, laws = self._given(z)
+        prior = -sum((laws[name].log_prob(values[name]).sum() for name in self.others), z.new_zeros(()))
+        if self.guide.bounded:
+            prior = prior - self.guide.log_jacobian(self._flat(z, {}))
+        return prior, self._regression(values, laws, x, y, counts)[2]
+
+    def whole(self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Coordinates `(D,)` of all latents: the last layer's are drawn, given z."""
+        values, laws = self._given(z)
+        mean, G, _ = self._regression(values, laws, x, y, counts)
+        v = dist.MultivariateNormal(mean, precision_matrix=G).sample()
+        return self._flat(z, self._weights(laws, v))
+
+    def _given(self, z: Tensor) -> tuple[Weights, Laws]:
+        """The values of all but the last layer, and the prior of each latent given these."""
+        values = {name: self.guide.transforms[name](part) for name, part in split(z, self.others).items()}
+        if self.priors is not None:
+            return values, self.priors
+        last = {name: z.new_zeros(shape) for name, shape in self.last.items()}
+        with poutine.block(), poutine.condition(data=values | last):
+            nodes = poutine.trace(self.model).get_trace().nodes
+        return values, {name: nodes[name]["fn"] for name in self.guide.shapes}
+
+    def _weights(self, laws: Laws, v: Tensor) -> Weights:
+        """The last layer's weights, of v `(D,)`."""
+        units = {name: univariate(laws[name]) for name in self.last}
+        return {
+            name: units[name].loc + units[name].scale * part for name, part in split(v, self.last).items()
+        }
+
+    def _flat(self, z: Tensor, last: Weights) -> Tensor:
+        """All coordinates, `(D,)`; the last layer's are 0 where they are not given."""
+        zeros = {name: z.new_zeros(shape) for name, shape in self.last.items()}
+        parts = zeros | last | split(z, self.others)
+        return torch.cat([parts[name].flatten() for name in self.guide.shapes])
+
+    def _observed(self, values: Weights, laws: Laws, v: Tensor, x: Tensor) -> TorchDistribution:
+        """The distribution of y, given all weights."""
+        output = self.model.apply_network(values | self._weights(laws, v), x)
+        return self.model.observation(output, values)
+
+    def _design(self, values: Weights, laws: Laws, x: Tensor) -> tuple[TorchDistribution, Tensor]:
+        """The distribution of y at v = 0, and A, `(N * outputs, D)`."""
+        units = torch.eye(self.width).to(next(iter(values.values())))
+
+        def mean(v: Tensor) -> Tensor:
+            return univariate(self._observed(values, laws, v, x)).mean.flatten()
+
+        law = self._observed(values, laws, torch.zeros_like(units[0]), x)
+        return law, (vmap(mean)(units) - univariate(law).mean.flatten()).mT
+
+    def _regression(
+        self, values: Weights, laws: Laws, x: Tensor, y: Tensor, counts: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean `(D,)` and the precision G `(D, D)` of v, and minus log p(y | u)."""
+        law, A = self._design(values, laws, x)
+        each = univariate(law)
+        assert A.shape[0] == each.mean.numel()
+        times = torch.ones_like(each.mean) if counts is None else counts[:, None].expand_as(each.mean)
+        sigma = each.stddev.flatten()
+        tau = times.flatten() / sigma**2
+        r = (self.model.encoded(law, y) - each.mean).flatten()
+        G = torch.eye(A.shape[1], dtype=A.dtype, device=A.device) + A.mT @ (tau[:, None] * A)
+        b = A.mT @ (tau * r)
+        factor = torch.linalg.cholesky(G)
+        mean = torch.cholesky_solve(b[:, None], factor)[:, 0]
+        constant = (times.flatten() * (sigma.log() + 0.5 * LOG_2PI)).sum()
+        nll = constant + 0.5 * ((tau * r * r).sum() - b @ mean) + factor.diagonal().log().sum()
+        return mean, G, nll
+
+    def _check(self, x: Tensor) -> None:
+        """ValueError unless y is normal, its mean affine in v and its spread free of v."""
+        if not self.size:
+            raise ValueError("collapsed: the network has one layer; without it nothing is left to draw")
+        values, laws = self._given(torch.randn(self.size).to(self.guide.loc))
+        for name, law in ((name, univariate(laws[name])) for name in self.last):
+            if not isinstance(law, dist.Normal):
+                raise ValueError(
+                    f"collapsed: the prior of the last layer must be normal, that of {name!r} is "
+                    f"{type(law).__name__}"
+                )
+        v = torch.randn(self.width).to(self.guide.loc)
+        there = univariate(self._observed(values, laws, v, x))
+        if not isinstance(there.base_dist if isinstance(there, Affine) else there, dist.Normal):
+            raise ValueError(
+                f"collapsed: y must be normal given the weights, as under likelihoods.Normal; under "
+                f"{type(self.model.likelihood).__name__} it is {type(there).__name__}"
+            )
+        law, A = self._design(values, laws, x)
+        here = univariate(law)
+        mean = here.mean + (A @ v).reshape(here.mean.shape)
+        if not torch.allclose(there.mean, mean, rtol=1e-6) or not torch.allclose(there.stddev, here.stddev):
+            raise ValueError(
+                f"collapsed: the mean of y must be linear in the weights of the last layer "
+                f"({', '.join(self.last)}), and the noise must not depend on them"
+            )

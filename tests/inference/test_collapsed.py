@@ -1,0 +1,166 @@
+"""The last layer integrated out: against Laplace's formula, which is exact where a layer enters squared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine_fakes import normal
+from own_priors import Hierarchical
+from pyrobbb import BayesianNetwork, fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data import from_arrays
+from pyrobbb.inference import NUTS
+from pyrobbb.inference.collapsed import Collapsed
+from pyrobbb.inference.empirical import EmpiricalGuide
+from pyrobbb.inference.energy import Energy
+
+N = 9
+
+
+@pytest.fixture(autouse=True)
+def _as_within_a_fit() -> Iterator[None]:
+    """Nothing is validated at each step."""
+    with isolated():
+        yield
+
+
+def network(outputs: int = 1, bias: bool = True) -> nn.Module:
+    with isolated(3):
+        return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, outputs, bias=bias)).double()
+
+
+def model(net: nn.Module, likelihood: Any, prior: Any = None) -> BayesianNetwork:
+    return BayesianNetwork(net, prior or priors.Normal(sigma=0.7), likelihood, N=N).double()
+
+
+def rows(outputs: int = 1) -> tuple[Tensor, Tensor]:
+    return normal(N, 2, seed=1, dtype=torch.float64), normal(N, outputs, seed=2, dtype=torch.float64)
+
+
+CASES: dict[str, tuple[BayesianNetwork, int]] = {
+    "plain": (model(network(), likelihoods.Normal(0.3)), 1),
+    "no bias": (model(network(bias=False), likelihoods.Normal(0.3)), 1),
+    "two outputs": (model(network(2), likelihoods.Normal([0.3, 0.8])), 2),
+    "in units": (model(network(2), likelihoods.Rescaled(likelihoods.Normal(0.3), [5.0, 1.0], [3.0, 2.0])), 2),
+    "latent noise": (model(network(), likelihoods.Normal(dist.HalfNormal(1.0))), 1),
+    "scales with a prior": (model(network(), likelihoods.Normal(0.3), Hierarchical()), 1),
+    "a centre": (model(network(), likelihoods.Normal(0.3), priors.Centred(sigma=0.4)), 1),
+}
+
+
+def integrated(
+    of: Energy, last: Tensor, at: Tensor, x: Tensor, y: Tensor, counts: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and precision of the coordinates `last`, and minus the log of the integral over them."""
+
+    def joint(w: Tensor) -> Tensor:
+        prior, nll = of(at.index_copy(0, last, w), x, y, counts)
+        return prior + nll
+
+    zero = at.new_zeros(len(last))
+    H: Any = torch.autograd.functional.hessian(joint, zero)
+    g: Any = torch.autograd.functional.jacobian(joint, zero)
+    mean = -torch.linalg.solve(H, g)
+    total = joint(mean) - 0.5 * len(last) * math.log(2 * math.pi) + 0.5 * torch.logdet(H)
+    return mean, H, total
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_the_energy_is_the_integral_over_the_last_layer(
+    case: str, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, outputs = CASES[case]
+    x, y = rows(outputs)
+    counts = torch.arange(N, dtype=torch.float64) / 3 if weighted else None  # one row counts 0 times
+    guide = EmpiricalGuide(made, 1)
+    names = [name for name, shape in guide.shapes.items() for _ in range(shape.numel())]
+    last = torch.tensor([i for i, name in enumerate(names) if name in made.last_layer])
+    rest = torch.tensor([i for i, name in enumerate(names) if name not in made.last_layer])
+    collapsed = Collapsed(made, guide, x)
+    assert collapsed.size == len(rest)
+    z = 0.5 * normal(len(rest), seed=5, dtype=torch.float64)
+    at = torch.zeros(len(names), dtype=torch.float64).index_copy(0, rest, z)
+    mean, H, total = integrated(Energy(made, guide), last, at, x, y, counts)
+    torch.testing.assert_close(sum(collapsed(z, x, y, counts)), total, rtol=1e-10, atol=1e-10)
+
+    monkeypatch.setattr(dist.MultivariateNormal, "sample", lambda self: self.mean)
+    whole = collapsed.whole(z, x, y, counts)
+    torch.testing.assert_close(whole.index_select(0, rest), z)
+    torch.testing.assert_close(whole.index_select(0, last), mean, rtol=1e-8, atol=1e-8)
+    monkeypatch.setattr(dist.MultivariateNormal, "sample", lambda self: self.mean + self.scale_tril[:, 0])
+    first = collapsed.whole(z, x, y, counts) - whole
+    step = first.index_select(0, last)
+    assert float(step @ H @ step) == pytest.approx(1.0), "a standard deviation in the metric of the precision"
+
+
+def test_the_gradient_is_one_program_with_the_same_numbers() -> None:
+    made, _ = CASES["two outputs"]
+    x, y = rows(2)
+    one = torch.ones((), dtype=torch.float64)
+    collapsed = Collapsed(made, EmpiricalGuide(made, 1), x)
+    z = normal(collapsed.size, seed=5, dtype=torch.float64)
+    compiled = collapsed.prepared(z, x, y, calls=1, fast="compiled")
+    assert compiled.__name__ != "gradient"
+    for mine, theirs in zip(compiled(z, x, y, one), collapsed.gradient(z, x, y, one), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+class Squashed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inside(x).tanh()
+
+
+NORMAL = likelihoods.Normal(0.3)
+REFUSED: list[tuple[Any, Any, Any, str]] = [
+    (network(), likelihoods.StudentT(scale=0.3), None, "y must be normal .* under StudentT it is StudentT"),
+    (network(2), likelihoods.HeteroscedasticNormal(), None, "noise must not depend on them"),
+    (Squashed(), NORMAL, None, r"must be linear in the weights of the last layer \(inside.2.weight, "),
+    (
+        network(),
+        NORMAL,
+        priors.Laplace(),
+        "prior of the last layer must be normal, that of '2.weight' is Lap",
+    ),
+    (nn.Linear(2, 1), NORMAL, None, "one layer"),
+]
+
+
+@pytest.mark.parametrize(("net", "likelihood", "prior", "message"), REFUSED)
+def test_what_cannot_be_integrated_out_is_refused(
+    net: Any, likelihood: Any, prior: Any, message: str
+) -> None:
+    x, y = (part.float() for part in rows())
+    data = from_arrays(x, y, task="regression")
+    made = BayesianNetwork(net.float(), prior, likelihood)
+    method = NUTS(warmup=4, draws=4, max_tree_depth=2, collapsed=True)
+    with pytest.raises(ValueError, match=message):
+        fit(made, None, data, inference=method, progress=None)
+    with pytest.raises(ValueError, match="collapsed must be"):
+        NUTS(collapsed=1)  # type: ignore[arg-type]
+
+
+def test_every_kept_draw_has_a_last_layer_that_fits_its_hidden_units() -> None:
+    """Noise of 0.01 leaves a sum of 20 units, whatever they are, little freedom on a straight line."""
+    x = torch.linspace(-1, 1, 5)[:, None]
+    data = from_arrays(x, x * 0.5 + 0.2, task="regression")
+    with isolated(3):
+        net = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1))
+    made = BayesianNetwork(net, priors.Normal(sigma=1.0), NORMAL)
+    method = NUTS(warmup=4, draws=4, max_tree_depth=2, collapsed=True)
+    tight = BayesianNetwork(net, priors.Normal(sigma=1.0), likelihoods.Normal(0.01))
+    for each, most in ((tight, 0.1), (made, 3.0)):
+        posterior = fit(each, None, data, inference=method, seed=1, progress=None)
+        f = posterior.model.apply_network(posterior.draw(4), x)
+        assert 0 < float((f - data.train.y).abs().max()) < most
