@@ -67,7 +67,8 @@ class Table:
         raw: Columns of numbers that come as they stand, in this order, as the last inputs: such as the
             exposure of a count, for a network that knows its units. None of their values may be missing.
         weights: The column that says how often each training row's log-likelihood counts; no input. A
-            training row that counts 0 times is left out of everything; validation and test rows count once.
+            training row that counts 0 times is left out of everything. Validation and test rows count once,
+            and so does each training row in means and standard deviations.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
             numbers; or another table with the same columns.
         test: Held back for the end, in the same forms.
@@ -183,6 +184,8 @@ class Table:
             raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
         if len(set(self.raw)) < len(self.raw) or set(self.raw) & {*self.drop, *self.categorical, *weights}:
             raise ValueError(f"raw: {', '.join(map(str, self.raw))}: name each once, and nowhere else")
+        if set(weights) & {*self.drop}:
+            raise ValueError(f"weights: {self.weights!r} is no input in any case; leave it out of drop")
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
 
@@ -274,7 +277,8 @@ def _check_whole(part: str, name: str, column: Column) -> Column:
     if lacking.any():
         raise ValueError(
             f"{part}: target {name!r} is missing in {lacking.sum()} rows, the first of them row "
-            f"{lacking.argmax()}; a target cannot be filled in, so leave these rows out"
+            f"{lacking.argmax()}; a target cannot be filled in: leave these rows out, or fit each of several "
+            f"targets by itself, to the rows that have it"
         )
     return column
 

@@ -210,7 +210,13 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         (TABLE, {"drop": ["cost"]}, "drop: the table has no column 'cost'"),
         (TABLE, {"drop": "town"}, "drop must be a list"),
         (TABLE, {"drop": ["size", "rooms", "town"]}, "no column besides"),
+        (TABLE, {"weights": "size", "drop": ["size"]}, "weights: 'size' is no input in any case"),
         (TABLE, {"target": "town"}, "'town' is missing in 1 rows, the first of them row 2"),
+        (
+            TABLE,
+            {"target": ["price", "rooms"]},
+            "'rooms' is missing .* fit each of several targets by itself",
+        ),
         (TABLE, {"target": "town", "drop": ["town"]}, "neither dropped"),
         ({**TABLE, "price": [1, 2, 3, 4, 5, 6]}, {}, "whole numbers, which can be labels or values"),
         ({**TABLE, "price": list("aabbca")}, {}, "'price' is 'c', a class not in the training rows"),
