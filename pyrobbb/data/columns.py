@@ -30,6 +30,7 @@ from pyrobbb.data.frames import (
 Matrix = npt.NDArray[np.float64]
 MOST = 10  # distinct texts that a column may have whatever the number of rows
 MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` that are taken for categories without a word
+SHOWN = 20  # names in a message, at most
 NUMBER_AND_MORE = re.compile(
     r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
 )
@@ -67,6 +68,11 @@ class Numeric:
             )
         return cls(name, mean, sd, median, float(is_missing(column).mean()))
 
+    @property
+    def constant(self) -> bool:
+        """Whether the training rows hold one value, up to rounding."""
+        return not self.sd > 1e-12 * abs(self.mean)
+
     def inputs(self, column: Column) -> Matrix:
         """`(M, 0 to 2)`: a column that is constant in training gives no input."""
         if column.dtype.kind != "f":
@@ -75,7 +81,7 @@ class Numeric:
             )
         lacking = is_missing(column)
         parts: list[Matrix] = []
-        if self.sd > 1e-12 * abs(self.mean):
+        if not self.constant:
             parts.append((np.where(lacking, self.median, column) - self.mean) / self.sd)
         if 0 < self.missing < 1:
             parts.append(lacking.astype(np.float64) - self.missing)
@@ -112,6 +118,11 @@ class Categorical:
             ordered.append(None)
         shares = tuple(float((column == value).mean()) for value in ordered)
         return cls(name, tuple(ordered), shares)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the training rows hold one category; its input is always 0."""
+        return len(self.categories) == 1
 
     def inputs(self, column: Column) -> Matrix:
         """`(M, categories)`; numbers count as the texts they print as.
@@ -203,7 +214,7 @@ class Columns:
 
         The columns `raw` come as they stand, after all others.
         """
-        kinds: list[Kind] = []
+        kinds: list[Numeric | Categorical] = []
         for name, column in frame.items():
             if name in targets or name in raw:
                 continue
@@ -211,6 +222,12 @@ class Columns:
                 kinds.append(Numeric.learn(name, column))
                 continue
             kinds.append(Categorical.learn(name, as_text(name, column)))
+        same = [kind.name for kind in kinds if kind.constant]
+        if same:
+            logger.warning(
+                "the training rows hold one value, up to rounding, in %d columns, which says nothing: %s",
+                len(same), ", ".join(map(repr, same[:SHOWN])),
+            )  # fmt: skip
         return cls((*kinds, *map(Raw, raw)), targets, classes)
 
     @property
@@ -297,8 +314,8 @@ def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:
     unseen = [text for text in texts if text not in numbers]
     if unseen:
         raise ValueError(
-            f"{name} is {unseen[0]!r}, a class not in the training rows; they are {', '.join(classes[:20])}, "
-            f"numbered from 0 in a tensor"
+            f"{name} is {unseen[0]!r}, a class not in the training rows; they are "
+            f"{', '.join(classes[:SHOWN])}, numbered from 0 in a tensor"
         )
     return torch.tensor([numbers[text] for text in texts], dtype=torch.int64)
 

@@ -197,6 +197,21 @@ def test_a_constant_column_gives_no_input_and_the_same_data_move_together():
     assert data.to("cpu").columns == data.columns
 
 
+def test_columns_that_say_nothing_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The last rows are for the test: what they hold changes nothing."""
+    near = [1e14, 1e14, 1e14, 1e14 + 1 / 64, 0.0, 1.0]
+    data = load({**TABLE, "b": [7.0] * 6, "near": near, "country": [*"aaaabc"], "flag": [0, 0, 0, 1, 1, 1]})
+    (told,) = [message for message in caplog.messages if "one value" in message]
+    assert told == (
+        "the training rows hold one value, up to rounding, in 3 columns, which says nothing: "
+        "'b', 'near', 'country'"
+    )
+    assert data.spec.features == (8,)  # size, rooms and whether they are missing, 3 towns, country, flag
+    caplog.clear()
+    data.inputs(TABLE | {"b": [8.0] * 6, "near": near, "country": [*"aaaaaa"], "flag": SIZE})
+    assert "one value" not in caplog.text
+
+
 LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.arange(40.0) / 3}
 
 
