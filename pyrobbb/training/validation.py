@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -29,14 +30,24 @@ def validate(
         draws: Weight draws; 0 takes the mean weights.
         seed: Which draws.
         ranks: Each process predicts its share of the rows, and all get the result.
+
+    Raises:
+        NonFiniteOutputError: The output for a row is NaN; in every process, whichever has the row.
     """
     x, y = ranks.shard(part.x), ranks.shard(part.y)
     totals = torch.zeros(2, dtype=torch.float64)
+    lost = None
     if len(y):
         posterior = Posterior([(model, guide)])
-        prediction = posterior.predict(x, y, draws=max(draws, 1), mean_weights=draws == 0, seed=seed)
-        means = (prediction.losses(y).mean(), -prediction.log_predictive.mean())
-        totals += len(y) / len(part) * torch.tensor([float(mean) for mean in means], dtype=torch.float64)
+        try:
+            prediction = posterior.predict(x, y, draws=max(draws, 1), mean_weights=draws == 0, seed=seed)
+            means = (prediction.losses(y).mean(), -prediction.log_predictive.mean())
+            totals += len(y) / len(part) * torch.tensor([float(mean) for mean in means], dtype=torch.float64)
+        except NonFiniteOutputError as reason:  # the others would wait for this process
+            rows = f" (of rows {ranks.rank}, {ranks.rank + ranks.size} and so on)" if ranks.size > 1 else ""
+            lost = NonFiniteOutputError(f"{reason}{rows}")
+    if found := [each for each in ranks.gather(lost) if each]:
+        raise found[0]
     ranks.sum_(totals)
     error, nll = totals.tolist()
     return model.likelihood.prediction.error_of(error), nll

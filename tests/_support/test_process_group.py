@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
-from engine_fakes import Interrupts, Listens, classes, classifier
+from engine_fakes import Interrupts, Listens, classes, classifier, normal
 from parallel_fakes import Kills, on_processes
 from paths import ROOT
+from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined, noise_of
 from pyrobbb._support.random_state import isolated
@@ -27,6 +28,7 @@ from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program
 from pyrobbb.accelerated.replay_noise import Injected
+from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep
 from pyrobbb.training import history
@@ -268,6 +270,29 @@ def test_a_lost_process_ends_the_run_with_a_checkpoint_for_any_number(tmp_path: 
     taken_up = parameters(alone)
     assert [row.epoch for row in alone.run().rows] == list(range(1, EPOCHS + 1))
     assert not any(torch.equal(a, b) for a, b in zip(taken_up, parameters(alone), strict=True))
+
+
+class Undefined(nn.Linear):
+    """Its output is NaN where the first input is far from 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).where(x[:, :1] < 9, torch.nan)
+
+
+def has_a_row_without_output(ranks: ProcessGroup, folder: Path) -> None:
+    x = normal(40, 2)
+    held = x[:6].clone()
+    held[3] = 10.0  # the second of process 1
+    data = from_arrays(x, x, task="regression", validation=(held, held))
+    model = BayesianNetwork(Undefined(2, 2), likelihood=likelihoods.Normal(1.0))
+    fit(model, MeanFieldNormal(model), data, epochs=1, progress=None, device="cpu", ranks=ranks)
+
+
+def test_a_validation_row_without_output_ends_all_processes_with_the_same_error(tmp_path: Path) -> None:
+    first, second = on_processes(2, has_a_row_without_output, tmp_path)
+    assert first == second
+    assert "NonFiniteLossError: validation after epoch 1" in first
+    assert "NaN for row 1 of x, counted from 0 (of rows 1, 3 and so on)" in first
 
 
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=6", "batch_size=25", "draws=5", "validation_draws=1"]
