@@ -340,7 +340,8 @@ class Chain:
             try:
                 warn_of_noise(self.model, self.guide, self.train)
             except NonFiniteOutputError as reason:
-                raise divergence.at_end("the log-likelihood", self.epoch, self.checkpoint_path) from reason
+                what = "the output for a training row, or its log-likelihood,"
+                raise divergence.at_end(what, self.epoch, self.checkpoint_path) from reason
             warn_of_falling(self.history)
             warn_of_warm_up(self.kl, self.epoch + (self.batch > 0))
         self.tell("on_end")

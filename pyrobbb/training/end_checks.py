@@ -34,7 +34,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     is lowest where they are equal.
 
     Raises:
-        NonFiniteOutputError: The log-likelihood of a training row is infinite or NaN.
+        NonFiniteOutputError: The output for a training row is NaN, or its log-likelihood infinite or NaN.
     """
     if model.likelihood.prediction is not ValuePrediction:
         return
@@ -42,6 +42,8 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     try:
         prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
         noise = prediction.noise
+    except NonFiniteOutputError:
+        raise
     except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
         return
     if not all(on_real_line(part) for part in prediction.components) or not bool(noise.isfinite().all()):

@@ -11,10 +11,11 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
-from torch import nn
+from torch import Tensor, nn
 
 from engine_fakes import classes, classifier, normal
 from pyrobbb import BayesianNetwork, fit, likelihoods, priors
+from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.draws import NoWeights
@@ -132,6 +133,20 @@ def test_a_single_row_has_a_residual_too(y: float, told: bool, caplog: Any, recw
         warn_of_noise(model, NoWeights(), Split(torch.ones(1, 1), torch.tensor([[y]])))
     assert ("has noise of standard deviation" in caplog.text) == told
     assert not len(recwarn)
+
+
+class Undefined(nn.Linear):
+    """Its output is NaN where the input is far from 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).where(x < 9, torch.nan)
+
+
+def test_an_output_that_is_nan_is_no_reason_for_silence() -> None:
+    model = BayesianNetwork(Undefined(1, 1), priors.Deterministic(), likelihoods.Normal(scale=1.0), 2)
+    rows = Split(torch.tensor([[1.0], [10.0]]), torch.zeros(2, 1))
+    with pytest.raises(NonFiniteOutputError, match="NaN for row 1 of x"):
+        warn_of_noise(model, NoWeights(), rows)
 
 
 def test_classes_and_counts_have_no_such_noise(caplog: Any) -> None:
