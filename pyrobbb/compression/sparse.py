@@ -32,10 +32,18 @@ class SparseLinear(nn.Module):
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
         self.shape = tuple(weight.shape)
 
+    @property
+    def weight(self) -> Tensor:
+        """W in full, for a network that reads it itself in place of calling the layer."""
+        return self._csr().to_dense()
+
+    def _csr(self) -> Tensor:
+        rows, columns, values = (self.get_buffer(name) for name in ("rows", "columns", "values"))
+        return torch.sparse_csr_tensor(rows, columns, values, self.shape, check_invariants=False)
+
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output `(*, out)` for `x` of `(*, in)`."""
-        rows, columns, values = (self.get_buffer(name) for name in ("rows", "columns", "values"))
-        weight = torch.sparse_csr_tensor(rows, columns, values, self.shape, check_invariants=False)
+        weight = self._csr()
         inputs = x.reshape(-1, x.shape[-1]).T
         output = torch.cat([weight @ block.contiguous() for block in inputs.split(ROWS, dim=1)], dim=1)
         bias = self.bias

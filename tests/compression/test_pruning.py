@@ -201,6 +201,24 @@ def test_layers_that_do_more_than_a_product_stay_as_they_are():
     torch.testing.assert_close(lean(x), network(x))
 
 
+def test_a_network_that_reads_a_weight_itself_predicts_the_same():
+    class Tied(nn.Module):
+        """Decodes by the transpose of what encodes."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(x) @ self.layer.weight
+
+    network = Tied()
+    lean = sparse.sparse(network, at_most=1.0)
+    assert isinstance(lean.layer, sparse.SparseLinear)
+    torch.testing.assert_close(lean(X), network(X))
+    assert set(lean.state_dict()) == {"layer.rows", "layer.columns", "layer.values", "layer.bias"}
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_layers_in_half_precision_stay_as_they_are(dtype):
     network = nn.Sequential(nn.Linear(4, 3)).to(dtype)
