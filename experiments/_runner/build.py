@@ -68,13 +68,17 @@ def with_place(error: BaseException) -> str:
         lines += [line for line in extract_tb(cause.__traceback__) if line.filename.endswith(".py")]
         cause = cause.__cause__
     own = [line for line in lines if not any(Path(line.filename).is_relative_to(far) for far in NOT_OWN)]
-    return f"{error}" + (f" ({own[-1].filename}, line {own[-1].lineno})" if own else "")
+    said = innermost(error) if isinstance(error, OmegaConfBaseException) else f"{error}"
+    return said + (f" ({own[-1].filename}, line {own[-1].lineno})" if own else "")
 
 
 def innermost(error: BaseException) -> str:
     """What is wrong with a configuration, on one line: our own words, or those of the first cause, by key."""
-    if isinstance(error, ConfigError):
-        return one_line(error)
+    own: BaseException | None = error
+    while own is not None and not isinstance(own, ConfigError):
+        own = own.__cause__ or own.__context__  # OmegaConf names no cause of what an interpolation raised
+    if own is not None:
+        return one_line(own)
     cause = first_cause(error)
     if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")

@@ -447,6 +447,7 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
         ),
         (["data=on_disk", "data.y=y.npy"], "data.x has no value; write data.x=..."),
         (["seed=1,2"], "seed=1,2 are several values: -m runs a sweep over them; a list is seed=[1,2]"),
+        (["model.hidden=[" + "1," * 100 + "1]"], "folder: so many changes are too long for the name of a"),
         (["rates.rho=10"], "rates.rho: there is no such key; +rates.rho=... adds it"),
     ],
 )
