@@ -145,6 +145,11 @@ def test_results_go_to_a_folder_named_after_what_is_changed():
         (table1, ["seed=5"], "seed: this experiment sets it itself; say seeds=[...]"),
         (table1, ["model.hidden=[30]"], "model.hidden: this experiment sets it itself"),
         (table1, ["rows=[sgd]", "optim.lr=1"], "optim.lr: the point estimates of row sgd have their own"),
+        (
+            table1,
+            ["hydra.run.dir=runs/x"],
+            "hydra.run.dir: a study is no job of Hydra's; folder=runs/mine says",
+        ),
         (table1, ["data.validation=0"], "data.validation: Fig. 2 and the table need validation data"),
         (grid, ["top=many"], "top"),
         (grid, ["preset=all"], "preset must be one of"),
