@@ -192,6 +192,16 @@ def test_pixels_that_are_not_scaled_are_told(size: float, told: bool, caplog: An
     assert ("x is not scaled: its root mean square is" in caplog.text) == told
 
 
+@pytest.mark.parametrize("shape", [(300, 300), (300, 1, 300)], ids=["rows", "sequences"])
+def test_one_of_many_classes_is_scaled(shape: tuple[int, ...], caplog: Any) -> None:
+    """Its root mean square is 0.06."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(300, 1))
+    data = from_arrays(torch.eye(300).reshape(shape), normal(300, 1), task="regression")
+    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
+        fitted(data, net, likelihoods.Normal(scale=1.0))
+    assert "x is not" not in caplog.text
+
+
 def test_n_is_read_from_the_data_or_asked_for() -> None:
     model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(0.1))
     x, y = torch.tensor(X).float(), torch.tensor(Y).float()[:, None]

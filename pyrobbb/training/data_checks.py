@@ -20,7 +20,8 @@ from pyrobbb.distributions import on_real_line, univariate
 from pyrobbb.predictive import ValuePrediction
 
 SEEN = 1000  # rows at most whose scale is checked
-LARGE = 15.0  # a root mean square of a feature above which, or below whose inverse, it is surely not scaled
+LARGE = 15.0  # a root mean square of a feature above which it is surely not scaled
+SMALL = 1 / LARGE  # a largest value below which it is not; of one-hot inputs the root mean square may be less
 APART = 30.0  # times that of the smallest, or of its own spread: it is not scaled as the others are
 FEW = 100  # features, above which they may be pixels, of which some hardly vary
 FAR = 50.0  # standard deviations of the noise between targets and an untrained network
@@ -68,7 +69,7 @@ def _warn_of_scales(model: BayesianNetwork, first: Split, raw: int) -> None:
         scaled = x[:, : x.shape[1] - raw].double()
         sizes = scaled.square().mean(0).sqrt()
         largest = int(sizes.argmax())
-        if not 1 / LARGE <= float(sizes[largest]) <= LARGE:
+        if float(sizes[largest]) > LARGE or float(scaled.abs().max()) < SMALL:
             logger.warning(
                 "x is not scaled: feature %d has a root mean square of %.3g, the largest of any; priors and "
                 "initial values expect about 1: subtract the mean, divide by the standard deviation",
@@ -79,7 +80,7 @@ def _warn_of_scales(model: BayesianNetwork, first: Split, raw: int) -> None:
             _warn_of_features(scaled)
     elif x.is_floating_point() and x.dim() != 2:
         size = float(x.double().square().mean().sqrt())
-        if not 1 / LARGE <= size <= LARGE:
+        if size > LARGE or float(x.abs().max()) < SMALL:
             logger.warning(
                 "x is not scaled: its root mean square is %.3g; priors and initial values expect about 1: "
                 "divide by the standard deviation, or pixels of 0 to 255 by 255",
