@@ -301,15 +301,25 @@ class ValuePrediction(Prediction):
 
     def losses(self, y: Any) -> Tensor:
         """Squared error of the mean (the median where there is no mean), averaged over outputs."""
-        return (self._point.double() - self.targets(y).double()).square().reshape(len(y), -1).mean(1)
+        return self._squares(y).reshape(len(y), -1).mean(1)
+
+    def _squares(self, y: Any) -> Tensor:
+        return (self._point.double() - self.targets(y).double()).square()
 
     @staticmethod
     def error_of(mean: float) -> float:
         """The root of the mean squared error."""
         return mean**0.5
 
+    def rmse(self, y: Any) -> Tensor:
+        """Root mean squared error of each target by itself, in its own units, shape `(*K)`."""
+        return self._squares(y).mean(0).sqrt()
+
     def metrics(self, y: Any) -> dict[str, float]:
         """Root mean squared error, in units of y, and NLL in nats per row.
+
+        Of several targets both are over all of them. The one in the largest units counts most in the error
+        (`rmse` has that of each); to the NLL other units add a constant, so it ranks fits as before.
 
         Raises:
             ValueError: `y` is not what `predict` was given, which the log-likelihood is of.

@@ -123,6 +123,14 @@ def test_what_has_no_mean_says_so() -> None:
     assert float(found.losses(torch.tensor([[2.0]]))) == pytest.approx(4.0, abs=1e-4)
 
 
+def test_each_of_several_targets_has_an_error_in_its_own_units() -> None:
+    output, y = torch.zeros(1, 2, 2), torch.tensor([[1.0, 3000.0], [-1.0, 4000.0]])
+    distribution: Any = likelihoods.Normal(scale=1.0)(output)
+    found = ValuePrediction.of([distribution], y, lambda distribution, y: y)
+    assert found.rmse(y).tolist() == pytest.approx([1.0, math.sqrt(12.5e6)])
+    assert found.metrics(y)["rmse"] == pytest.approx(float(found.rmse(y).square().mean().sqrt()))
+
+
 @pytest.mark.parametrize("level", [-0.1, 1.1, math.nan])
 def test_levels_are_checked(level: float) -> None:
     with pytest.raises(ValueError, match="level must"):

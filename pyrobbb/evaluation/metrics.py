@@ -52,7 +52,7 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
 def regression_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, float]:
     """Scores of a predictive density of real targets.
 
-    `rmse`: sqrt(mean (mean - y)^2), in the units of y.
+    `rmse`: sqrt(mean (mean - y)^2), in the units of y; the mean is over all D targets, too.
     `nll`: -mean_m log p(y_m | x_m), in nats per example, where the density is averaged over weight
     draws: p(y | x) = mean_s p(y | x, w_s).
 
