@@ -141,7 +141,8 @@ class ClassPrediction(Prediction):
             log_probs = cls.log_probs(univariate(distribution))
             p = log_probs.exp()
             probs = probs + p.sum(0)
-            expected = expected - (p * log_probs).sum((0, -1))
+            nats = torch.where(p > 0, p * log_probs, 0.0)  # a class that is ruled out has the logit -inf
+            expected = expected - nats.sum((0, -1))
             total += len(p)
         probs = probs / total
         return {"probs": probs, "predictive_entropy": entropy(probs), "expected_entropy": expected / total}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+import pyro.distributions as dist
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -61,6 +62,28 @@ def test_large_networks_predict_as_small_ones(posterior: Posterior, monkeypatch:
     torch.testing.assert_close(large.probs, small.probs)
     torch.testing.assert_close(large.expected_entropy, small.expected_entropy)
     torch.testing.assert_close(large.log_likelihood, small.log_likelihood)
+
+
+class WithoutTheLast(Categorical):
+    """Rules the last class out."""
+
+    def forward(self, output: Tensor) -> dist.TorchDistribution:
+        last = torch.arange(output.shape[-1]) == output.shape[-1] - 1
+        return dist.Categorical(logits=output.masked_fill(last, -torch.inf))
+
+
+def test_entropies_of_classes_that_are_ruled_out() -> None:
+    with isolated(0):
+        model = BayesianNetwork(nn.Linear(4, 3), Normal(), WithoutTheLast(), 20)
+        guide = MeanFieldNormal(model, init_rho=0.0)
+        guide()
+    posterior = Posterior([(model, guide)])
+    x = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
+    found = posterior.predict(x, draws=6)
+    two = model.apply_network(posterior.draw(6), x)[..., :2].softmax(-1)
+    expected = -(two * two.log()).sum(-1).mean(0)
+    torch.testing.assert_close(found.expected_entropy, expected)
+    torch.testing.assert_close(found.mutual_information, found.predictive_entropy - expected)
 
 
 @pytest.mark.parametrize("score", ["metrics", "losses", "calibrate"])
