@@ -197,6 +197,20 @@ def warn_of_decay(optimizer: Optimizer, guide: nn.Module) -> None:
             return
 
 
+def warn_of_rounding(named: Mapping[str, nn.Parameter]) -> None:
+    """Log that half precision is trained, in which the steps of a rho, far smaller than it, are lost."""
+    for name, parameter in named.items():
+        if parameter.dtype.itemsize < 4:
+            kind = str(parameter.dtype).removeprefix("torch.")
+            logger.warning(
+                "%s is trained in %s, which rounds away steps of less than about %.2g times its value, so "
+                "that a sigma may stay where it starts: train in float32, and convert the posterior's model "
+                "and guide afterwards",
+                name, kind, torch.finfo(parameter.dtype).eps / 2,
+            )  # fmt: skip
+            return
+
+
 def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -> LRScheduler:
     """The learning-rate schedule that `make` makes, tried over all epochs before the first of them.
 

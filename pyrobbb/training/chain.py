@@ -170,6 +170,8 @@ class Chain:
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
         self.named = optim.named_parameters(self.model, self.guide)
+        if self.inference.steps:
+            optim.warn_of_rounding(self.named)
         groups = optim.parameter_groups(self.named, options.optim, options.rates)
         self.optimizer = optim.made_optimizer(optim.fused(options.optim, self.device), groups)
         optim.on_device(self.optimizer, self.device)

@@ -177,6 +177,23 @@ def test_a_weight_decay_beside_the_prior_is_named(
 
 
 @pytest.mark.parametrize(
+    ("dtype", "lost"), [(torch.float32, False), (torch.float16, True), (torch.bfloat16, True)]
+)
+def test_steps_that_half_precision_loses_are_told(
+    dtype: torch.dtype, lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Adam's first steps are as long as its rate, 0.001, and numbers beside 5 are 0.004 or more apart."""
+    given = rows().train
+    data = from_arrays(given.x, given.y, task="regression", dtype=dtype)
+    model = BayesianNetwork(nn.Linear(1, 1).to(dtype), priors.Normal(), likelihoods.Normal(scale=0.3))
+    guide = MeanFieldNormal(model, init_rho=-5.0)
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        fit(model, guide, data, epochs=2, progress=None, device="cpu")
+    assert torch.equal(guide.rho, torch.full_like(guide.rho, -5.0)) == lost
+    assert ("rounds away steps" in caplog.text) == lost
+
+
+@pytest.mark.parametrize(
     ("end", "likelihood", "width", "word"),
     [
         (nn.Softmax(-1), likelihoods.Categorical(), 3, "softmax"),
