@@ -1,4 +1,4 @@
-"""What Pyro lacks: the paper's scale mixture of two normals, a change of units, and some cdfs."""
+"""What Pyro lacks: the paper's scale mixture of two normals, a change of units, cdfs, a mixture's support."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, TransformedDistribution
 from pyro.distributions import constraints as C
 from torch import Tensor
-from torch.distributions import AffineTransform
+from torch.distributions import AffineTransform, Transform, biject_to, transform_to
+from torch.distributions.constraints import MixtureSameFamilyConstraint
 from torch.distributions.utils import broadcast_all
+
+
+@biject_to.register(MixtureSameFamilyConstraint)
+@transform_to.register(MixtureSameFamilyConstraint)
+def _of_a_mixture(constraint: MixtureSameFamilyConstraint) -> Transform:
+    """The support of `MixtureSameFamily` is that of its components; torch has no transform to it."""
+    made: Transform = biject_to(constraint.base_constraint)
+    return made
 
 
 class ScaleMixtureNormal(TorchDistribution):

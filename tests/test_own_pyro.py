@@ -104,6 +104,15 @@ class Positive(priors.Prior):
         return priors.elementwise(dist.HalfNormal(1.0), parameter)
 
 
+class Spiked(priors.Prior):
+    """A spike and a slab, of torch's own mixture."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        each = dist.Normal(torch.zeros(2), torch.tensor([0.05, 1.0]))
+        mixture = dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), each)
+        return priors.elementwise(mixture, parameter)
+
+
 class Unshaped(priors.Prior):
     def distribution(self, name: str, parameter: Tensor) -> Any:
         return dist.Normal(torch.zeros_like(parameter), 1.0)
@@ -185,6 +194,10 @@ PIECES: dict[str, Piece] = {
     "a guide that is a function": Piece(lambda model: lambda x=None, y=None: None, refused="guide must be a"),
     # priors
     "IID": Piece(prior=priors.IID(dist.Cauchy(0.0, 1.0))),
+    "a prior that is a mixture": Piece(autoguide.AutoNormal, prior=Spiked()),
+    "a prior that is a mixture, at its mode": Piece(
+        partial(inference.MAP().guide, make=None), prior=Spiked(), options={"inference": inference.MAP()}
+    ),
     "a prior with a covariance": Piece(prior=Correlated()),
     "a hierarchical prior": Piece(autoguide.AutoNormal, prior=Hierarchical()),
     "a hierarchical prior under our guide": Piece(prior=Hierarchical(), refused=r"lives on .*AutoNormal"),
@@ -251,10 +264,14 @@ def test_it_works_or_says_what_to_do(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("prior", "likelihood"),
-    [(Hierarchical(), likelihoods.Normal(scale=0.5)), (priors.Normal(), LatentNoise())],
-    ids=["hierarchical prior", "latent noise"],
+    [
+        (Hierarchical(), likelihoods.Normal(scale=0.5)),
+        (priors.Normal(), LatentNoise()),
+        (Spiked(), likelihoods.Normal(scale=0.5)),
+    ],
+    ids=["hierarchical prior", "latent noise", "mixture"],
 )
-def test_nuts_with_more_than_weights(prior: Any, likelihood: Any) -> None:
+def test_nuts_with_other_supports_and_more_than_weights(prior: Any, likelihood: Any) -> None:
     """Ours and Pyro's draw every latent site, and predict."""
     data = values(12)
     model = BayesianNetwork(nn.Linear(3, 2), prior, likelihood, 12)
