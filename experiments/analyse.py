@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch import nn
 
 from experiments._runner.build import ConfigError, component
 from experiments._runner.command import folder_command, trust_option
@@ -21,7 +22,7 @@ from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.predictive import error_among
-from pyrobbb.priors import Hierarchical, Learned, Prior
+from pyrobbb.priors import Hierarchical, Prior
 from pyrobbb.training import history
 
 # parameters unlike each other in name and fan-in: a prior that treats them alike treats all alike
@@ -101,19 +102,28 @@ def _kl_by_layer(variational: Any) -> Figure:
 def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """The density of one weight under a configuration's prior, where all weights have the same."""
     prior: Prior = component("prior", config)
-    if isinstance(prior, Learned | Hierarchical):  # the density is found by the fit
+    if _found_by_the_fit(prior):
         return None
     at = torch.linspace(-1.0, 1.0, 9)
     found = []
     for name, shape in PROBES:
-        base = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
+        try:
+            base = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
+        except LookupError:  # a prior of one's own may know the parameters of its own network alone
+            return None
         if base is None:
             return None
         found.append(torch.stack([base.log_prob(torch.full(shape, float(w))).flatten()[0] for w in at]))
     if not all(torch.allclose(found[0], other) for other in found[1:]):
         return None
-    one: Any = prior.distribution("weight", torch.zeros(1))
+    one: Any = prior.distribution(PROBES[0][0], torch.zeros(1))
     return lambda w: np.exp(one.base_dist.expand(w.shape).log_prob(torch.as_tensor(w)).numpy())
+
+
+def _found_by_the_fit(prior: Prior) -> bool:
+    """Whether the prior has parameters that are trained, or scales with priors of their own."""
+    found = isinstance(prior, nn.Module | Hierarchical)
+    return found or any(_found_by_the_fit(part) for part in prior.parts() if part is not prior)
 
 
 def _of_classes(test: Any) -> dict[str, Figure]:

@@ -370,6 +370,22 @@ def test_figures_find_the_prior_of_every_run(name):
         assert density(np.zeros(3)).shape == (3,)
 
 
+@pytest.mark.parametrize(
+    "prior",
+    [
+        {"_target_": "own_priors.Learned"},
+        {
+            "_target_": "pyrobbb.priors.PerParameter",
+            "default": {"_target_": "pyrobbb.priors.Learned", "prior": {"_target_": "pyrobbb.priors.Normal"}},
+        },
+        {"_target_": "own_priors.OfOneNetwork"},
+    ],
+    ids=["trained", "learned in part", "of one network"],
+)
+def test_figures_leave_out_a_prior_that_only_the_fit_knows(prior):
+    assert analyse.prior_density(prior) is None
+
+
 def test_help_lists_what_can_be_swapped():
     done = command(ROOT, "experiments.run", "--help")
     assert done.returncode == 0

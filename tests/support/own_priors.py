@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import pyro.distributions as dist
@@ -42,6 +42,15 @@ class Loose(priors.Prior):
     def distribution(self, name: str, parameter: Tensor) -> Any:
         scale = pyro.param("scale", torch.tensor(1.0), constraint=constraints.positive)
         return priors.elementwise(dist.Normal(0.0, scale), parameter)
+
+
+class OfOneNetwork(priors.Prior):
+    """A scale for each parameter of one network, by name."""
+
+    scales: ClassVar = {"net.weight": 0.1, "net.bias": 1.0}
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.scales[name]), parameter)
 
 
 class Correlated(priors.Prior):
