@@ -64,6 +64,12 @@ class Table:
     sortable: bool = False
     kind: ClassVar[str] = "table"
 
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers, in any row; never the first, which names the rows."""
+        columns = zip(*self.rows, strict=True)
+        return [i > 0 and any(cell.value is not None for cell in column) for i, column in enumerate(columns)]
+
 
 @dataclass(frozen=True)
 class Chart:

@@ -15,6 +15,7 @@ from pyrobbb.report.words import cell, component, number
 MOST = 200  # lines of a chart
 WIDE = 20.0  # a factor between an axis's ends from which it is logarithmic
 NAMES = 12  # ticks of an axis of names, or one with few numbers
+NEAR = 0.05  # of an axis: the words of nearer ticks would overlap
 
 
 @dataclass(frozen=True)
@@ -85,24 +86,32 @@ def _of_seeds(values: Sequence[float]) -> str:
 
 def _means(several: Sequence[Sequence[Line]], measure: str) -> Section:
     keys = [key for key in _keys([runs[0] for runs in several]) if key != "seed"]
+    others = [name for name in _scores([run for runs in several for run in runs]) if name != measure]
     rows = []
     for runs in several:
         values = [run.scores[measure] for run in runs]
         spread = cell(stdev(values), 2) if len(values) > 1 else Cell("–")
         settings = (_setting(runs[0].settings.get(key)) for key in keys)
-        rows.append([*settings, cell(fmean(values)), spread, cell(len(values))])
-    head = [*keys, f"Mean {measure}", "Standard deviation", "Seeds"]
+        beside = (_mean(runs, name) for name in others)
+        rows.append([*settings, cell(fmean(values)), spread, cell(len(values)), *beside])
+    head = [*keys, f"Mean {measure}", "Standard deviation", "Seeds", *(f"Mean {name}" for name in others)]
     words = (
         "Best mean first. Two settings whose means are no further apart than their seeds have not been told "
-        "apart."
+        "apart. The standard deviation is of the seeds alone: runs on the same data are scored on the same "
+        "rows, and how they would rank on other rows it does not say."
     )
     table = Table("Settings by their mean over seeds", head, rows, sortable=True)
     return Section("Settings", words, [table])
 
 
+def _mean(runs: Sequence[Line], name: str) -> Cell:
+    """Of a score that all of the runs have."""
+    return cell(fmean(run.scores[name] for run in runs) if all(name in run.scores for run in runs) else None)
+
+
 def _all(lines: Sequence[Line]) -> Section:
     keys = _keys(lines)
-    scores = list(dict.fromkeys(name for line in lines for name in line.scores))
+    scores = _scores(lines)
     rows = [
         [
             Cell(f"run\u00a0{rank}", float(rank), line.link),
@@ -154,15 +163,31 @@ def _axis(values: Sequence[Any]) -> tuple[list[float], list[tuple[str, float]]]:
         marks = sorted(
             {(number(v), place) for v, place in zip(values, places, strict=True)}, key=lambda m: m[1]
         )
-        return places, marks if len(marks) <= NAMES else [marks[0], marks[len(marks) // 2], marks[-1]]
+        few = marks if len(marks) <= NAMES else [marks[0], marks[len(marks) // 2], marks[-1]]
+        return places, _apart(few)
     words = [component(v).rpartition(".")[2] if isinstance(v, str) else component(v) for v in values]
     names = sorted(set(words))
     place = {name: 0.5 if len(names) == 1 else i / (len(names) - 1) for i, name in enumerate(names)}
     return [place[word] for word in words], list(place.items())[:: max(1, len(names) // NAMES)]
 
 
+def _apart(marks: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The marks without those whose words would overlap; the first and the last stay."""
+    kept = [marks[0]]
+    for mark in marks[1:]:
+        if mark[1] - kept[-1][1] >= NEAR:
+            kept.append(mark)
+    if len(kept) > 1:
+        kept[-1] = marks[-1]
+    return kept
+
+
 def _keys(lines: Sequence[Line]) -> list[str]:
     return list(dict.fromkeys(key for line in lines for key in line.settings))
+
+
+def _scores(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(name for line in lines for name in line.scores))
 
 
 def _setting(value: Any) -> Cell:

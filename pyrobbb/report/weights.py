@@ -40,7 +40,9 @@ def weights(variational: Any, prior: Density | None) -> Section:
     """
     loc, scale = (np.asarray(variational[name].values, dtype=float) for name in ("loc", "scale"))
     sizes = charts.density(_by_size(loc, scale, prior), SIZE, "density", "of")
-    words = "By order of magnitude: −1 is 0.1. Where draws lie left of the prior, weights were pulled to 0."
+    words = "By order of magnitude: −1 is 0.1."
+    if prior is not None:
+        words += " Where draws lie left of the prior, weights were pulled to 0."
     drawn = [Chart("Sizes of the weights", sizes, words)]
     if (scale > 0).all():
         ratio = np.abs(loc) / scale

@@ -292,8 +292,14 @@ def test_a_sweep_has_a_page_that_links_to_each_run(finished, tmp_path):
 
 def test_a_sweep_over_seeds_is_led_by_the_best_mean_and_not_by_the_best_seed():
     scores = {("a", 1): 0.1, ("a", 2): 0.9, ("b", 1): 0.3, ("b", 2): 0.5}
+    seconds = {"a": 3.0, "b": 2.0}
     runs = [
-        Line(f"{prior}{seed}", None, {"prior": prior, "seed": seed}, {"validation rmse": score})
+        Line(
+            f"{prior}{seed}",
+            None,
+            {"prior": prior, "seed": seed},
+            {"validation rmse": score, "training (s)": seconds[prior]},
+        )
         for (prior, seed), score in sorted(scores.items(), key=lambda item: item[1])
     ]
     html = without_vega(sweep_page("Runs", runs))
@@ -301,4 +307,5 @@ def test_a_sweep_over_seeds_is_led_by_the_best_mean_and_not_by_the_best_seed():
     assert re.findall(r"Best mean validation rmse.*?0\.4.*?±\D*0\.14, 2\D*seeds", html, flags=re.DOTALL)
     first, second = re.findall(r'<th scope="row">([ab])</th>', html.partition("All runs</h2>")[0])
     assert (first, second) == ("b", "a")  # 0.4 and 0.5
+    assert re.findall(r"Mean training \(s\).*?>2<.*?>3<", html.partition("All runs</h2>")[0], flags=re.DOTALL)
     assert headings(without_vega(sweep_page("Runs", runs[1:3]))) == ["All runs", "Which settings do well"]

@@ -57,6 +57,14 @@ def test_words_from_a_folder_are_never_markup(parsed):
     assert sum(words.count(EVIL) for words in parsed.words) >= 10
 
 
+def test_a_column_of_numbers_is_one_whatever_its_first_row_holds():
+    rows = [[Cell("a"), Cell("–"), Cell("x")], [Cell("b"), Cell("2.5", 2.5), Cell("y")]]
+    parts = [Table("", ["Run", "Score", "Words"], rows)]
+    found = Parsed(render(Page("", "", None, [], [Section("Scores", "", parts)]))).elements
+    cells = [attrs.get("class") for tag, attrs in found if tag in ("th", "td")]
+    assert cells == [None, "number", None] * 3
+
+
 def test_nothing_is_fetched_from_elsewhere(parsed):
     addresses = [v for _, attrs in parsed.elements for k, v in attrs.items() if k in ("src", "href")]
     assert not [address for address in addresses if "//" in address and not address.startswith("data:")]
