@@ -33,6 +33,15 @@ def given_rows(folder: Path) -> None:
     np.save(folder / "y.npy", random.integers(0, 3, 400))
 
 
+def given_table(folder: Path) -> None:
+    """What the tutorial of tables takes as given, and the file that it shows."""
+    page = (ROOT / "docs" / "tutorials" / "own-table.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    (folder / "houses.yaml").write_text(shown, encoding="utf-8")
+    rows = [f"{size},{'Ulm' if size % 2 else 'Bonn'},{100 + 4 * size}" for size in range(20, 80)]
+    (folder / "houses.csv").write_text("\n".join(["size,town,price", *rows]), encoding="utf-8")
+
+
 def nothing(folder: Path) -> None:
     """The command needs nothing."""
 
@@ -48,6 +57,10 @@ CASES: dict[str, Case] = {
         [*DIGITS, "seed=1"], nothing, "4 jobs, 0 failed", 0,
     ),
     "python -m experiments.summarise runs/mnist": ([], nothing, "runs/mnist: summary.csv", 0),
+    "python -m experiments.run -m houses.yaml": (
+        [*SMALL, "inference=svi,laplace", "seed=1"], given_table, "2 jobs, 0 failed", 0,
+    ),
+    "python -m experiments.summarise runs/houses": ([], nothing, "runs/houses: summary.csv", 0),
     "python -m experiments.run -m name=curve": (
         ["epochs=2", "draws=4", "report=false"], nothing, "9 jobs, 3 failed", 1,
     ),
