@@ -115,16 +115,17 @@ class Collapsed(Energy):
         """The mean `(D,)` and the precision G `(D, D)` of v, and minus log p(y | u)."""
         law, A = self._design(values, laws, x)
         each = univariate(law)
-        assert A.shape[0] == each.mean.numel()
-        times = torch.ones_like(each.mean) if counts is None else counts[:, None].expand_as(each.mean)
         sigma = each.stddev.flatten()
-        tau = times.flatten() / sigma**2
+        assert A.shape == (len(sigma), self.width)
+        each_row = len(sigma) // len(x)  # its outputs
+        times = torch.ones_like(sigma) if counts is None else counts.repeat_interleave(each_row)
+        tau = times / sigma**2
         r = (self.model.encoded(law, y) - each.mean).flatten()
         G = torch.eye(A.shape[1], dtype=A.dtype, device=A.device) + A.mT @ (tau[:, None] * A)
         b = A.mT @ (tau * r)
         factor = torch.linalg.cholesky(G)
         mean = torch.cholesky_solve(b[:, None], factor)[:, 0]
-        constant = (times.flatten() * (sigma.log() + 0.5 * LOG_2PI)).sum()
+        constant = (times * (sigma.log() + 0.5 * LOG_2PI)).sum()
         nll = constant + 0.5 * ((tau * r * r).sum() - b @ mean) + factor.diagonal().log().sum()
         return mean, G, nll
 

@@ -40,8 +40,9 @@ def model(net: nn.Module, likelihood: Any, prior: Any = None) -> BayesianNetwork
     return BayesianNetwork(net, prior or priors.Normal(sigma=0.7), likelihood, N=N).double()
 
 
-def rows(outputs: int = 1) -> tuple[Tensor, Tensor]:
-    return normal(N, 2, seed=1, dtype=torch.float64), normal(N, outputs, seed=2, dtype=torch.float64)
+def rows(outputs: int = 1, grid: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
+    x = normal(N, *grid, 2, seed=1, dtype=torch.float64)
+    return x, normal(N, *grid, outputs, seed=2, dtype=torch.float64)
 
 
 CASES: dict[str, tuple[BayesianNetwork, int]] = {
@@ -51,6 +52,7 @@ CASES: dict[str, tuple[BayesianNetwork, int]] = {
     "in units": (model(network(2), likelihoods.Rescaled(likelihoods.Normal(0.3), [5.0, 1.0], [3.0, 2.0])), 2),
     "latent noise": (model(network(), likelihoods.Normal(dist.HalfNormal(1.0))), 1),
     "scales with a prior": (model(network(), likelihoods.Normal(0.3), Hierarchical()), 1),
+    "a grid": (model(network(2), likelihoods.Normal([0.3, 0.8])), 2),
     "a centre": (model(network(), likelihoods.Normal(0.3), priors.Centred(sigma=0.4)), 1),
 }
 
@@ -78,7 +80,7 @@ def test_the_energy_is_the_integral_over_the_last_layer(
     case: str, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, outputs = CASES[case]
-    x, y = rows(outputs)
+    x, y = rows(outputs, (4,) if case == "a grid" else ())
     counts = torch.arange(N, dtype=torch.float64) / 3 if weighted else None  # one row counts 0 times
     guide = EmpiricalGuide(made, 1)
     names = [name for name, shape in guide.shapes.items() for _ in range(shape.numel())]
