@@ -90,19 +90,31 @@ def area(least: float, method: str, record: Record) -> Found:
 
 
 def spread(record: Record) -> Found:
-    """Which methods have NUTS' spread, between the data and away from them."""
-    rows = rows_of(record["rows"], model="six_points")
-    near = {row["method"]: row["near"] for row in rows if row["method"] != YARDSTICK}
-    every = [name for name, is_near in near.items() if is_near]
-    words = f"{len(every)} of {len(near)} methods: {', '.join(every)}"
-    return words, "reached" if near["mean field"] else "missed by the mean field"
+    """Which methods have NUTS' spread on each model, between the data and away from them."""
+    words = []
+    for name in dict.fromkeys(row["model"] for row in record["rows"]):
+        rows = rows_of(record["rows"], model=name)
+        near = {row["method"]: row["near"] for row in rows if row["method"] != YARDSTICK and "near" in row}
+        every = [method for method, is_near in near.items() if is_near]
+        if near:
+            words.append(
+                f"{_plain(name)}: {len(every)} of {len(near)} methods ({', '.join(every) or 'none'})"
+            )
+    field = [row["near"] for row in rows_of(record["rows"], method="mean field") if "near" in row]
+    return "; ".join(words), "reached" if all(field) else "missed by the mean field"
 
 
 def yardstick(record: Record) -> Found:
-    """Whether the chains of NUTS agree."""
-    (row,) = rows_of(record["rows"], model="six_points", method=YARDSTICK)
-    words = f"R-hat at most {row['r_hat']:.2f} between {row['chains']} chains"
-    return words, "reached" if row["r_hat"] < 1.05 else "missed"
+    """Whether the chains of NUTS agree on each model."""
+    rows = rows_of(record["rows"], method=YARDSTICK)
+    each = ", ".join(f"{row['r_hat']:.2f} on {_plain(row['model'])}" for row in rows)
+    chains = " or ".join(str(count) for count in sorted({row["chains"] for row in rows}))
+    reached = all(row["r_hat"] < 1.05 for row in rows)
+    return f"R-hat at most {each}, between {chains} chains", "reached" if reached else "missed"
+
+
+def _plain(model: str) -> str:
+    return model.replace("_", " ")
 
 
 def one_network(record: Record) -> Found:

@@ -67,6 +67,7 @@ def markdown(records: Mapping[str, Result]) -> str:
     tables = [records[name]["rows"] for name in (LARGER, "regressions") if name in records]
     found = [*tables, functions, images]
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
+    models = [row["model"] for row in rows_of(functions, method=agreement.YARDSTICK)]
     uses, worth = [], []
     for name in names:
         rows: Sequence[Row] = next((rows for rows in tables if rows_of(rows, method=name)), [])
@@ -76,12 +77,12 @@ def markdown(records: Mapping[str, Result]) -> str:
         line = [name, _above(standard, name)]
         line += [_covered(kind, name, beside=fewer) for kind in (standard, gaps)]
         if functions:
-            line.append(_spreads(functions, name))
+            line.append(_spreads(functions, name, models))
         if images:
             line.append(_mean(rows_of(images, method=name), "auroc Fashion-MNIST", "{:.3f}"))
         worth.append(line)
     head = ["method", "better than the plain network", "in 95 % interval", "the same within gaps"]
-    head += ["six points, sd at 0, 1.5 and 5"] if functions else []
+    head += [f"spread on {', '.join(models).replace('_', ' ')}"] if functions else []
     head += ["Fashion-MNIST, AUROC"] if images else []
     return "\n\n".join([table(["method", "how", "take it for", "time of a fit"], uses), table(head, worth)])
 
@@ -135,9 +136,10 @@ def _time(rows: Sequence[Row], name: str) -> str:
     return f"{sum(own for own, _ in both) / sum(plain for _, plain in both):.1f} x" if both else "-"
 
 
-def _spreads(rows: Sequence[Row], name: str) -> str:
-    found = [row["sd_at"] for row in rows_of(rows, model="six_points", method=name) if "sd_at" in row]
-    return ", ".join(f"{sd:.2g}" for sd in found[0].values()) if found else "-"
+def _spreads(rows: Sequence[Row], name: str, models: Sequence[str]) -> str:
+    """As a multiple of the yardstick's, on each model."""
+    found = {row["model"]: row["sd_ratio"] for row in rows_of(rows, method=name) if "sd_ratio" in row}
+    return ", ".join(f"{found[model]:.2f}" if model in found else "-" for model in models) if found else "-"
 
 
 def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
