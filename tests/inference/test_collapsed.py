@@ -116,19 +116,29 @@ def test_the_gradient_is_one_program_with_the_same_numbers() -> None:
 
 
 class Squashed(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, by: Any = torch.tanh) -> None:
         super().__init__()
         self.inside = network()
+        self.by = by
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.inside(x).tanh()
+        return self.by(self.inside(x))
 
 
 NORMAL = likelihoods.Normal(0.3)
+TINY = ([1e-9], [1e-9])  # the units of y
 REFUSED: list[tuple[Any, Any, Any, str]] = [
     (network(), likelihoods.StudentT(scale=0.3), None, "y must be normal .* under StudentT it is StudentT"),
     (network(2), likelihoods.HeteroscedasticNormal(), None, "noise must not depend on them"),
     (Squashed(), NORMAL, None, r"must be linear in the weights of the last layer \(inside.2.weight, "),
+    (Squashed(lambda f: f.clamp(-20, 20)), NORMAL, None, "must be linear"),
+    (Squashed(), likelihoods.Rescaled(NORMAL, *TINY), None, "must be linear"),
+    (
+        network(2),
+        likelihoods.Rescaled(likelihoods.HeteroscedasticNormal(), *TINY),
+        None,
+        "noise must not depend on them",
+    ),
     (
         network(),
         NORMAL,
@@ -151,6 +161,14 @@ def test_what_cannot_be_integrated_out_is_refused(
         fit(made, None, data, inference=method, progress=None)
     with pytest.raises(ValueError, match="collapsed must be"):
         NUTS(collapsed=1)  # type: ignore[arg-type]
+
+
+def test_an_output_that_is_cut_off_at_0_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all weights are positive it is linear, at every row."""
+    made, x = model(Squashed(torch.relu), NORMAL), rows()[0].abs()
+    monkeypatch.setattr(torch, "randn", torch.ones)
+    with pytest.raises(ValueError, match="must be linear"):
+        Collapsed(made, EmpiricalGuide(made, 1), x)
 
 
 def test_every_kept_draw_has_a_last_layer_that_fits_its_hidden_units() -> None:
