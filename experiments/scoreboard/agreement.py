@@ -98,6 +98,7 @@ MODELS = {
             "prior=fan_in_normal", "prior.gain=1.0", "likelihood=normal", "likelihood.scale=0.1",
             "optim.lr=0.02",
         ],
+        words_of={"SGHMC": ["inference.lr=0.001"]},  # at a rate of 0.01 it diverges
     ),
 }  # fmt: skip
 
