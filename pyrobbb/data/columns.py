@@ -70,8 +70,13 @@ class Numeric:
 
     @property
     def constant(self) -> bool:
-        """Whether the training rows hold one value, up to rounding."""
+        """Whether the training rows hold one value, up to rounding; whether it is missing may vary."""
         return not self.sd > 1e-12 * abs(self.mean)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it gives no input."""
+        return self.constant and not self.missing
 
     def inputs(self, column: Column) -> Matrix:
         """`(M, 0 to 2)`: a column that is constant in training gives no input."""
@@ -120,7 +125,7 @@ class Categorical:
         return cls(name, tuple(ordered), shares)
 
     @property
-    def constant(self) -> bool:
+    def empty(self) -> bool:
         """Whether the training rows hold one category; its input is always 0."""
         return len(self.categories) == 1
 
@@ -222,11 +227,11 @@ class Columns:
                 kinds.append(Numeric.learn(name, column))
                 continue
             kinds.append(Categorical.learn(name, as_text(name, column)))
-        same = [kind.name for kind in kinds if kind.constant]
+        same = [kind.name for kind in kinds if kind.empty]
         if same:
             logger.warning(
-                "the training rows hold one value, up to rounding, in %d columns, which says nothing: %s",
-                len(same), ", ".join(map(repr, same[:SHOWN])),
+                "the training rows hold one value, up to rounding, in %d column%s, which says nothing: %s",
+                len(same), "s" * (len(same) > 1), ", ".join(map(repr, same[:SHOWN])),
             )  # fmt: skip
         return cls((*kinds, *map(Raw, raw)), targets, classes)
 

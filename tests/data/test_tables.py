@@ -210,6 +210,10 @@ def test_columns_that_say_nothing_are_named_once(caplog: pytest.LogCaptureFixtur
     caplog.clear()
     data.inputs(TABLE | {"b": [8.0] * 6, "near": near, "country": [*"aaaaaa"], "flag": SIZE})
     assert "one value" not in caplog.text
+    load({**TABLE, "sold": [1.0, np.nan, 1.0, 1.0, 1.0, 1.0]})  # whether it is missing says something
+    assert "one value" not in caplog.text
+    load({**TABLE, "b": [7.0] * 6})
+    assert "in 1 column, which says nothing: 'b'" in caplog.text
 
 
 LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.arange(40.0) / 3}
