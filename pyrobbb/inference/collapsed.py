@@ -67,8 +67,9 @@ class Collapsed(Energy):
     def whole(self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Tensor:
         """Coordinates `(D,)` of all latents: the last layer's are drawn, given z."""
         values, laws = self._given(z)
-        mean, G, _ = self._regression(values, laws, x, y, counts)
-        v = dist.MultivariateNormal(mean, precision_matrix=G).sample()
+        mean, factor, _ = self._regression(values, laws, x, y, counts)
+        noise = torch.randn_like(mean)[:, None]
+        v = mean + torch.linalg.solve_triangular(factor.mT, noise, upper=True)[:, 0]
         return self._flat(z, self._weights(laws, v))
 
     def _given(self, z: Tensor) -> tuple[Weights, Laws]:
@@ -112,7 +113,7 @@ class Collapsed(Energy):
     def _regression(
         self, values: Weights, laws: Laws, x: Tensor, y: Tensor, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean `(D,)` and the precision G `(D, D)` of v, and minus log p(y | u)."""
+        """The mean `(D,)` of v, the Cholesky factor `(D, D)` of its precision G, and minus log p(y | u)."""
         law, A = self._design(values, laws, x)
         each = univariate(law)
         sigma = each.stddev.flatten()
@@ -127,12 +128,15 @@ class Collapsed(Energy):
         mean = torch.cholesky_solve(b[:, None], factor)[:, 0]
         constant = (times * (sigma.log() + 0.5 * LOG_2PI)).sum()
         nll = constant + 0.5 * ((tau * r * r).sum() - b @ mean) + factor.diagonal().log().sum()
-        return mean, G, nll
+        return mean, factor, nll
 
     def _check(self, x: Tensor) -> None:
         """ValueError unless y is normal, its mean affine in v and its spread free of v."""
         if not self.size:
-            raise ValueError("collapsed: the network has one layer; without it nothing is left to draw")
+            raise ValueError(
+                f"collapsed: the last layer ({', '.join(self.last)}) has all the weights that are Bayesian; "
+                f"without it nothing is left to draw"
+            )
         values, laws = self._given(torch.randn(self.size).to(self.guide.loc))
         for name, law in ((name, univariate(laws[name])) for name in self.last):
             if not isinstance(law, dist.Normal):

@@ -104,6 +104,11 @@ class NUTS(OwnStep):
         def potential(at: Weights) -> Tensor:
             return _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, counts))
 
+        if bool(_start_energy(potential, initial).isnan()):
+            raise ValueError(
+                "NUTS: the energy of the starting weights is not a number: scale x and y, or let the "
+                "weights start nearer to 0 (start)"
+            )
         kernel = infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth)
         run = MCMC(kernel, self.draws, self.warmup, initial_params=initial, disable_progbar=True)
         run.run()
@@ -134,6 +139,14 @@ class _Energies(torch.autograd.Function):
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
         (found,) = ctx.saved_tensors
         return outer[0] * found, None
+
+
+def _start_energy(potential: Callable[[Weights], Tensor], initial: Weights) -> Tensor:
+    """NaN where a matrix is singular, as Pyro takes it."""
+    try:
+        return potential(initial)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return torch.tensor(torch.nan)
 
 
 def _in_double(values: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyro.distributions as dist
@@ -93,14 +94,14 @@ def test_the_energy_is_the_integral_over_the_last_layer(
     mean, H, total = integrated(Energy(made, guide), last, at, x, y, counts)
     torch.testing.assert_close(sum(collapsed(z, x, y, counts)), total, rtol=1e-10, atol=1e-10)
 
-    monkeypatch.setattr(dist.MultivariateNormal, "sample", lambda self: self.mean)
+    monkeypatch.setattr(torch, "randn_like", torch.zeros_like)
     whole = collapsed.whole(z, x, y, counts)
     torch.testing.assert_close(whole.index_select(0, rest), z)
     torch.testing.assert_close(whole.index_select(0, last), mean, rtol=1e-8, atol=1e-8)
-    monkeypatch.setattr(dist.MultivariateNormal, "sample", lambda self: self.mean + self.scale_tril[:, 0])
-    first = collapsed.whole(z, x, y, counts) - whole
-    step = first.index_select(0, last)
-    assert float(step @ H @ step) == pytest.approx(1.0), "a standard deviation in the metric of the precision"
+    noise = normal(len(last), seed=6, dtype=torch.float64)
+    monkeypatch.setattr(torch, "randn_like", lambda like: noise)
+    step = (collapsed.whole(z, x, y, counts) - whole).index_select(0, last)
+    assert float(step @ H @ step) == pytest.approx(float(noise @ noise)), "in the metric of the precision"
 
 
 def test_the_gradient_is_one_program_with_the_same_numbers() -> None:
@@ -145,7 +146,7 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
         priors.Laplace(),
         "prior of the last layer must be normal, that of '2.weight' is Lap",
     ),
-    (nn.Linear(2, 1), NORMAL, None, "one layer"),
+    (nn.Linear(2, 1), NORMAL, None, r"last layer \(weight, bias\) has all"),
 ]
 
 
@@ -169,6 +170,35 @@ def test_an_output_that_is_cut_off_at_0_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch, "randn", torch.ones)
     with pytest.raises(ValueError, match="must be linear"):
         Collapsed(made, EmpiricalGuide(made, 1), x)
+
+
+def deep() -> BayesianNetwork:
+    with isolated(3):
+        layers = [nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 1)]
+    return BayesianNetwork(nn.Sequential(*layers), priors.Normal(), likelihoods.Normal(1e-3), N=N)
+
+
+def test_where_there_is_an_energy_there_is_a_draw() -> None:
+    """The precision is nearly singular, or is so for a computer."""
+    made, (x, y) = deep().double(), rows()
+    collapsed = Collapsed(made, EmpiricalGuide(made, 1), x)
+    found = []
+    for seed in range(20):
+        z = 60 * normal(collapsed.size, seed=seed, dtype=torch.float64)
+        with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+            collapsed(z, x, y)
+            found.append(z)
+    assert found
+    for z in found:
+        assert bool(collapsed.whole(z, x, y).isfinite().all())
+
+
+@pytest.mark.parametrize("start", [1e5, 1e200])
+def test_a_start_without_an_energy_is_refused(start: float) -> None:
+    data = from_arrays(*(part.float() for part in rows()), task="regression")
+    method = NUTS(warmup=4, draws=4, max_tree_depth=2, collapsed=start == 1e5, start=start)
+    with pytest.raises(ValueError, match="energy of the starting weights"):
+        fit(deep(), None, data, inference=method, progress=None)
 
 
 def test_every_kept_draw_has_a_last_layer_that_fits_its_hidden_units() -> None:
