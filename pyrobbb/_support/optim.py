@@ -204,8 +204,8 @@ def warn_of_rounding(named: Mapping[str, nn.Parameter]) -> None:
             kind = str(parameter.dtype).removeprefix("torch.")
             logger.warning(
                 "%s is trained in %s, which rounds away steps of less than about %.2g times its value, so "
-                "that a sigma may stay where it starts: train in float32, and convert the posterior's model "
-                "and guide afterwards",
+                "that it may stay where it starts, as sigmas do above all: train in float32, and convert "
+                "the posterior's model and guide afterwards",
                 name, kind, torch.finfo(parameter.dtype).eps / 2,
             )  # fmt: skip
             return
