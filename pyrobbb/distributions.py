@@ -22,8 +22,11 @@ from torch.distributions.utils import broadcast_all
 @biject_to.register(MixtureSameFamilyConstraint)
 @transform_to.register(MixtureSameFamilyConstraint)
 def _of_a_mixture(constraint: MixtureSameFamilyConstraint) -> Transform:
-    """The support of `MixtureSameFamily` is that of its components; torch has no transform to it."""
-    made: Transform = biject_to(constraint.base_constraint)
+    """The support of torch's mixture is that of its components, if they share one; torch has no transform."""
+    base = constraint.base_constraint
+    if any(isinstance(bound, Tensor) and bound.numel() > 1 for bound in vars(base).values()):
+        raise NotImplementedError("the components of the mixture have bounds of their own")
+    made: Transform = biject_to(base)
     return made
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 from torch import Tensor
+from torch.distributions import biject_to
 
 from engine_fakes import law
 from pyrobbb.distributions import ScaleMixtureNormal
@@ -278,3 +279,17 @@ def test_kl_goldens(mu: float, rho: float, mix: tuple[float, float, float], expe
     grid = torch.cat([mu - half.flip(0)[:-1], mu + half])
     kl = torch.trapezoid(q.log_prob(grid).exp() * (q.log_prob(grid) - d.log_prob(grid)), grid)
     assert float(kl) == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_mixture_has_the_support_of_its_components_if_they_have_one() -> None:
+    which = dist.Categorical(torch.ones(2))
+    for each, at in (
+        (dist.Normal(torch.zeros(2), 1.0), -3.0),
+        (dist.HalfNormal(torch.tensor([1.0, 2.0])), 3.0),
+    ):
+        support = dist.MixtureSameFamily(which, each).support
+        to = biject_to(support)
+        assert float(to(to.inv(torch.tensor(at)))) == pytest.approx(at)
+    unlike = dist.MixtureSameFamily(which, dist.Uniform(torch.zeros(2), torch.tensor([1.0, 2.0])))
+    with pytest.raises(NotImplementedError, match="bounds of their own"):
+        biject_to(unlike.support)
