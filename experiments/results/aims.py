@@ -95,7 +95,7 @@ def spread(record: Record) -> Found:
     for name in dict.fromkeys(row["model"] for row in record["rows"]):
         rows = rows_of(record["rows"], model=name)
         near = {row["method"]: row["near"] for row in rows if row["method"] != YARDSTICK and "near" in row}
-        every = [method for method, is_near in near.items() if is_near]
+        every = [f"`{method}`" for method, is_near in near.items() if is_near]
         if near:
             words.append(
                 f"{_plain(name)}: {len(every)} of {len(near)} methods ({', '.join(every) or 'none'})"
