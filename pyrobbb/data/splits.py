@@ -27,7 +27,7 @@ def split_rows(
     Args:
         frame: All rows, of the columns that are used.
         targets: Columns that a part given as a table must have.
-        given: A share of all rows, a list of row numbers or a table, by part; the first draws first.
+        given: A share of all rows, a list of row numbers or a table, by part, as in `numbered`.
         seed: Of the draw of shares.
         texts: Columns that are text in every part, as in `as_frame`.
     """
@@ -45,8 +45,8 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
     """The numbers of the rows of each part that has any, ascending: `train`, and those that are `given`.
 
     Args:
-        given: A share of all rows or a list of row numbers, by part; the first draws first. Parts with
-            rows of their own are left out.
+        given: A share of all rows or a list of row numbers, by part; shares draw from the rows that no list
+            names, the first of them first. Parts with rows of their own are left out.
         N: The number of rows.
         seed: Of the draw of shares.
 
@@ -56,7 +56,7 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
     order = torch.randperm(N, generator=torch.Generator().manual_seed(seed)).numpy()
     held = np.zeros(N, dtype=bool)
     parts: dict[str, Rows] = {}
-    for part, asked in given.items():
+    for part, asked in sorted(given.items(), key=lambda each: is_share(each[1])):  # shares draw from the rest
         if not of_the_rows(asked):
             continue
         if is_share(asked):

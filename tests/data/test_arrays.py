@@ -74,6 +74,16 @@ def test_rows_are_held_back_as_of_a_table() -> None:
     assert regress(test=0.0, validation=[]).test is None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_share_is_drawn_from_the_rows_that_no_list_names(seed: int) -> None:
+    """A row in both would be found for most seeds: 5 of the 20 rows are drawn, 8 are named."""
+    x = np.arange(20.0)
+    data = from_arrays(x[:, None], x, task="regression", test=0.25, validation=range(8), split_seed=seed)
+    assert data.validation.y.flatten().tolist() == list(range(8))
+    assert (len(data.test), len(data.train)) == (5, 7)
+    assert float(data.test.y.min()) >= 8
+
+
 def test_images_keep_their_shape() -> None:
     assert classify(np.zeros((6, 1, 5, 4))).spec.features == (1, 5, 4)
 
