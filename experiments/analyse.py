@@ -102,8 +102,8 @@ def _kl_by_layer(variational: Any) -> Figure:
 def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """The density of one weight under a configuration's prior, where all weights have the same."""
     prior: Prior = component("prior", config)
-    if _found_by_the_fit(prior):
-        return None
+    if any(isinstance(part, nn.Module | Hierarchical) for part in (prior, *prior.parts())):
+        return None  # it has parameters that the fit trains, or scales that it finds
     at = torch.linspace(-1.0, 1.0, 9)
     found = []
     for name, shape in PROBES:
@@ -118,12 +118,6 @@ def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
         return None
     one: Any = prior.distribution(PROBES[0][0], torch.zeros(1))
     return lambda w: np.exp(one.base_dist.expand(w.shape).log_prob(torch.as_tensor(w)).numpy())
-
-
-def _found_by_the_fit(prior: Prior) -> bool:
-    """Whether the prior has parameters that are trained, or scales with priors of their own."""
-    found = isinstance(prior, nn.Module | Hierarchical)
-    return found or any(_found_by_the_fit(part) for part in prior.parts() if part is not prior)
 
 
 def _of_classes(test: Any) -> dict[str, Figure]:

@@ -101,7 +101,7 @@ def spread(record: Record) -> Found:
                 f"{_plain(name)}: {len(every)} of {len(near)} methods ({', '.join(every) or 'none'})"
             )
     field = [row["near"] for row in rows_of(record["rows"], method="mean field") if "near" in row]
-    return "; ".join(words), "reached" if all(field) else "missed by the mean field"
+    return "; ".join(words), "reached" if field and all(field) else "missed by the mean field"
 
 
 def yardstick(record: Record) -> Found:

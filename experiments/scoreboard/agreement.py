@@ -33,8 +33,7 @@ from pyrobbb.inference import NUTS
 
 YARDSTICK = "NUTS"
 EXACT = [  # of all models the noise and the last layer's prior are normal
-    "schedule=constant", "inference.collapsed=true", "inference.warmup=300", "inference.draws=250",
-    "inference.max_tree_depth=7",
+    "inference.collapsed=true", "inference.warmup=300", "inference.draws=250", "inference.max_tree_depth=7",
 ]  # fmt: skip
 FACTOR = 2.0  # a spread within it of the yardstick's counts as near
 
