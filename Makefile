@@ -10,7 +10,7 @@ help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml constraints.txt
-	@echo "setting up $(VENV), once; this takes a minute or two"
+	@echo "setting up $(VENV), once; this takes a few minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
