@@ -13,6 +13,7 @@ import yaml
 from omegaconf import OmegaConf
 
 import seeds
+from commands import command
 from experiments._runner.build import build
 from experiments._runner.compose import declared
 from experiments._runner.sweep import UNRANKED, Tally, objective
@@ -30,8 +31,8 @@ PLUGINS = {
 }
 
 
-def command(cwd, *arguments):
-    """Run in `cwd`, with one thread, and return the finished process and its own number."""
+def launched(cwd, *arguments):
+    """A sweep in `cwd` in a fresh interpreter with one thread: the finished process and its own number."""
     quiet = {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     process = subprocess.Popen(
         [sys.executable, "-m", "experiments.run", *arguments],
@@ -74,7 +75,7 @@ GRID = ["-m", *TINY, "prior.pi=0.5,2", "optim.lr=0.01,1e30", "seed=1,2"]
 def swept(tmp_path_factory):
     """Eight jobs: two that work, two whose free energy is not finite, four with a pi that is none."""
     root = tmp_path_factory.mktemp("sweep")
-    done, _ = command(root, *GRID)
+    done = command(root, "experiments.run", *GRID)
     return root, done
 
 
@@ -122,7 +123,7 @@ def test_a_sweep_started_again_skips_what_is_finished(swept):
         path: path.stat().st_mtime_ns for path in one.rglob("*") if path.suffix in (".pt", ".json", ".png")
     }
     trained = guide_of(two)
-    done, _ = command(root, *GRID)
+    done = command(root, "experiments.run", *GRID)
     assert "8 jobs, 6 failed" in done.stdout.splitlines()
     del before[one / "error.json"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -135,7 +136,7 @@ def test_an_error_never_goes_into_the_folder_of_another_run(swept):
     root, _ = swept
     other = folder_of(root, prior_pi=0.5, optim_lr=0.01, seed=1)
     place = "folder='" + str(other.relative_to(root)) + "'"
-    done, _ = command(root, "-m", *TINY, "prior.pi=0.5", "optim.lr=0.02", "seed=1", place)
+    done = command(root, "experiments.run", "-m", *TINY, "prior.pi=0.5", "optim.lr=0.02", "seed=1", place)
     assert done.returncode == 1
     assert "holds a run with another configuration" in done.stdout
     assert not (other / "error.json").exists()
@@ -148,7 +149,7 @@ def test_launchers_find_the_same_posterior(launcher, alone, tmp_path):
         if find_spec("hydra_plugins") is None or find_spec(module) is None:
             pytest.skip(f"{module} is not installed; docs/howto/sweep.md says how to install it")
     same_again = [*TINY, "optim.lr=0.01", "seed=2"]
-    done, pid = command(tmp_path, "-m", *same_again, "prior.pi=0.5,2", f"hydra/launcher={launcher}", *options)
+    done, pid = launched(tmp_path, "-m", *same_again, "prior.pi=0.5,2", f"hydra/launcher={launcher}", *options)
     assert "2 jobs, 1 failed" in done.stdout.splitlines(), done.stderr
     assert done.returncode == 1
     assert same(guide_of(folder_of(tmp_path, prior_pi=0.5)), guide_of(alone))
@@ -160,7 +161,7 @@ def test_optuna_minimises_the_objective_and_survives_a_failed_job(tmp_path):
     if find_spec("hydra_plugins") is None or find_spec("hydra_plugins.hydra_optuna_sweeper") is None:
         pytest.skip("hydra-optuna-sweeper is not installed; docs/howto/sweep.md says how to install it")
     search = ["hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "hydra.sweeper.n_trials=4"]
-    done, _ = command(tmp_path, "-m", *TINY, "prior.pi=0.5,2", "optim.lr=0.01,0.1", *search)
+    done = command(tmp_path, "experiments.run", "-m", *TINY, "prior.pi=0.5,2", "optim.lr=0.01,0.1", *search)
     assert "4 jobs, 2 failed" in done.stdout.splitlines(), done.stderr
     (results,) = tmp_path.glob("runs/.sweeps/*/optimization_results.yaml")
     found = yaml.safe_load(results.read_text())

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import command
 from paths import ROOT
 
 PAGES = [page for folder in ("tutorials", "howto") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
@@ -88,12 +89,14 @@ def test_the_page_s_commands_end_as_they_should(page: Path, tmp_path: Path) -> N
         words = shlex.split(line)
         if "hydra/launcher=ray" in words:  # tests/experiments/test_sweep.py has the launchers
             words = [word for word in words if "hydra" not in word]
-        where = Path(sys.executable).parent
-        words[0] = str(where / words[0]) if words[0] == "torchrun" else sys.executable
-        done = subprocess.run(
-            [*words, *smaller], cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
-            capture_output=True, timeout=600, check=False,
-        )  # fmt: skip
+        if words[:2] == ["python", "-m"]:
+            done = command(tmp_path, *words[2:], *smaller)
+        else:
+            words[0] = str(Path(sys.executable).parent / words[0])
+            done = subprocess.run(
+                [*words, *smaller], cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
+                capture_output=True, timeout=600, check=False,
+            )  # fmt: skip
         assert done.returncode == status, done.stderr
         assert says in done.stdout + done.stderr
         assert "Traceback" not in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 import seeds
+from commands import forks
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.kl_weights import KLWeight
 from pyrobbb.training import joined
@@ -22,13 +22,11 @@ Work = Callable[[ProcessGroup, Path], Any]
 
 def on_processes(size: int, work: Work, folder: Path) -> list[Any]:
     """What `work(ranks, folder)` returns, or the exception it raises, in each of `size` processes."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "pyrobbb", "pyrobbb.mean_field"])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     processes = [
-        context.Process(target=_run, args=(rank, size, port, seeds.SHIFT, work, folder), daemon=True)
+        forks().Process(target=_run, args=(rank, size, port, seeds.SHIFT, work, folder), daemon=True)
         for rank in range(size)
     ]
     for process in processes:
