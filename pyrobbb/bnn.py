@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy, deepcopy
+from copy import deepcopy
 from itertools import chain
 from math import prod
 from typing import Any
@@ -22,6 +22,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import check_event, padding_rows
 from pyrobbb._support.random_state import Named, isolated
+from pyrobbb.distributions import applied
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Centred, FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers
@@ -117,7 +118,7 @@ class BayesianNetwork(Named):
         tie(network, tied)
         for module in self.modules():  # Pyro leaves the distribution of a `PyroSample` where it is
             own = getattr(module, "_pyro_samples", {})
-            own.update({k: _applied(fn, v) for k, v in own.items() if isinstance(v, Distribution)})
+            own.update({k: applied(fn, v) for k, v in own.items() if isinstance(v, Distribution)})
         return self
 
     @property
@@ -350,17 +351,6 @@ class BayesianNetwork(Named):
         if self.N is None:
             raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
         return self.N
-
-
-def _applied(fn: Callable[..., Any], distribution: Distribution) -> Distribution:
-    """A copy of a distribution with `fn` applied to its tensors and to those of its parts."""
-    made = copy(distribution)
-    for key, value in vars(made).items():
-        if isinstance(value, Tensor):
-            vars(made)[key] = fn(value)
-        elif isinstance(value, Distribution):
-            vars(made)[key] = _applied(fn, value)
-    return made
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

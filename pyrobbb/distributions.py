@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, TransformedDistribution
 from pyro.distributions import constraints as C
 from torch import Tensor
-from torch.distributions import AffineTransform, Transform, biject_to, transform_to
+from torch.distributions import AffineTransform, Distribution, Transform, biject_to, transform_to
 from torch.distributions.constraints import MixtureSameFamilyConstraint
 from torch.distributions.utils import broadcast_all
 
@@ -243,6 +244,17 @@ def univariate(distribution: Any) -> Any:
     while type(distribution).__name__ in ("Independent", "ExpandedDistribution"):
         distribution = distribution.base_dist
     return distribution
+
+
+def applied(fn: Callable[[Tensor], Tensor], distribution: Distribution) -> Any:
+    """A copy of a distribution with `fn` applied to its tensors and to those of its parts."""
+    made = copy(distribution)
+    for key, value in vars(made).items():
+        if isinstance(value, Tensor):
+            vars(made)[key] = fn(value)
+        elif isinstance(value, Distribution):
+            vars(made)[key] = applied(fn, value)
+    return made
 
 
 def on_real_line(distribution: Any) -> bool:

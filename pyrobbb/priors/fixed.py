@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
+from typing import Any
 
 import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from pyrobbb._support import checks
-from pyrobbb.distributions import ScaleMixtureNormal
+from pyrobbb.distributions import ScaleMixtureNormal, applied
 
 
 class Prior:
@@ -169,24 +171,37 @@ class StudentT(_Elementwise):
 
 @dataclass(frozen=True)
 class IID(_Elementwise):
-    """Independent weights from any univariate distribution of Pyro or torch: `IID(dist.Cauchy(0.0, 1.0))`."""
+    """Independent weights from any univariate distribution of Pyro or torch, such as a mixture of them.
+
+    >>> IID(dist.Cauchy(0.0, 1.0))
+    >>> which = dist.Categorical(torch.tensor([0.7, 0.3]))
+    >>> IID(dist.MixtureSameFamily(which, dist.Laplace(torch.zeros(2), torch.tensor([0.01, 1.0]))))
+    """
 
     univariate: Distribution
 
     def __post_init__(self) -> None:
         base = self.univariate
-        shape = (*getattr(base, "batch_shape", (1,)), *getattr(base, "event_shape", ()))
-        if not isinstance(base, Distribution) or shape or not base.arg_constraints:
+        if not isinstance(base, Distribution) or not issubclass(_of_pyro(base), TorchDistributionMixin):
             raise ValueError(
                 f"IID needs a univariate distribution of Pyro, such as dist.Laplace(0.0, 1.0), got {base!r}"
             )
-        if getattr(base.support, "is_discrete", False):
+        if shape := tuple(base.batch_shape + base.event_shape):
+            raise ValueError(f"IID needs the distribution of one weight, got one of shape {shape}: {base!r}")
+        support: Any = base.support
+        if getattr(support, "base_constraint", support).is_discrete:  # a mixture's is around its components'
             raise ValueError(f"a weight is continuous, but {base!r} is discrete")
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
-        given = {name: getattr(self.univariate, name) for name in self.univariate.arg_constraints}
-        family = getattr(dist, type(self.univariate).__name__, type(self.univariate))  # Pyro's, for torch's
-        return family(**{name: value.to(parameter) for name, value in given.items()})
+        made: TorchDistribution = applied(lambda value: value.to(parameter), self.univariate)
+        made.__class__ = _of_pyro(made)
+        return made
+
+
+def _of_pyro(distribution: Distribution) -> type:
+    """Its class; Pyro's, which adds nothing but methods, for torch's."""
+    own = type(distribution)
+    return getattr(dist, own.__name__, own) if own.__module__.startswith("torch.") else own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,8 +112,10 @@ class Learned(nn.Module, Prior):
         what = f"the prior of {name!r}, {type(base).__name__},"
         has = tuple(getattr(base, "arg_constraints", ()))
         family = FAMILIES.get(type(base))
-        if not has or base.event_shape:
+        if base.event_shape:
             raise ValueError(f"{what} is not a product of univariate distributions, so it cannot be learned")
+        if not has:  # a mixture of torch's, or a transformed distribution
+            raise ValueError(f"{what} names no parameters of its own, so there are none to learn")
         try:
             type(base)(**{key: getattr(base, key) for key in has}, validate_args=False)
         except TypeError as error:

@@ -220,6 +220,13 @@ def test_what_cannot_be_learned_is_refused(options: dict[str, Any], message: str
         BayesianNetwork(nn.Linear(2, 1), priors.Learned(priors.Normal(), **options), GAUSS, 12)
 
 
+def test_a_mixture_of_torchs_names_nothing_to_learn() -> None:
+    each = dist.Normal(torch.zeros(2), torch.tensor([0.1, 1.0]))
+    mixture = priors.IID(dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), each))
+    with pytest.raises(ValueError, match="MixtureSameFamily, names no parameters of its own"):
+        BayesianNetwork(nn.Linear(2, 1), priors.Learned(mixture), GAUSS, 12)
+
+
 def test_a_point_estimate_a_sampler_and_a_bandit_refuse_it() -> None:
     data = classes(12)
     model, _ = classifier(data, prior=priors.Learned(priors.Normal()))

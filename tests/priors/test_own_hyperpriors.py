@@ -72,9 +72,41 @@ def test_iid_of_any_univariate_distribution(family: Any, exact: Any, dtype: torc
     assert float(distribution.log_prob(w)) == pytest.approx(exact.logpdf(w.numpy()).sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("wrong", ["normal", dist.Normal(torch.zeros(2), 1.0), dist.Poisson(1.0)])
-def test_iid_refuses_what_is_not_one(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"IID needs|is continuous"):
+@pytest.mark.parametrize("library", [dist, torch.distributions])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_iid_of_a_mixture(library: Any, dtype: torch.dtype) -> None:
+    each = library.Normal(torch.zeros(2), torch.tensor([0.1, 1.0]))
+    mixture = library.MixtureSameFamily(library.Categorical(torch.tensor([0.75, 0.25])), each)
+    w = normal(4, 3, dtype=dtype)
+    log_prob = priors.IID(mixture).distribution("w", w).log_prob(w)
+    same: Any = priors.ScaleMixture(pi=0.25, sigma1=1.0, sigma2=0.1).distribution("w", w)
+    assert log_prob.dtype == dtype
+    assert torch.allclose(log_prob, same.log_prob(w))
+
+
+def test_iid_of_a_transformed_distribution() -> None:
+    exp = torch.distributions.ExpTransform()
+    w = normal(4, 3).exp()
+    log_normal = dist.TransformedDistribution(dist.Normal(0.0, 2.0), [exp])
+    log_prob = priors.IID(log_normal).distribution("w", w).log_prob(w)
+    assert torch.allclose(log_prob, dist.LogNormal(0.0, 2.0).log_prob(w).sum())
+
+
+COUNTS = dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.Poisson(torch.ones(2)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("normal", "IID needs a univariate distribution of Pyro"),
+        (dist.Normal, "IID needs a univariate distribution of Pyro"),
+        (dist.Normal(torch.zeros(2), 1.0), r"one weight, got one of shape \(2,\)"),
+        (dist.Poisson(1.0), "a weight is continuous"),
+        (COUNTS, "a weight is continuous"),
+    ],
+)
+def test_iid_refuses_what_is_not_one(wrong: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         priors.IID(wrong)
 
 
