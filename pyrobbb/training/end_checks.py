@@ -66,7 +66,9 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
             advice.insert(0, "give each output its own (a list as scale)")
         latent = any(name.startswith("likelihood.") for name in model.latents)
         if not latent and not list(model.likelihood.parameters()):
-            advice.insert(0, "learn the noise (learn_scale=True)")
+            given = any(name.endswith("scale") for name, _ in model.likelihood.named_buffers())
+            by_network = not given and bool((noise != noise[0]).any())
+            advice = ["train longer"] if by_network else ["learn the noise (learn_scale=True)", *advice]
         logger.warning(
             "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
             "%s",

@@ -59,6 +59,19 @@ def test_noise_far_from_the_residuals(scale: float, caplog: Any) -> None:
     assert "learn the noise (learn_scale=True)" in message
 
 
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        likelihoods.HeteroscedasticNormal(least_scale=9.0),
+        likelihoods.Rescaled(likelihoods.HeteroscedasticNormal(), [0.0], [9.0]),
+    ],
+)
+def test_noise_that_the_network_gives_has_no_option(likelihood: Any, caplog: Any) -> None:
+    (message,) = warned(caplog, likelihood, line(), epochs=1)
+    assert message.startswith("output 0 has noise")
+    assert message.endswith(": train longer")
+
+
 def test_the_worst_output_is_named(caplog: Any) -> None:
     x = normal(100, 1)
     y = torch.cat([x + 0.5 * normal(100, 1, seed=1), x + 0.1 * normal(100, 1, seed=2)], 1)
