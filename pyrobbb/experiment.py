@@ -234,7 +234,10 @@ class Run(Options):
         """The training of one chain, ready to start; `others` are further arguments of `Training`."""
         seed = self.seed + chain
         with isolated(seed):
-            model = self.model(data.spec, self.prior, in_units(self.likelihood, data.spec))
+            try:
+                model = self.model(data.spec, self.prior, in_units(self.likelihood, data.spec))
+            except (TypeError, RuntimeError) as error:  # an option of the wrong type, told by torch
+                raise ValueError(f"model: {error}") from error
             if not isinstance(model, BayesianNetwork):
                 what = checks.short(model)
                 raise ValueError(f"model must return BayesianNetwork(network, prior, likelihood), not {what}")

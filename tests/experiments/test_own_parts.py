@@ -129,6 +129,9 @@ def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
     posterior = reopen(tmp_path / "out", trust=True).posterior
     first, second = (model.initial()["layers.0.weight"] for model, _ in posterior.chains)
     assert not torch.equal(first, second)
+    config.model = {"_target_": "own_net.MyNet", "width": "five"}
+    with pytest.raises(ValueError, match=r"^model: .* type str"):
+        build(config).training(build(config).data.load())
     config.model = {"_target_": "own_net.Needs"}
     with pytest.raises(ConfigError, match=r"model: Needs needs all of its options: missing a required"):
         build(config)
