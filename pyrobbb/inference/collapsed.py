@@ -25,6 +25,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.func import vmap
 
+from pyrobbb._support.checks import one_line
 from pyrobbb._support.flat import split
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import Affine, univariate
@@ -151,7 +152,13 @@ class Collapsed(Energy):
                 f"collapsed: y must be normal given the weights, as under likelihoods.Normal; under "
                 f"{type(self.model.likelihood).__name__} it is {type(there).__name__}"
             )
-        law, A = self._design(values, laws, x)
+        try:
+            law, A = self._design(values, laws, x)
+        except RuntimeError as reason:
+            raise ValueError(
+                f"collapsed: torch.vmap cannot batch the network over the weights of its last layer: take "
+                f"collapsed=False, or change the network ({one_line(reason, 120)})"
+            ) from reason
         here = univariate(law)
         for at in (v, -100 * v):  # on both sides of 0, and far out: an output may be cut off at some value
             there = univariate(self._observed(values, laws, at, x))
@@ -161,6 +168,7 @@ class Collapsed(Energy):
                 there.stddev, here.stddev, atol=0.0
             ):
                 raise ValueError(
-                    f"collapsed: the mean of y must be linear in the weights of the last layer "
-                    f"({', '.join(self.last)}), and the noise must not depend on them"
+                    f"collapsed: the mean of y must be linear in the weights of the last layer, which is "
+                    f"the one that the network registers last ({', '.join(self.last)}), and the noise must "
+                    f"not depend on them"
                 )

@@ -131,7 +131,7 @@ TINY = ([1e-9], [1e-9])  # the units of y
 REFUSED: list[tuple[Any, Any, Any, str]] = [
     (network(), likelihoods.StudentT(scale=0.3), None, "y must be normal .* under StudentT it is StudentT"),
     (network(2), likelihoods.HeteroscedasticNormal(), None, "noise must not depend on them"),
-    (Squashed(), NORMAL, None, r"must be linear in the weights of the last layer \(inside.2.weight, "),
+    (Squashed(), NORMAL, None, r"must be linear in .* registers last \(inside.2.weight, "),
     (Squashed(lambda f: f.clamp(-20, 20)), NORMAL, None, "must be linear"),
     (Squashed(), likelihoods.Rescaled(NORMAL, *TINY), None, "must be linear"),
     (
@@ -147,6 +147,7 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
         "prior of the last layer must be normal, that of '2.weight' is Lap",
     ),
     (nn.Linear(2, 1), NORMAL, None, r"last layer \(weight, bias\) has all"),
+    (Squashed(lambda f: f if f.sum() > 0 else f + 0), NORMAL, None, "vmap cannot batch .*collapsed=False"),
 ]
 
 
