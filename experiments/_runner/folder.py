@@ -94,6 +94,8 @@ def read_config(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         reason = f"{path.parent} is not a run folder: it has no {path.name}"
+        runs = sorted(path.parent.glob(f"*/{path.name}"))
+        reason += f"; {runs[0].parent} is one" if runs else ""
         raise ConfigError(f"folder: {reason}") from error
     except NotADirectoryError as error:
         raise ConfigError(f"folder: {path.parent} is a file, not a run folder") from error

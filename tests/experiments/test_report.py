@@ -211,7 +211,11 @@ def test_without_the_extra_a_line_says_so_and_the_run_is_finished(tmp_path, monk
 
 
 def test_bad_folders_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="is not a run folder"):
+    with pytest.raises(ConfigError, match=r"is not a run folder: it has no config\.yaml$"):
+        report.report(tmp_path)
+    (tmp_path / "seed=1").mkdir()
+    (tmp_path / "seed=1" / "config.yaml").touch()
+    with pytest.raises(ConfigError, match=r"no config\.yaml; .*seed=1 is one$"):
         report.report(tmp_path)
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match=r"table\.csv is a file, not a run folder"):
