@@ -142,5 +142,8 @@ def _trivial(model: BayesianNetwork, data: Dataset, before: Tensor) -> Finding:
 def beside_trivial(energy: float, bound: float) -> Finding:
     words = f"free energy {energy:.4g} nats per datum, ignoring the inputs {bound:.4g}"
     if energy > bound:
-        words += ": the bound says nothing about this fit; a prior of the right scale, or learned, is needed"
+        words += (
+            ": the bound says nothing about this fit; where the fit is at its minimum, it takes a prior of "
+            "the right scale, or a learned one"
+        )
     return Finding("trivial bound", energy - bound, 0.0, words)
