@@ -221,7 +221,8 @@ class NegativeBinomial(dist.NegativeBinomial):
             self._validate_sample(value)
         r, logits, y = self.total_count.double(), self.logits.double(), value.double()
         ways = torch.lgamma(r + y) - torch.lgamma(y + 1) - torch.lgamma(r)
-        return (r * F.logsigmoid(-logits) + y * F.logsigmoid(logits) + ways).to(self.logits.dtype)
+        successes = torch.where(y > 0, y * F.logsigmoid(logits), 0.0)  # at a mean of 0, too
+        return (r * F.logsigmoid(-logits) + successes + ways).to(self.logits.dtype)
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""

@@ -262,6 +262,13 @@ def test_densities_are_scipys(likelihood: likelihoods.Likelihood, exact: Any, y:
     assert distribution.log_prob(y).tolist() == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("likelihood", [likelihoods.Poisson(), likelihoods.NegativeBinomial()])
+def test_a_mean_of_0_gives_the_count_0(likelihood: likelihoods.Likelihood) -> None:
+    """As at an exposure of 0, whose logarithm is minus infinity."""
+    y = torch.tensor([[0.0], [3.0]])
+    assert judged(likelihood, torch.full((2, 1), -math.inf), y).log_prob(y).tolist() == [0.0, -math.inf]
+
+
 def test_a_fixed_scale_is_exact_in_any_precision() -> None:
     net = torch.nn.Linear(2, 1).double()
     model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(scale=0.7), 5)
