@@ -21,8 +21,9 @@ def in_step(where: str, kl: float, nll: float, checkpoint: Path | None, first: b
     return NonFiniteLossError(
         f"the free energy is not finite in {where}: KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate "
         f"too large for the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), "
-        f"inputs that are not scaled, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform "
-        f"or a wider sigma2{_last_good(checkpoint)}."
+        f"inputs that are not scaled, a row for which the network is not defined, such as a logarithm of 0 "
+        f"or less, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a wider "
+        f"sigma2{_last_good(checkpoint)}."
     )
 
 
