@@ -40,8 +40,10 @@ def partly_bayesian(
         N: As of `BayesianNetwork`.
 
     Raises:
-        ValueError: If a pattern matches no parameter, or an option lies outside its domain.
+        ValueError: If `network` is none, such as a state_dict, a pattern matches no parameter, or an option
+            lies outside its domain.
     """
+    checks.check_kinds(network=(network, nn.Module), where=(where, (str, Sequence)))
     patterns = [where] if isinstance(where, str) else list(where)
     checks.one_of("rest", rest, ("frozen", "trained"))
     copied = deepcopy(network).eval()

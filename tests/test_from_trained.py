@@ -76,11 +76,17 @@ def test_only_what_was_asked_for_is_trained(rest):
         ([], {}, "at least one pattern"),
         ("6.*", {"rest": "thawed"}, "rest must be"),
         ("6.*", {"sigma": 0.0}, "sigma must be"),
+        (6, {}, "where must be a str or a Sequence, got 6"),
     ],
 )
 def test_mistakes_are_refused(where, options, reason):
     with pytest.raises(ValueError, match=reason):
         partly_bayesian(_trained(), where, likelihoods.Categorical(), **options)
+
+
+def test_the_weights_alone_are_no_network():
+    with pytest.raises(ValueError, match=r"network must be a Module, got OrderedDict"):
+        partly_bayesian(nn.Linear(1, 1).state_dict(), "*", likelihoods.Normal())
 
 
 @pytest.mark.parametrize(("name", "last"), [("resnet18", "fc.*"), ("squeezenet1_1", "classifier.1.*")])
