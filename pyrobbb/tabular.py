@@ -81,6 +81,11 @@ def fit_table(
     """
     if not isinstance(data, TableData):
         raise ValueError(f"data must be a table, such as from_table(...) returns, got {type(data).__name__}")
+    if data.columns.raw:
+        raise ValueError(
+            "fit_table standardises every input, and so takes no columns that come as they stand (raw): "
+            "leave raw out, or give fit a network that knows their units"
+        )
     seed = checks.seed("seed", seed)
     if noise is not None:
         checks.one_of("noise", noise, NOISE)

@@ -269,6 +269,12 @@ def test_an_experiment_on_a_table_is_measured_in_its_own_units(tmp_path):
     assert euros["free_energy"] == pytest.approx(thousands["free_energy"] + math.log(1000), abs=1e-3)
 
 
+def test_raw_columns_are_for_networks_of_ones_own():
+    frame = {"years": [300.0, 50.0, 70.0, 10.0], "a": [1.0, 2.0, 3.0, 5.0], "n": [0, 2, 1, 4]}
+    with pytest.raises(ValueError, match=r"as they stand \(raw\): leave raw out"):
+        fit_table(from_table(frame, target="n", task="regression", raw=["years"]))
+
+
 def test_what_does_not_fit_is_refused():
     data = from_table(HOUSES)
     with pytest.raises(ValueError, match="data must be a table"):
