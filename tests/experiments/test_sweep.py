@@ -149,7 +149,9 @@ def test_launchers_find_the_same_posterior(launcher, alone, tmp_path):
         if find_spec("hydra_plugins") is None or find_spec(module) is None:
             pytest.skip(f"{module} is not installed; docs/howto/sweep.md says how to install it")
     same_again = [*TINY, "optim.lr=0.01", "seed=2"]
-    done, pid = launched(tmp_path, "-m", *same_again, "prior.pi=0.5,2", f"hydra/launcher={launcher}", *options)
+    done, pid = launched(
+        tmp_path, "-m", *same_again, "prior.pi=0.5,2", f"hydra/launcher={launcher}", *options
+    )
     assert "2 jobs, 1 failed" in done.stdout.splitlines(), done.stderr
     assert done.returncode == 1
     assert same(guide_of(folder_of(tmp_path, prior_pi=0.5)), guide_of(alone))
