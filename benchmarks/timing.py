@@ -34,11 +34,12 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Spread:
     return spread([p / q for p, q in zip(a, b, strict=True)])
 
 
-def in_turn(works: Mapping[str, Work], rounds: int, burst: int = 3) -> dict[str, list[float]]:
+def in_turn(works: Mapping[str, Work], rounds: int, burst: int = 4) -> dict[str, list[float]]:
     """Milliseconds of one call of each work, in each of `rounds` rounds.
 
     In a round each work is called `burst + 1` times in a row and the first call is not counted, so that
-    the processor's caches hold its own data, as in a training. The first round is not counted either.
+    the processor's caches hold its own data, as in a training; an even burst, because natural gradients draw
+    noise in every second step. The first round is not counted either.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for i in range(rounds + 1):

@@ -93,7 +93,8 @@ def test_a_natural_gradient_step_is_the_printed_algorithm(prior, large, monkeypa
         for t in range(1, 8):
             step.normals.draw = lambda t=t: step.normals.values.copy_(normal(D + 1, seed=t))
             terms = step(x.float(), y.float(), B / N, B / N)
-            eps, sigma = normal(D + 1, seed=t).double(), 1 / (N * (h + delta)).sqrt()
+            eps = normal(D + 1, seed=t).double() if t % 2 else -normal(D + 1, seed=t - 1).double()
+            sigma = 1 / (N * (h + delta)).sqrt()
             w = (m + sigma * eps).requires_grad_()
 
             def log_p(w):
