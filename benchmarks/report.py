@@ -220,6 +220,8 @@ def targets(found: dict[str, Any], log: Say) -> list[dict[str, Any]]:
         (("step", "2x1200", "ratio_to_pyro"), 0.3),
         (("step", "2x400", "ratio_to_plain"), 3.2),
         (("step", "2x1200", "ratio_of_10_samples"), 6.0),
+        (("step", "2x1200", "ratio_of_natural_gradient"), 1.4),
+        (("step", "2x1200", "ratio_of_natural_gradient_normal_prior"), 1.4),
         (("prediction", "2x1200", "ratio_to_products"), 1.5),
         (("memory", "predict", "100 draws", "peak"), 1024),
     ]
