@@ -267,6 +267,8 @@ TABLES: dict[str, Text] = {
     "own_tables.uci": of("own_tables_uci", headed(as_markdown(own_tables_study.report)), NONE),
     "bench.steps": of("bench_steps", headed(steps), NONE),
     "bench.aims": of("bench_steps", aims, NONE),
+    "bench.peers": of("bench_peers", headed(steps), NONE),
+    "bench.peer_aims": of("bench_peers", aims, NONE),
     "planted": of("planted", headed(planted), NONE),
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),
     "scoreboard": which,
