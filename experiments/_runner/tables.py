@@ -25,7 +25,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 def estimate(values: Sequence[float], digits: int, sign: bool = False) -> str:
     """`1.83 (1.71 to 1.95)`: mean and 95 % interval over seeds; a single value stands alone."""
-    kind = f"{'+' if sign else ''}.{digits}f"
+    kind = f"{'+' if sign else 'z'}.{digits}f"  # a difference of -0.00 is below 0; a value of -0 is 0
     if len(values) == 1:
         return f"{values[0]:{kind}}"
     mean, low, high = (f"{value:{kind}}" for value in interval(values))
