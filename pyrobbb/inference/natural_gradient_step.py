@@ -77,10 +77,10 @@ class NaturalGradientStep:
         self.w, self.score, self.g = (torch.zeros_like(loc) for _ in range(3))
         self.weights = {name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()}
         self.others = [p for p in trained(optimizer) if p is not guide.loc and p is not guide.scale]
-        self.noise = self.normals.values
-        optimizer.state[guide.loc] = {"g": self.g, "noise": self.noise, "step": torch.zeros(())}
-        # what changes from step to step: the noise's sign, 1 / (pi_i N), alpha_t, and 1 / (1 - beta1^t)
-        self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(4)]
+        self.eps = self.normals.values
+        optimizer.state[guide.loc] = {"g": self.g, "eps": self.eps, "step": torch.zeros(())}
+        # what changes from step to step: 1 / (pi_i N), alpha_t, and 1 / (1 - beta1^t)
+        self.scalars = [torch.zeros((), dtype=loc.dtype, device=loc.device) for _ in range(3)]
         group = optimizer.param_groups[0]
         self.initial_lr = float(group.get("initial_lr", group["lr"]))  # a schedule may begin at a part of it
         if self.initial_lr == 0:
@@ -91,13 +91,13 @@ class NaturalGradientStep:
         self.by_pyro = segments is None
         whole = segments or [PriorSegment(None, {}, {}, loc.numel())]
         parts = [_Part(method, segment, float(model.N)) for segment in whole]
-        flats = (loc, scale, self.noise, self.w, self.score)
+        flats = (loc, scale, self.eps, self.w, self.score)
         self.draws: list[Pass] = []
         for part, drawn in zip(parts, _split(whole, *flats), strict=True):
             _, sigma, *_ = drawn
             h = method.first_curvature(part.N) + part.normal(part.vectors)[0]
             sigma.copy_((part.N * h) ** -0.5)
-            self.draws.append(bind(part.draw, self.scalars[0], *drawn, *part.vectors, compiled=compiled))
+            self.draws.append(bind(part.draw, *drawn, *part.vectors, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)
 
@@ -105,7 +105,7 @@ class NaturalGradientStep:
         """What runs after the network, as one program of each piece's gradient and of fixed tensors."""
         segments = [segment for segment, _ in self.pieces]
         parts = [_Part(self.method, segment, float(self.model.N)) for segment in segments]
-        flats = (self.score, self.noise, self.guide.loc.detach(), self.guide.scale.detach(), self.g)
+        flats = (self.score, self.eps, self.guide.loc.detach(), self.guide.scale.detach(), self.g)
         owned = [[*own, *part.vectors] for part, own in zip(parts, _split(segments, *flats), strict=True)]
         fixed = [*self.scalars, *(tensor for own in owned for tensor in own)]
 
@@ -136,18 +136,18 @@ class NaturalGradientStep:
     ) -> Terms:
         state: Any = self.optimizer.state[self.guide.loc]
         if state["g"] is not self.g:  # a checkpoint brings tensors of its own
-            state["g"], state["noise"] = self.g.copy_(state["g"]), self.noise.copy_(state["noise"])
+            state["g"], state["eps"] = self.g.copy_(state["g"]), self.eps.copy_(state["eps"])
             state["step"] = state["step"].cpu()  # where reading it waits for nothing
         state["step"] += 1
         rate = self.method.lr * float(self.optimizer.param_groups[0]["lr"]) / self.initial_lr
         t = int(state["step"])
-        fresh = t % 2 == 1  # the next step has the same noise, with the other sign
-        sign = 1.0 if fresh else -1.0
-        values = (sign, 1 / (share * self.model.N), rate, 1 / (1 - self.method.beta1**t))
+        values = (1 / (share * self.model.N), rate, 1 / (1 - self.method.beta1**t))
         for scalar, value in zip(self.scalars, values, strict=True):
             scalar.fill_(value)
-        if fresh:
+        if t % 2:
             self.normals.draw()
+        else:
+            self.eps.neg_()
         with torch.no_grad():
             kl: Any = sum(run() for run in self.draws)
         loss = nll = -counted(self.model.log_likelihood(self.weights, x, y), counts).sum()
@@ -188,17 +188,9 @@ class _Part:
         return 1 / (self.N * values["scale"] ** 2), values["loc"]
 
     def draw(
-        self,
-        sign: Tensor,
-        loc: Tensor,
-        sigma: Tensor,
-        noise: Tensor,
-        w: Tensor,
-        score: Tensor,
-        *vectors: Tensor,
+        self, loc: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, score: Tensor, *vectors: Tensor
     ) -> Tensor:
         """Write w, and the prior's derivative there if it is not normal; returns log q(w) - log P(w)."""
-        eps = sign * noise
         weight = loc + sigma * eps
         each = -0.5 * eps * eps - torch.log(sigma)  # log q - log P, up to constants
         constant: Any = -0.5 * LOG_2PI * eps.numel()
@@ -216,13 +208,12 @@ class _Part:
 
     def update(
         self,
-        sign: Tensor,
         per_datum: Tensor,
         rate: Tensor,
         debias: Tensor,
         G: Tensor,
         score: Tensor,
-        noise: Tensor,
+        eps: Tensor,
         loc: Tensor,
         scale: Tensor,
         g: Tensor,
@@ -235,7 +226,7 @@ class _Part:
             gradient = gradient - score * (1 / self.N)
         beta1, beta2, radius = self.method.beta1, self.method.beta2, self.method.radius
         momentum = beta1 * g + (1 - beta1) * gradient
-        u = (1 - beta2) * (self.N * scale * (gradient * (sign * noise) + delta * scale) - 1)
+        u = (1 - beta2) * (self.N * scale * (gradient * eps + delta * scale) - 1)
         sigma = scale * torch.rsqrt(1 + u + 0.5 * u * u)
         step = rate * (momentum * debias + delta * (loc - c)) * (self.N * sigma)  # in units of sigma
         loc.copy_(loc - sigma * step.clamp(-radius, radius))
