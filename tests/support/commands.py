@@ -1,7 +1,7 @@
 """A command in a process of its own, forked from one that has imported the libraries already.
 
 Importing them takes longer than what most tests let a command do. Commands of a fresh interpreter are in
-tests/project/test_wheel.py, tests/_support/test_process_group.py and tests/experiments/_runner/test_command.py.
+test_wheel.py, test_process_group.py and test_command.py.
 """
 
 import atexit
