@@ -42,7 +42,8 @@ def some(key: str, values: Sequence[object]) -> None:
 
 def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     """An experiment's own settings, changed by `key=value`, and the other arguments, for its runs."""
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    every_field = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    known = list(every_field)
     every = {*known, *KNOWN, *NOT_OF_THE_RUN}
     for key in map(key_of, arguments):
         if key.startswith("hydra."):
@@ -57,7 +58,7 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
         raise ConfigError(innermost(error)) from error
     assert isinstance(chosen, kind)
     for key in map(key_of, own):
-        if isinstance(value := getattr(chosen, key), list):
+        if isinstance(value := getattr(chosen, key), list) and "empty" not in every_field[key].metadata:
             some(key, value)
     return chosen, [a for a in arguments if a not in own]
 

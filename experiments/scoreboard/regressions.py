@@ -56,8 +56,8 @@ class Settings:
     """Which tables, splits and methods, and how much work each may do."""
 
     tables: list[str] = field(default_factory=lambda: ["yacht", "energy", "concrete"])
-    splits: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    gaps: list[int] = field(default_factory=lambda: [0, 1, 2, 3])
+    splits: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4], metadata={"empty": True})
+    gaps: list[int] = field(default_factory=lambda: [0, 1, 2, 3], metadata={"empty": True})
     methods: list[str] = field(default_factory=lambda: list(methods.METHODS))
     network: str = "one_layer"
     steps: int = 1000
@@ -66,6 +66,8 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
+        if not self.splits and not self.gaps:
+            raise ValueError("splits and gaps are both empty: name at least one of either")
         checks.one_of("network", self.network, NETWORKS)
         checks.each_of("tables", self.tables, KNOWN)
         checks.each_of("methods", self.methods, methods.METHODS)

@@ -167,6 +167,8 @@ def test_results_go_to_a_folder_named_after_what_is_changed():
         (scoreboard, ["part=weather"], "part must be one of regressions, detection, agreement, got"),
         (scoreboard, ["methods=[magic]"], "methods must be one of plain network"),
         (scoreboard, ["tables=[boston]"], "tables must be one of"),
+        (scoreboard, ["splits=[]", "gaps=[]"], "splits and gaps are both empty: name at least one of either"),
+        (scoreboard, ["methods=[]"], "methods: must name at least one"),
         (scoreboard, ["model.hidden=[3]"], "this experiment sets it itself"),
         (bound, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
         (bound, ["networks=[3x9]"], "networks must be one of 2x10"),
