@@ -76,7 +76,8 @@ def execute(
         if not quiet:
             print(f"{folder} is finished; remove it to run it again")
     (folder / ERROR).unlink(missing_ok=True)
-    if not point and not analyse.has_figures(folder):  # a point estimate has no posterior to analyse
+    drawn = point or analyse.has_figures(folder)  # a point estimate has no posterior to analyse
+    if config.get("figures", True) and not drawn:
         analyse.figures(folder, trust=True)  # of this very configuration
     left = ""
     if config.get("report", True) and not (finished and (folder / page.NAME).exists()):

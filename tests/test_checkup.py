@@ -184,8 +184,9 @@ def test_a_natural_gradient_s_normal_is_trained_by_its_rho() -> None:
 
 
 def test_a_run_folder_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2", "report=false"]
-    execute(declared("run", [*words, f"folder={tmp_path}"]), quiet=True)
+    words = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "chains=2"]
+    words += ["figures=false", "report=false", f"folder={tmp_path}"]
+    execute(declared("run", words), quiet=True)
     said = checked(tmp_path, sbc=2)
     assert "on 2 data sets drawn from the model" in said
     kept = json.loads((tmp_path / "check.json").read_text())

@@ -32,12 +32,12 @@ from pyrobbb._support.checks import meant, one_line
 from pyrobbb.experiment import Run
 from pyrobbb.training.callbacks import Callback
 
-NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "report", "callbacks")
+NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "figures", "report", "callbacks")
 LOGGERS = ("mlflow", "tensorboard", "wandb")  # callbacks that only watch
 # where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
 FREE_TO_CHANGE = (
-    "folder", "published", "report", "device", "checkpoint_seconds", "record_every", "together", "threads",
-    "arms", *(f"callbacks.{name}" for name in LOGGERS),
+    "folder", "published", "figures", "report", "device", "checkpoint_seconds", "record_every", "together",
+    "threads", "arms", *(f"callbacks.{name}" for name in LOGGERS),
 )  # fmt: skip
 PACKAGES = ("pyrobbb", "models", "guides", "experiments", "pyro", "torch")  # that a part may be named from
 LONGEST = 200  # bytes of a folder's name; most file systems take 255

@@ -19,6 +19,7 @@ OF_THE_COMMAND: Sequence[tuple[str, Any, Any]] = (
     ("name", str, MISSING),
     ("published", str, ""),
     ("folder", str, MISSING),
+    ("figures", bool, True),
     ("report", bool, True),
 )
 

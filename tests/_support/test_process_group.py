@@ -296,7 +296,8 @@ def test_a_validation_row_without_output_ends_all_processes_with_the_same_error(
 
 
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=6", "batch_size=25", "draws=5", "validation_draws=1"]
-TINY += ["report=false", "checkpoint_seconds=0", "kl._target_=parallel_fakes.Kills", "+kl.epoch=5", "+kl.i=3"]
+TINY += ["figures=false", "report=false", "checkpoint_seconds=0"]
+TINY += ["kl._target_=parallel_fakes.Kills", "+kl.epoch=5", "+kl.i=3"]
 
 
 def started(*command: str) -> subprocess.CompletedProcess[str]:

@@ -21,6 +21,7 @@ SMALL = [
     "epochs=2",
     "batch_size=30",
     "draws=5",
+    "figures=false",
     "report=false",
 ]
 MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb": "wandb"}

@@ -20,7 +20,8 @@ from paths import ROOT
 from seeds import FIXED
 
 TINY = ["data=blobs", "data.N=90", "model.hidden=[8]", "epochs=2", "batch_size=30", "draws=5"]
-TINY += ["observations=5", "export_weights=5", "report=false"]
+QUICK = ["figures=false", "report=false"]
+TINY += ["observations=5", "export_weights=5", *QUICK]
 
 PARTS = """
 import torch
@@ -111,7 +112,7 @@ def test_a_file_with_dots_in_its_name_is_read_as_any_other(tmp_path):
     (tmp_path / "my_parts.py").write_text(PARTS)
     (tmp_path / "own.v2.yaml").write_text(OWN.replace("guide: {_target_: guides.mine.MyGuide}\n", ""))
     (tmp_path / "own.yaml").write_text("defaults: [run]\n")
-    done = command(tmp_path, "experiments.run", "own.v2.yaml")
+    done = command(tmp_path, "experiments.run", "own.v2.yaml", *QUICK)
     assert done.returncode == 0, done.stderr
     written = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())
     assert set(written["data"]) == {"_target_", "rows"}
@@ -294,7 +295,7 @@ def test_a_part_of_ones_own_keeps_its_own_defaults_for_keys_of_the_same_name(nam
         "model: {_target_: namesakes.network}\nschedule:\n"
         "  {_target_: torch.optim.lr_scheduler.StepLR, step_size: 1}\n"
     )
-    done = command(namesakes, "experiments.run", "own.yaml", "data.scale=2.0")
+    done = command(namesakes, "experiments.run", "own.yaml", "data.scale=2.0", "figures=false")
     assert done.returncode == 0, done.stderr
     kept = yaml.safe_load((namesakes / "out" / "config.yaml").read_text())
     assert kept["data"] == {"_target_": "namesakes.Data", "scale": 2.0}

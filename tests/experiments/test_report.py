@@ -41,7 +41,7 @@ VALUES = ["data=noisy_sine", "likelihood=normal"]
 
 
 def execute(folder, *overrides):
-    return run_module.execute(declared("run", [*SMALL, f"folder={folder}", *overrides]))
+    return run_module.execute(declared("run", [*SMALL, "figures=false", f"folder={folder}", *overrides]))
 
 
 def page(folder, name="report.html"):
@@ -63,7 +63,7 @@ LATER = ["Calibration", "Most uncertain inputs", "Weights", "In ArviZ", "Version
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "default"
-    return folder, execute(folder, "published=someone 1.5")
+    return folder, execute(folder, "published=someone 1.5", "figures=true")
 
 
 def test_a_run_leaves_its_page_with_its_numbers(finished):

@@ -37,7 +37,7 @@ GROUPS = ("data", "model", "prior", "likelihood", "guide", "inference", "kl", "o
 COMPONENTS = [(g, p.stem) for g in GROUPS for p in sorted((FOLDER / g).glob("*.yaml"))]
 EXPERIMENTS = sorted(p.stem for p in (FOLDER / "experiment").glob("*.yaml"))
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5", "validation_draws=1"]
-TINY += ["report=false"]
+TINY += ["figures=false", "report=false"]
 
 
 def config(*overrides):
@@ -122,13 +122,15 @@ def test_a_method_runs_from_the_command_and_again_at_once(name, tmp_path, capsys
     told = [*TINY, f"inference={name}", *METHODS[name], f"folder={tmp_path}"]
     metrics = run_module.execute(config(*told))
     assert (tmp_path / "posterior.nc").exists()
+    assert not (tmp_path / "figures").exists()
     assert metrics["test"]["nll"] > 0
     bound = name in {"svi", "natural_gradient"}
     assert ("free_energy" in metrics) == ("code_length" in metrics) == bound
     assert ("train_loss" in metrics) == (not bound and name != "nuts")
     assert len(metrics.get("log_evidence", [])) == (name == "laplace")
     assert ("chain_weights" in metrics) == (name == "ensemble")
-    assert run_module.execute(config(*told)) == metrics
+    assert run_module.execute(config(*told, "figures=true")) == metrics
+    assert (tmp_path / "figures" / "weights.png").exists()
     found = reopen(tmp_path)
     weights = [found.posterior.draw(2, chain=c) for c in range(found.run.chains)]
     assert found.posterior.weights == (tuple(metrics["chain_weights"]) if name == "ensemble" else None)

@@ -20,7 +20,7 @@ from experiments._runner.sweep import UNRANKED, Tally, objective
 from pyrobbb._support import checkpoint
 
 TINY = ["data=noisy_sine", "data.N=40", "likelihood=normal", "model.hidden=[4]", "epochs=2", "batch_size=20"]
-TINY += ["draws=5", "validation_draws=1", "observations=20", "report=false"]
+TINY += ["draws=5", "validation_draws=1", "observations=20", "figures=false", "report=false"]
 PLUGINS = {
     "joblib": ("hydra_joblib_launcher", ["hydra.launcher.n_jobs=2"]),
     "submitit_local": ("hydra_submitit_launcher", []),
@@ -120,7 +120,7 @@ def test_a_sweep_started_again_skips_what_is_finished(swept):
     (one / "error.json").write_text('{"error": "of an earlier attempt"}')
     (two / "metrics.json").unlink()  # stopped when it was trained, but not yet evaluated
     before = {
-        path: path.stat().st_mtime_ns for path in one.rglob("*") if path.suffix in (".pt", ".json", ".png")
+        path: path.stat().st_mtime_ns for path in one.rglob("*") if path.suffix in (".pt", ".json", ".nc")
     }
     trained = guide_of(two)
     done = command(root, "experiments.run", *GRID)

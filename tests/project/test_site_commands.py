@@ -17,7 +17,7 @@ from commands import command
 from paths import ROOT
 
 PAGES = [page for folder in ("tutorials", "howto") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
-SMALL = ["model.hidden=[8]", "epochs=1", "draws=4", "validation_draws=1", "report=false"]
+SMALL = ["model.hidden=[8]", "epochs=1", "draws=4", "validation_draws=1", "figures=false", "report=false"]
 DIGITS = ["data=blobs", *SMALL]
 
 
@@ -63,7 +63,7 @@ CASES: dict[str, Case] = {
     ),
     "python -m experiments.summarise runs/houses": ([], nothing, "runs/houses: summary.csv", 0),
     "python -m experiments.run -m name=curve": (
-        ["epochs=2", "draws=4", "report=false"], nothing, "9 jobs, 3 failed", 1,
+        ["epochs=2", "draws=4", *SMALL[-2:]], nothing, "9 jobs, 3 failed", 1,
     ),
     "python -m experiments.run -m experiment=mnist 'optim.lr=tag": (
         [*DIGITS, "hydra.sweeper.n_trials=2"], nothing, "2 jobs, 0 failed", 0,
