@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
 from torch import nn
 
-from pyrobbb._support.random_state import Named, isolated, mixed_seed
+from pyrobbb._support.random_state import Named, isolated, mixed_seed, seed_generators
 from pyrobbb.bnn import BayesianNetwork, Weights
 
 Chain = tuple[BayesianNetwork, nn.Module]
@@ -51,17 +51,29 @@ def fitted(chain: Chain) -> Chain:
     return chain
 
 
-def one_draw(chain: Chain, key: tuple[int, int, int]) -> Weights:
-    """A value of each latent site; `key` is the seed, the number of the chain and that of the draw."""
+Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
+
+
+def one_draw(chain: Chain, key: Key) -> Weights:
+    """A value of each latent site."""
+    return some_draws(chain, [key])[0]
+
+
+def some_draws(chain: Chain, keys: Iterable[Key]) -> list[Weights]:
+    """One draw after another, each from its own seed: what protects the user's state takes as long as one."""
     model, guide = fitted(chain)
     if isinstance(guide, Stored):
         with torch.no_grad():
-            return model.with_padding(guide.stored_draw(key[2]))
-    with isolated(mixed_seed(*key), device=model.device), torch.no_grad():
-        trace = poutine.trace(guide).get_trace()
-    values = {name: trace.nodes[name]["value"] for name in model.latents}
-    own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}  # no parameters
-    return model.with_padding(own)
+            return [model.with_padding(guide.stored_draw(number)) for _, _, number in keys]
+    found = []
+    with isolated(device=model.device), torch.no_grad():
+        for key in keys:
+            seed_generators(mixed_seed(*key), model.device)
+            trace = poutine.trace(guide).get_trace()
+            values = {name: trace.nodes[name]["value"] for name in model.latents}
+            own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}
+            found.append(model.with_padding(own))  # no parameters among them
+    return found
 
 
 def is_point(guide: nn.Module) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
 from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.data.frames import by_target, check_same_rows
 from pyrobbb.data.torch_data import TorchRows
-from pyrobbb.draws import NoWeights, fitted, is_point, one_draw, stacked
+from pyrobbb.draws import NoWeights, fitted, is_point, one_draw, some_draws, stacked
 from pyrobbb.moments import moments
 
 __all__ = ["Posterior", "moments"]
@@ -129,7 +128,8 @@ class Posterior:
 
     def draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Weights:
         """Weight draws stacked: `(draws, *shape)` for each site."""
-        return stacked(list(self.each_draw(draws, chain=chain, seed=seed)))
+        keys = [(seed, chain, s) for s in range(checks.count("draws", draws))]
+        return stacked(some_draws(self._fitted(chain), keys))
 
     def function(self, draw: int = 0, *, chain: int = 0, seed: int = 0) -> nn.Module:
         """One function from the posterior: a plain network with the weights of draw number `draw`.
@@ -244,9 +244,10 @@ class Posterior:
             numbers = max(fit.num_weights, len(x) * width)  # of a draw's weights, or of its outputs
             size = max(1, int(block.megabytes * 2**20 / (fit.dtype.itemsize * numbers)))
             repeats = [min(size, count - done) for done in range(0, count, size)] if alike else [1]
-            drawn = self.each_draw(1 if alike else count, chain=chain, seed=seed)
-            drawn = iter([self.mean_weights(chain)]) if mean_weights else drawn
-            for weights in _grouped(drawn, 1 if is_large(fit) or not fit.sites else size):
+            step = 1 if is_large(fit) or not fit.sites else size
+            keys = [(seed, chain, s) for s in range(1 if alike else count)]
+            drawn = (some_draws((fit, guide), keys[s : s + step]) for s in range(0, len(keys), step))
+            for weights in map(stacked, [[self.mean_weights(chain)]] if mean_weights else drawn):
                 output = outputs(model, weights, x, block)
                 if bool((lost := output.isnan()).any()):
                     row = int(lost.movedim(1, 0).flatten(1).any(1).int().argmax())
@@ -390,9 +391,3 @@ class Posterior:
         if y is not None and not (isinstance(y, Tensor) and task == "classification"):
             y = as_targets("y", y, task, dtype)
         return x, y
-
-
-def _grouped(draws: Iterator[Weights], size: int) -> Iterator[Weights]:
-    """The draws stacked, at most `size` at a time."""
-    while group := list(islice(draws, size)):
-        yield stacked(group)

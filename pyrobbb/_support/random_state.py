@@ -47,10 +47,15 @@ def isolated(seed: SupportsIndex | None = None, *, device: torch.device | str = 
         pyro.validation_enabled(False),
     ):
         if seed is not None:
-            torch.default_generator.manual_seed(plain := operator.index(seed))
-            if index is not None:
-                torch.cuda.default_generators[index].manual_seed(plain)
+            seed_generators(seed, device)
         yield
+
+
+def seed_generators(seed: SupportsIndex, device: torch.device | str) -> None:
+    """Seed torch's generators on the CPU and on `device`; call it inside `isolated`."""
+    torch.default_generator.manual_seed(plain := operator.index(seed))
+    if (index := _cuda_index(device)) is not None:
+        torch.cuda.default_generators[index].manual_seed(plain)
 
 
 def mixed_seed(seed: int, *numbers: int) -> int:
