@@ -121,9 +121,8 @@ def numbers(inside: Tensor, outside: Tensor, curve: PaperCurve) -> Numbers:
 
 def of_posterior(posterior: Posterior, curve: PaperCurve, chains: Sequence[int] | None = None) -> Numbers:
     """`numbers` of a posterior, or of one of its restarts."""
-    return numbers(
-        quantiles(posterior, INSIDE, chains), quantiles(posterior, torch.tensor(AT)[:, None], chains), curve
-    )
+    both = quantiles(posterior, torch.cat([INSIDE, torch.tensor(AT)[:, None]]), chains)
+    return numbers(both[:, : len(INSIDE)], both[:, len(INSIDE) :], curve)
 
 
 def plain(result: Result, seed: int = 0, folder: Path | None = None) -> Posterior:
