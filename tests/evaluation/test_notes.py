@@ -47,6 +47,19 @@ def test_a_function_that_is_known_exactly_is_not_called_biased() -> None:
     assert Calibration(np.full((6, 1, 1), 0.5)).asymmetry == 1.0
 
 
+def test_a_fit_that_draws_its_start_first_does_not_start_at_the_truth() -> None:
+    """A start drawn from the prior is another draw than the truth, and so as often above as below it."""
+
+    def at_the_start(made: Dataset, seed: int) -> Posterior:
+        model = linear()
+        with isolated(seed), torch.no_grad():
+            start = model.sample_weights()["weight"]
+        return Posterior([(model, MAP(init_loc=lambda site: start).guide(model, None))])
+
+    found = simulation_based_calibration(linear(), orthogonal(), at_the_start, repeats=20, points=3, draws=2)
+    assert ((found.p == 0) | (found.p == 1)).all()
+
+
 def test_rows_on_the_disk_are_looked_at_as_those_in_memory(tmp_path: Path) -> None:
     data = orthogonal()
     for name in ("x", "y"):
@@ -172,7 +185,7 @@ def test_simulated_data_of_a_linearised_network_are_compared_with_what_it_predic
 
     model = BayesianNetwork(net, priors.Normal(sigma=3.0), likelihoods.Normal(scale=3.0), N)
     found = simulation_based_calibration(model, data, laplace, repeats=2, points=4, draws=50)
-    with isolated(mixed_seed(0, 1)), torch.no_grad():
+    with isolated(mixed_seed(0, 1, -1)), torch.no_grad():
         truth = model.apply_network(model.sample_weights(), data.train.x[::16][:4])
     means = kept[1].predict(data.train.x[::16][:4], draws=50, seed=1).means
     np.testing.assert_allclose(found.p[1], (means < truth).double().mean(0))
