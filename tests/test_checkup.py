@@ -20,9 +20,10 @@ from experiments.run import execute
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.checkup import Finding, check, verdict
+from pyrobbb.checkup import Finding, certainty, check, verdict
+from pyrobbb.checkup.held_out import calibration
 from pyrobbb.data import from_arrays
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.diagnostics import r_hat
 from pyrobbb.inference import MAP, NaturalGradient
@@ -155,6 +156,32 @@ def test_intervals_are_held_against_the_values() -> None:
     finding = found(Posterior([exact(data)]), wide)["calibration"]
     assert finding.passed is False
     assert "too narrow" in finding.words
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_outputs_of_a_row_that_are_alike_are_not_so_many_values(alike: bool) -> None:
+    """18 of 24 rows within 50 % intervals are chance, 360 of 480 independent values are not."""
+    with isolated(0):
+        rows = torch.tensor([0.3] * 18 + [2.0] * 6)
+        columns = [rows if alike else rows[torch.randperm(24)] for _ in range(20)]
+        model = BayesianNetwork(nn.Linear(1, 20), priors.Normal(), likelihoods.Normal(1.0), 24)
+        guide = MeanFieldNormal(model, init_loc=lambda site: torch.zeros(site["fn"].event_shape))
+        guide()
+    held = Split(torch.zeros(24, 1), torch.stack(columns, 1))
+    finding = calibration(Posterior([(model, guide)]), held, 100, 0)
+    assert "75 % of 480 held-out values" in finding.words
+    assert finding.passed is alike
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_labels_of_a_row_that_are_alike_are_not_so_many_labels(alike: bool) -> None:
+    """Of ten pictures that are said to be of class 0 with 90 %, six are, in all of their 50 pixels."""
+    with isolated(0):
+        y = torch.tensor([0] * 6 + [1] * 4).repeat_interleave(50)
+        y = y if alike else y[torch.randperm(500)]
+    finding = certainty(torch.tensor([[0.9, 0.1]]).expand(500, 2), y, rows=10)
+    assert "would save 0.31" in finding.words
+    assert finding.passed is alike
 
 
 def test_a_point_estimate_has_no_bound_to_check() -> None:

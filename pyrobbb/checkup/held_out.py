@@ -13,7 +13,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
 
-CERTAINTY = 0.1  # nats per row that other probabilities, sharper or flatter, may save
+CERTAINTY = 0.1  # nats per label that other probabilities, sharper or flatter, may save
 COVERAGE = 0.1  # of the central intervals, beyond its standard error times 4
 
 
@@ -23,18 +23,29 @@ def calibration(posterior: Posterior, held: Split | None, draws: int, seed: int)
         return Finding("calibration", None, 0.0, "no held-out rows, validation or test, to measure it on")
     prediction = posterior.predict(held.x, held.y, draws=draws, sample=True, seed=seed)
     if isinstance(prediction, ClassPrediction):
-        return certainty(prediction.probs.reshape(-1, prediction.probs.shape[-1]), held.y.long().flatten())
+        probs = prediction.probs.reshape(-1, prediction.probs.shape[-1])
+        return certainty(probs, held.y.long().flatten(), rows=len(held))
     low, high = prediction.interval(0.5)
-    share, expected = (
-        float(((low <= y) & (y <= high)).double().mean())
+    there, drawn = (
+        ((low <= y) & (y <= high)).double()
         for y in (posterior.model.likelihood.encode(held.y).to(low), prediction.samples)
     )
-    return inside(share, low.numel(), expected)
+    by_row = there.reshape(len(held), -1).mean(1)
+    return inside(float(there.mean()), low.numel(), float(drawn.mean()), error=_error(by_row))
 
 
-def inside(share: float, values: int, expected: float) -> Finding:
-    """Whether 50 % intervals hold as many held-out values as expected; of counts more than half."""
-    value = abs(share - expected) - 4 * 0.5 / sqrt(values)
+def _error(rows: Tensor) -> float:
+    """The standard error of the mean over independent rows; of a single one the most that a share has."""
+    return float(rows.std() / sqrt(len(rows))) if len(rows) > 1 else 0.5
+
+
+def inside(share: float, values: int, expected: float, error: float = 0.0) -> Finding:
+    """Whether 50 % intervals hold as many held-out values as expected; of counts more than half.
+
+    The values of a row may depend on one another: `error`, the standard error of `share` over rows, is taken
+    where it is larger than that of as many independent values.
+    """
+    value = abs(share - expected) - 4 * max(0.5 / sqrt(values), error)
     words = f"{100 * share:.0f} % of {values} held-out values lie in {100 * expected:.0f} % intervals"
     if value > COVERAGE:
         how, other = ("narrow", "less") if share < expected else ("wide", "more")
@@ -44,9 +55,17 @@ def inside(share: float, values: int, expected: float) -> Finding:
     return Finding("calibration", max(0.0, value), COVERAGE, words)
 
 
-def certainty(probs: Tensor, y: Tensor) -> Finding:
-    """What the best power of the probabilities would save: the temperature of Guo et al. 2017."""
-    if len(y) < 2:
+def certainty(probs: Tensor, y: Tensor, rows: int | None = None) -> Finding:
+    """What the best power of the probabilities would save: the temperature of Guo et al. 2017.
+
+    Args:
+        probs: Of each label, `(M, C)`.
+        y: The labels, `(M,)`.
+        rows: How many rows they are of, each with as many labels, which may depend on one another; by default
+            M.
+    """
+    rows = len(y) if rows is None else rows
+    if rows < 2:
         return Finding("calibration", None, CERTAINTY, "one held-out row is too few to measure it on")
     y = y.to(probs.device)
     log_probs = probs.double().clamp_min(1e-12).log()
@@ -57,11 +76,10 @@ def certainty(probs: Tensor, y: Tensor) -> Finding:
     powers = np.exp(np.linspace(np.log(0.1), np.log(20), 107))
     best = min(powers, key=lambda power: float(losses(float(power)).mean()))
     gain = losses(1.0) - losses(float(best))
-    error = float(gain.std() / sqrt(len(y)))
-    value = max(float(gain.mean()) - 3 * error, 0.0)
-    words = (
-        f"probabilities to the power {best:.2g} would save {float(gain.mean()):.2g} ± {error:.1g} nats a row"
-    )
+    error = _error(gain.reshape(rows, -1).mean(1))
+    mean = float(gain.mean())
+    value = max(mean - 3 * error, 0.0)
+    words = f"probabilities to the power {best:.2g} would save {mean:.2g} ± {error:.1g} nats a label"
     if value > CERTAINTY:
         how = (
             "too unsure (is softmax applied twice?)"
