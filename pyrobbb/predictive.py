@@ -166,7 +166,11 @@ class ClassPrediction(Prediction):
         return 100 * wrong.double().reshape(len(wrong), -1).mean(1)
 
     def metrics(self, y: Any) -> dict[str, float]:
-        """Error in percent, NLL, Brier score, calibration error and mutual information."""
+        """Error in percent, NLL, Brier score, calibration error and mutual information, over all labels.
+
+        Where a row has several labels, such as those of pixels, the NLL is of each by itself, in nats per
+        label; `log_predictive` is of all labels of a row together, which share a draw of the weights.
+        """
         labels = self.labels(y).long().flatten()
         scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels)
         return {**scores, "mutual_information": float(self.mutual_information.mean())}
