@@ -28,6 +28,9 @@ class EmpiricalGuide(FlatGuide):
         self.register_buffer("stored", self.loc.new_zeros(draws, self.loc.numel()))
         self.register_buffer("kept", torch.zeros((), dtype=torch.long))
 
+    def restart(self) -> None:
+        self.kept.zero_()
+
     def keep(self, flat: Tensor) -> None:
         """Store one more draw, of coordinates `(D,)`."""
         self.stored[int(self.kept)] = flat

@@ -56,6 +56,9 @@ class FlatGuide(Named):
         """What its draws and predictions depend on besides its tensors."""
         return {}
 
+    def restart(self) -> None:
+        """Forget what earlier trainings gathered; called where one is made, before a checkpoint is loaded."""
+
     def split(self, flat: Tensor) -> Weights:
         """Coordinates `(*draws, D)` as `(*draws, *shape)` for each latent."""
         return split(flat, self.shapes)

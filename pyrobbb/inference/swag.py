@@ -42,6 +42,10 @@ class SWAGGuide(FlatGuide):
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
         self.register_buffer("taken", torch.zeros((), dtype=torch.long))  # steps
 
+    def restart(self) -> None:
+        for gathered in (self.mean, self.squares, self.deviations, self.seen, self.taken):
+            gathered.zero_()
+
     def collect(self) -> None:
         """Take a snapshot of `loc`."""
         n, theta = int(self.seen), self.loc.detach()

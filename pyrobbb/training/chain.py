@@ -26,6 +26,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
+from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
@@ -183,6 +184,8 @@ class Chain:
         if options.schedule:
             self.schedule = optim.made_schedule(options.schedule, self.optimizer, self.epochs)
         self.made_with = compatibility.training(self)
+        if isinstance(self.guide, FlatGuide):
+            self.guide.restart()
         self.step: Step = self.inference.step(
             self.model, self.guide, self.optimizer,
             self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),

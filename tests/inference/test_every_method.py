@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,19 @@ def test_a_longer_training_goes_on_from_a_finished_one_or_is_refused(method, tmp
     longer = _fit(method, "classification", folder=tmp_path, epochs=12).chains[0][1].state_dict()
     for name, value in _fit(method, "classification", epochs=12).chains[0][1].state_dict().items():
         assert torch.equal(value, longer[name]), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_guide_that_is_fitted_again_holds_the_posterior_of_the_data_given_last(method):
+    data, _ = MODELS["regression"]
+    model, guide = _fit(method, "regression").chains[0]
+    before = {name: value.clone() for name, value in guide.state_dict().items()}
+    other = replace(data, train=replace(data.train, y=data.train.y + 10.0))
+    fit(model, guide, other, inference=METHODS[method], **FAST)
+    after = guide.state_dict()
+    moved = {"stored", "mean"} & before.keys() or {"loc"}
+    assert not any(torch.equal(after[name], before[name]) for name in moved)
+    assert all(torch.equal(after[name], before[name]) for name in {"kept", "seen", "taken"} & before.keys())
 
 
 @pytest.mark.parametrize(
