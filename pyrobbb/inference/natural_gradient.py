@@ -44,7 +44,7 @@ from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.method import MakeGuide, OwnStep
-from pyrobbb.inference.natural_gradient_step import NaturalGradientStep
+from pyrobbb.inference.natural_gradient_step import UNSET, NaturalGradientStep
 from pyrobbb.mean_field import MeanFieldNormal, rho_of
 from pyrobbb.svi import Step
 
@@ -52,11 +52,14 @@ CURVATURE = 5000.0  # of the whole loss, at which a mean field starts with a sig
 
 
 class NormalByScale(MeanFieldNormal):
-    r"""The mean field with parameters `loc` and `scale`: the update knows :math:`\sigma`, and no rho."""
+    r"""The mean field with parameters `loc` and `scale`: the update knows :math:`\sigma`, and no rho.
+
+    The first training sets the scale.
+    """
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
         super()._set_up(*args, **kwargs)
-        self.scale = nn.Parameter(self.sigma.detach())
+        self.scale = nn.Parameter(torch.full_like(self.loc, UNSET))
         del self.rho
 
     @property

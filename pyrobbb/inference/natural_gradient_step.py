@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyrobbb.inference.natural_gradient import NaturalGradient
 
 LOG_2PI = math.log(2 * math.pi)
+UNSET = 1e-30  # the scale of a guide before its first training, which sets it
 LARGE = 100_000  # weights; the gradient of a larger site is read where it is, not copied to its neighbours'
 
 
@@ -93,10 +94,12 @@ class NaturalGradientStep:
         parts = [_Part(method, segment, float(model.N)) for segment in whole]
         flats = (loc, scale, self.eps, self.w, self.score)
         self.draws: list[Pass] = []
+        untrained = bool((scale == UNSET).all())
         for part, drawn in zip(parts, _split(whole, *flats), strict=True):
-            _, sigma, *_ = drawn
-            h = method.first_curvature(part.N) + part.normal(part.vectors)[0]
-            sigma.copy_((part.N * h) ** -0.5)
+            if untrained:
+                _, sigma, *_ = drawn
+                h = method.first_curvature(part.N) + part.normal(part.vectors)[0]
+                sigma.copy_((part.N * h) ** -0.5)
             self.draws.append(bind(part.draw, *drawn, *part.vectors, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)

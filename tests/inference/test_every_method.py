@@ -155,6 +155,14 @@ def test_a_guide_that_is_fitted_again_holds_the_posterior_of_the_data_given_last
     assert all(torch.equal(after[name], before[name]) for name in {"kept", "seen", "taken"} & before.keys())
 
 
+def test_a_natural_gradient_goes_on_with_the_sigma_that_it_had_found():
+    data, _ = MODELS["regression"]
+    model, guide = _fit("natural_gradient", "regression").chains[0]
+    guide.scale.data.fill_(0.5)
+    fit(model, guide, data, inference=METHODS["natural_gradient"], **{**FAST, "epochs": 1})
+    assert float(guide.scale.detach().min()) > 0.4  # the first of a fresh guide is 0.01
+
+
 @pytest.mark.parametrize(
     ("method", "options", "reason"),
     [
