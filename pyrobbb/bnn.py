@@ -25,7 +25,7 @@ from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.distributions import applied
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Centred, FanInNormal, Learned, Prior
-from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers
+from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers, weights_in_order
 
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
 
@@ -156,6 +156,13 @@ class BayesianNetwork(Named):
         owner = self.sites[-1].rpartition(".")[0]
         there = {name for path, name in self.places.items() if path.rpartition(".")[0] == owner}
         return [name for name in self.sites if name in there]
+
+    @property
+    def frozen(self) -> Weights:
+        """The network's frozen weights, which stay as they are."""
+        weights = weights_in_order(self._modules["network"])
+        fixed = {name: value for name, value in weights if not isinstance(value, nn.Parameter)}
+        return {name: value for name, value in fixed.items() if name not in self.places}
 
     def initial(self) -> Weights:
         """The network's own initial value of each Bayesian parameter."""

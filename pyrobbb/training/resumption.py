@@ -26,9 +26,11 @@ class Resumable(Chain):
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Digests of the training data, for checkpoints; they are read once for them."""
+        """Digests of the training data and of frozen weights, for checkpoints; each is read once for them."""
         x = getattr(self.train, "x", None)  # a tensor, if they are in memory
-        return {"data": self.train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
+        found = {"data": self.train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
+        frozen = self.model.frozen.values()
+        return found | ({"frozen weights": digest_of(*frozen)} if frozen else {})
 
     @property
     def due(self) -> bool:

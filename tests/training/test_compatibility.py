@@ -213,6 +213,21 @@ def test_a_prior_around_other_trained_weights_is_another_prior(tmp_path: Path) -
     fit(around(0), MeanFieldNormal, classes(), **options)
 
 
+def test_another_frozen_backbone_is_another_network(tmp_path: Path) -> None:
+    """A checkpoint holds the frozen weights: they had taken the place of those given, without a word."""
+
+    def before(seed: int) -> BayesianNetwork:
+        net = network(seed=seed)
+        net[0].requires_grad_(False)
+        return BayesianNetwork(net, priors.Normal(), likelihoods.Categorical())
+
+    options: dict[str, Any] = {"folder": tmp_path, "progress": None}
+    fit(before(0), MeanFieldNormal, classes(), epochs=1, **options)
+    with pytest.raises(CheckpointError, match="made with frozen weights"):
+        fit(before(1), MeanFieldNormal, classes(), epochs=2, **options)
+    fit(before(0), MeanFieldNormal, classes(), epochs=2, **options)
+
+
 class Own(priors.Prior):
     def __init__(self, sigma: float) -> None:
         self.sigma = sigma
