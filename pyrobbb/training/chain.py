@@ -108,6 +108,7 @@ class Chain:
         self.callbacks = tuple(callbacks)
         for callback in callbacks:
             callback.restart()
+        self.kinds_of_callbacks = [(compatibility.callback(each), each) for each in callbacks]
         self.steppers = [c for c in callbacks if type(c).on_step is not Callback.on_step]
         self.progress = Guarded.of(progress if progress and ranks.is_main else Silent())
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide

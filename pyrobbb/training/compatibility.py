@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from inspect import signature
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
 
 if TYPE_CHECKING:
+    from pyrobbb.training.callbacks import Callback
     from pyrobbb.training.chain import Chain
 
 EPOCHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
@@ -76,6 +78,13 @@ def elbo(given: Any) -> str:
     values = given.keywords if isinstance(given, partial) else vars(given)
     numbers = [f"{k}={v}" for k, v in sorted(values.items()) if is_plain(v)]
     return f"{kind}({', '.join(numbers)})" if numbers else str(kind)
+
+
+def callback(made: Callback) -> str:
+    """A callback's kind, and the options that it was made with, as far as they are its attributes."""
+    options = {name: getattr(made, name, None) for name in signature(type(made)).parameters}
+    said = [f"{name}={value!r}" for name, value in options.items() if value is not None and is_plain(value)]
+    return f"{type(made).__name__}({', '.join(said)})"
 
 
 def model(made: BayesianNetwork) -> dict[str, Any]:

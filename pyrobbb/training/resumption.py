@@ -66,7 +66,7 @@ class Resumable(Chain):
             "history": [asdict(row) for row in self.history.rows],
             "stopped": self.history.stopped,
             "finishing": self.history.finishing,
-            "callbacks": [[type(c).__name__, c.state_dict()] for c in self.callbacks],
+            "callbacks": [[kind, c.state_dict()] for kind, c in self.kinds_of_callbacks],
             "made_with": self._made_with(),
         }
 
@@ -135,15 +135,21 @@ class Resumable(Chain):
         self._load_callbacks(state.get("callbacks", []), state.get("stopped"))
 
     def _load_callbacks(self, states: list[Any], stopped: str | None) -> None:
-        """Callbacks of the same kinds resume; others start afresh, and the training counts as not stopped."""
-        if not self.callbacks:
-            return
-        if [name for name, _ in states] != [type(c).__name__ for c in self.callbacks]:
-            self.log("the checkpoint was made with other callbacks: these start afresh")
-            return
-        for callback, (_, kept) in zip(self.callbacks, states, strict=True):
-            callback.load_state_dict(kept)
-        self.history.stopped = stopped
+        """Callbacks of the same kind and options resume, others start afresh.
+
+        Where one of those that were there is not, the training counts as not stopped.
+        """
+        left, fresh = list(states), []
+        for kind, callback in self.kinds_of_callbacks:
+            # a checkpoint of an earlier version has the kind alone
+            known = (i for i, (name, _) in enumerate(left) if name in (kind, type(callback).__name__))
+            if (place := next(known, None)) is None:
+                fresh.append(kind)
+            else:
+                callback.load_state_dict(left.pop(place)[1])
+        if fresh and states:
+            self.log(f"the checkpoint was made with other callbacks: {', '.join(fresh)} starts afresh")
+        self.history.stopped = None if left else stopped
 
     def _load_noise(self, noise: Any, path: Path | str) -> None:
         """As many processes, on the same kind of device, resume their noise; others draw unused noise."""

@@ -188,6 +188,22 @@ def test_in_another_training_the_same_callback_starts_afresh(tmp_path: Path) -> 
     assert stopping.state_dict() == kept
 
 
+def test_more_patience_goes_on_from_where_less_had_stopped(tmp_path: Path) -> None:
+    """The folder had stayed stopped, whatever stops it now; other callbacks had begun anew with another."""
+    best, options = BestCheckpoint(), {"epochs": 9, "folder": tmp_path}
+    assert training(callbacks=[*patient(), best], **options).run().stopped
+    kept, said = best.state_dict(), Listens()
+    more = training(callbacks=[EarlyStopping(3, least=1e9), best], progress=said, **options)
+    assert more.resume()
+    assert (more.epoch, more.done, best.state_dict()) == (3, False, kept)
+    kind = "EarlyStopping(patience=3, measure='nll', least=1000000000.0)"
+    assert said.said == [f"the checkpoint was made with other callbacks: {kind} starts afresh"]
+    assert "has not improved for 3 epochs" in str(more.run().stopped)
+    beside = training(callbacks=[EarlyStopping(3, least=1e9), best, Notes()], **options)
+    assert beside.resume()  # what stopped it is there
+    assert beside.done
+
+
 def test_in_a_batch_each_chain_stops_by_itself() -> None:
     class StopsFirst(Callback):
         def on_epoch(self, view: View, row: Epoch) -> None:
