@@ -116,7 +116,8 @@ class LaplaceGuide(FlatGuide):
                 except NotImplementedError as error:  # of torch, for an LSTM or weight_norm, say
                     raise ValueError(
                         f"torch cannot linearise this network ({checks.one_line(error, 100)}): take "
-                        f"Laplace(linearised=False), which predicts with the network itself"
+                        f"Laplace(linearised=False), on the command line inference.linearised=false, which "
+                        f"predicts with the network itself"
                     ) from error
             with torch.enable_grad():
                 check_curved(model, model.apply_network(weights, row.x))

@@ -459,7 +459,12 @@ class _Sharp(likelihoods.Likelihood):
 @pytest.mark.parametrize(
     ("network", "likelihood", "options", "message"),
     [
-        (_Recurrent(), None, {}, r"torch cannot linearise this network .*Laplace\(linearised=False\)"),
+        (
+            _Recurrent(),
+            None,
+            {},
+            r"torch cannot linearise .*linearised=False\), .* inference.linearised=false,",
+        ),
         (
             _Recurrent(),
             None,
