@@ -6,6 +6,7 @@ user's own `models/` or `guides/` is found as well, after ours; every other modu
 importable too.
 """
 
+import signal
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _in_a_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Ctrl-C before a command has its own answer to it, which takes seconds of imports."""
+    """Ctrl-C or SIGTERM before a command has its own answer to it, which takes seconds of imports."""
     if issubclass(kind, KeyboardInterrupt):
         print("\ninterrupted", file=sys.stderr)
     else:
@@ -27,6 +28,8 @@ def _in_a_line(kind: type[BaseException], error: BaseException, trace: Traceback
 
 if sys.argv and sys.argv[0].startswith(("-m", "pyrobbb ")):  # a command starts, and nobody's own program
     sys.excepthook = _in_a_line
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # which would end it without a word
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 if find_spec("hydra") is None:
     raise ModuleNotFoundError("experiments/ needs Hydra: pip install -e '.[experiments]'", name="hydra")

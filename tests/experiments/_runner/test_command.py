@@ -86,8 +86,9 @@ def test_ctrl_c_ends_in_a_line(whose, said, monkeypatch, capsys):
     assert capsys.readouterr().err.strip().startswith(said)
 
 
-def test_ctrl_c_while_a_command_is_imported_ends_in_a_line(tmp_path):
-    (tmp_path / "hydra.py").write_text("raise KeyboardInterrupt\n")
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_a_command_is_imported_ends_in_a_line(number, tmp_path):
+    (tmp_path / "hydra.py").write_text(f"import os, signal; os.kill(os.getpid(), signal.{number})\n")
     done = subprocess.run(
         [sys.executable, "-m", "experiments.run"],
         cwd=tmp_path,
