@@ -62,9 +62,9 @@ def execute(
         if not ranks.from_main(finished):
             error = run.likelihood.prediction.error
             shown = Printed(error=f", validation {error.name} {error.format}")
-            run.execute(folder, Silent() if quiet else shown, ranks, loggers(config))
-            if ranks.is_main:
+            if ranks.is_main:  # before there are results, which a signal may leave without it
                 write_json(folder / "provenance.json", provenance(run_command()))
+            run.execute(folder, Silent() if quiet else shown, ranks, loggers(config))
     if not ranks.is_main:
         return {}
     with suppress(BlockingIOError), locked(folder):  # a command killed at the page or the figures left them

@@ -76,7 +76,12 @@ def claimed(config: DictConfig) -> Iterator[Path]:
         yield folder
     except BaseException:
         if new and not any(found for pattern in RESULTS for found in folder.glob(pattern)):
-            for name in ("config.yaml", ".lock", *(found.name for found in folder.glob(".chain-*.lock"))):
+            for name in (
+                "config.yaml",
+                "provenance.json",
+                ".lock",
+                *(found.name for found in folder.glob(".chain-*.lock")),
+            ):
                 (folder / name).unlink(missing_ok=True)
             with suppress(OSError):  # something else lies in them
                 for empty in made:

@@ -266,6 +266,17 @@ def test_wrong_values_that_the_data_show_leave_nothing(overrides, message, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_a_signal_ends_right_after_its_results_says_how_it_was_made(tmp_path, monkeypatch):
+    def ends(self, folder, *anything):
+        (folder / "metrics.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "execute", ends)
+    with pytest.raises(KeyboardInterrupt):
+        run_module.execute(config(*TINY, f"folder={tmp_path}"), quiet=True)
+    assert "versions" in json.loads((tmp_path / "provenance.json").read_text())
+
+
 def test_a_run_needs_the_name_of_a_folder():
     with pytest.raises(ConfigError, match="folder: must name a folder, got nothing"):
         claim(config("folder="))
