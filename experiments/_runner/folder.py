@@ -67,13 +67,18 @@ def claim(config: DictConfig) -> Path:
 
 @contextmanager
 def claimed(config: DictConfig) -> Iterator[Path]:
-    """The run's folder, claimed; restored if the body fails before there is a result."""
+    """The run's folder, claimed; restored if the body fails before there is a result.
+
+    If another run is at work there, which may have begun at the same moment, the folder is that one's.
+    """
     folder = Path(config.folder) if config.folder else None
     made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
     new = folder is not None and not (folder / "config.yaml").exists()
     folder = claim(config)
     try:
         yield folder
+    except BlockingIOError:
+        raise
     except BaseException:
         if new and not any(found for pattern in RESULTS for found in folder.glob(pattern)):
             for name in (

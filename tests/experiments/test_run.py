@@ -24,6 +24,7 @@ from models.mlp import mlp
 from paths import ROOT
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb._support.files import locked
 from pyrobbb._support.settings import flat
 from pyrobbb.data import MNIST, Blobs
 from pyrobbb.evaluation import arviz_io
@@ -275,6 +276,14 @@ def test_a_run_that_a_signal_ends_right_after_its_results_says_how_it_was_made(t
     with pytest.raises(KeyboardInterrupt):
         run_module.execute(config(*TINY, f"folder={tmp_path}"), quiet=True)
     assert "versions" in json.loads((tmp_path / "provenance.json").read_text())
+
+
+def test_of_two_runs_that_begin_at_once_the_second_leaves_the_folder_to_the_first(tmp_path):
+    """It had removed their common config.yaml, without which the first could neither end nor resume."""
+    with locked(tmp_path), pytest.raises(BlockingIOError, match="another run is working in"):
+        run_module.execute(config(*TINY, f"folder={tmp_path}"), quiet=True)
+    assert (tmp_path / "config.yaml").exists()
+    assert (tmp_path / ".lock").exists()
 
 
 def test_a_run_needs_the_name_of_a_folder():
