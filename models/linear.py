@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from torch import nn
 
 from pyrobbb.bnn import BayesianNetwork
@@ -14,7 +12,7 @@ from pyrobbb.priors import Prior
 
 def linear(spec: Spec, prior: Prior, likelihood: Likelihood, *, bias: bool = True) -> BayesianNetwork:
     """The Pyro model y ~ likelihood(W x + b), the analytic oracle of the tests."""
-    net: nn.Module = nn.Linear(prod(spec.features), likelihood.width(spec.outputs), bias=bias)
+    net: nn.Module = nn.Linear(spec.width, likelihood.width(spec.outputs), bias=bias)
     if len(spec.features) > 1:
         net = nn.Sequential(nn.Flatten(), net)
     return BayesianNetwork(net, prior, likelihood, spec.N)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from torch import nn
 
@@ -35,7 +34,7 @@ def mlp(
     activation: str = "relu",
 ) -> BayesianNetwork:
     """The Pyro model of a perceptron with layers of `hidden` units, sized by the data's `spec`."""
-    net = perceptron(prod(spec.features), hidden, likelihood.width(spec.outputs), activation)
+    net = perceptron(spec.width, hidden, likelihood.width(spec.outputs), activation)
     if len(spec.features) > 1:
         net.insert(0, nn.Flatten())
     return BayesianNetwork(net, prior, likelihood, spec.N)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from torch import nn
 
@@ -47,7 +46,7 @@ def plain_mlp(
     layers: list[nn.Module] = [nn.Flatten()] if len(spec.features) > 1 else []
     if input_dropout:
         layers.append(nn.Dropout(input_dropout))
-    for layer in perceptron(prod(spec.features), hidden, likelihood.width(spec.outputs), activation):
+    for layer in perceptron(spec.width, hidden, likelihood.width(spec.outputs), activation):
         if isinstance(layer, nn.Linear):
             nn.init.kaiming_normal_(layer.weight)
             nn.init.zeros_(layer.bias)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from math import prod
 from typing import Any, Literal, Self
 
 import torch
@@ -96,7 +97,7 @@ class Spec:
     """What a model needs to know of the data: N, the shape of one input, how many outputs.
 
     `outputs` is the number of classes, or of regression targets; `units` are theirs, for a likelihood that
-    must be `likelihoods.Rescaled`.
+    must be `likelihoods.Rescaled`. The last `raw` inputs come as they stand in a table.
     """
 
     N: int
@@ -104,6 +105,18 @@ class Spec:
     outputs: int
     task: Task
     units: Units | None = None
+    raw: int = 0
+
+    @property
+    def width(self) -> int:
+        """The number of inputs, for a network that takes all alike; ValueError if some are not scaled."""
+        if self.raw:
+            raise ValueError(
+                f"the network takes all inputs alike, but the last {self.raw} come as they stand (data.raw), "
+                f"not scaled: leave raw out, or give a network of your own that knows their units, "
+                f"model: {{_target_: my_model.Net}}"
+            )
+        return prod(self.features)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class Table:
             splits["train"] = replace(splits["train"], weights=counts)
         x = splits["train"].x
         units = None if classes else _units(targets, train, x.dtype)
-        spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units)
+        spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units, columns.raw)
         name = self.source if isinstance(self.source, str) else "table"
         return TableData(name, spec=spec, columns=columns, **splits)
 

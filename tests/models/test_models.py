@@ -13,9 +13,11 @@ from engine_fakes import normal
 from models.convnet import convnet
 from models.linear import linear
 from models.mlp import ACTIVATIONS, mlp
+from models.plain_mlp import plain_mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_table
 from pyrobbb.data.dataset import Spec
 
 PRIOR = priors.ScaleMixture()
@@ -30,6 +32,14 @@ def test_the_papers_networks(hidden: int, count: int) -> None:
     assert model.num_weights == count
     assert len(model.sites) == 6
     assert model.N == 60_000
+
+
+@pytest.mark.parametrize("make", [mlp, linear, plain_mlp])
+def test_inputs_that_are_not_scaled_are_for_networks_of_ones_own(make: Callable[..., Any]) -> None:
+    table = {"years": [300.0, 50.0, 70.0, 10.0], "a": [1.0, 2.0, 3.0, 5.0], "n": [0, 2, 1, 4]}
+    spec = from_table(table, target="n", task="regression", raw=["years"]).spec
+    with pytest.raises(ValueError, match=r"but the last 1 come as they stand \(data.raw\), not scaled"):
+        make(spec, PRIOR, likelihoods.Poisson())
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
