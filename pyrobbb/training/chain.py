@@ -31,7 +31,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.data_checks import check_data
+from pyrobbb.training.data_checks import check_data, warn_of_data
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
@@ -113,12 +113,13 @@ class Chain:
         self.progress = Guarded.of(progress if progress and ranks.is_main else Silent())
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
+        self.raw = getattr(getattr(data, "columns", None), "raw", 0)  # inputs, the last, as a table has them
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
         self.tf32 = self.options.tf32 and self.device.type == "cuda"
         quiet = no_nan_warnings()
         with isolated(self.seed, device=self.device), quiet, tf32_products(self.tf32), torch.enable_grad():
             try:
-                self._set_up(getattr(getattr(data, "columns", None), "raw", 0))
+                self._set_up()
             except BaseException:
                 model.N = given  # it was not fitted to these data
                 raise
@@ -155,11 +156,11 @@ class Chain:
             )
         self.M = math.ceil(N / self.batch_size)
 
-    def _set_up(self, raw: int) -> None:
-        """Check everything, and make what trains; the last `raw` inputs come as they stand in a table."""
+    def _set_up(self) -> None:
+        """Check everything, and make what trains."""
         options, first = self.options, self.train.head(1)
-        sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
-        check_data(self.model, sample, self.validation, raw)
+        self.sample = self.train if isinstance(self.train, Split) else self.train.head(self.batch_size)
+        check_data(self.model, self.sample, self.validation)
         check_trainable(self.model, self.guide)
         check_made_for(self.model, self.guide)
         self.inference.check(self.model, self.guide, options, self.ranks)
@@ -172,13 +173,9 @@ class Chain:
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
         self.named = optim.named_parameters(self.model, self.guide)
-        if self.inference.steps:
-            optim.warn_of_rounding(self.named)
         groups = optim.parameter_groups(self.named, options.optim, options.rates)
         self.optimizer = optim.made_optimizer(optim.fused(options.optim, self.device), groups)
         optim.on_device(self.optimizer, self.device)
-        if self.inference.descends:
-            optim.warn_of_decay(self.optimizer, self.guide)
         if options.clip_norm is not None:
             optim.clip_gradients(self.optimizer, options.clip_norm)
         self.schedule: LRScheduler | None = None
@@ -246,6 +243,17 @@ class Chain:
             others = [row for row in history.read_if_there(path) if row.chain != self.chain]
             history.write(path, others + self.history.rows)
             yield
+
+    def warn(self) -> None:
+        """Log likely mistakes in data and options, which chains share: the first says it for all."""
+        if self.chain:
+            return
+        with isolated(device=self.device):
+            warn_of_data(self.model, self.sample, self.raw)
+        if self.inference.steps:
+            optim.warn_of_rounding(self.named)
+        if self.inference.descends:
+            optim.warn_of_decay(self.optimizer, self.guide)
 
     def begin_epoch(self) -> tuple[Tensor, ...]:
         """The rows of each minibatch of the epoch that begins.

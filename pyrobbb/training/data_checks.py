@@ -24,6 +24,10 @@ LARGE = 15.0  # a root mean square of a feature above which it is surely not sca
 SMALL = 1 / LARGE  # a largest value below which it is not; of one-hot inputs the root mean square may be less
 APART = 30.0  # times that of the smallest, or of its own spread: it is not scaled as the others are
 FEW = 100  # features, above which they may be pixels, of which some hardly vary
+UNUSED = (
+    "the network's output does not depend on {}: a layer that is not used, or one whose weights forward "
+    "detaches or reads without gradients, so that no draw of them arrives"
+)
 FAR = 50.0  # standard deviations of the noise between targets and an untrained network
 
 logger = logging.getLogger(__name__)
@@ -47,17 +51,25 @@ def check_tensors(data: Dataset) -> None:
         row_weights("weights", data.train.weights, data.train)
 
 
-def check_data(model: BayesianNetwork, train: Split, validation: Split | None, raw: int = 0) -> None:
-    """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values.
-
-    The last `raw` features come as they stand in a table, and may have any scale.
-    """
+def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
+    """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values."""
     check_rows_stay_apart(model.network)  # by its layers; _check_rows_alone asks the network itself
     for part, split in (("", train), ("validation ", validation)):
         if split is not None:
             check_rows(model, part, split.x, split.y)
     _check_rows_alone(model, train.head(4))
-    _warn_of_unused(model, train.x[:4])
+    unused, weights = _unused(model, train.x[:4]), model.initial().values()
+    if unused and len(unused) == sum(value.is_floating_point() for value in weights):
+        raise ValueError(UNUSED.format(", ".join(unused)))
+
+
+def warn_of_data(model: BayesianNetwork, train: Split, raw: int = 0) -> None:
+    """Log likely mistakes: of the network's weights and output, and of scales.
+
+    The last `raw` features come as they stand in a table, and may have any scale.
+    """
+    if unused := _unused(model, train.x[:4]):
+        logger.warning("%s", UNUSED.format(", ".join(unused)))
     _warn_of_probabilities(model, train.x[:20])
     _warn_of_scales(model, train.head(SEEN), raw)
 
@@ -151,26 +163,18 @@ def _warn_of_features(x: Tensor) -> None:
         )  # fmt: skip
 
 
-def _warn_of_unused(model: BayesianNetwork, x: Tensor) -> None:
-    """Log which weights the output has nothing to do with, as no draw of theirs reaches it; refuse all."""
+def _unused(model: BayesianNetwork, x: Tensor) -> list[str]:
+    """The weights that the output has nothing to do with, as no draw of theirs reaches it."""
     weights = {name: value.detach().clone() for name, value in model.initial().items()}
     weights = {name: value.requires_grad_() for name, value in weights.items() if value.is_floating_point()}
     if not weights:
-        return
+        return []
     with torch.enable_grad(), evaluating(model), isolated(device=x.device):
         output = model.apply_network(weights, x)
         found: Sequence[Tensor | None] = [None] * len(weights)
         if output.requires_grad:
             found = torch.autograd.grad(output.sum(), list(weights.values()), allow_unused=True)
-    unused = [name for name, slope in zip(weights, found, strict=True) if slope is None]
-    if unused:
-        words = (
-            f"the network's output does not depend on {', '.join(unused)}: a layer that is not used, or one "
-            f"whose weights forward detaches or reads without gradients, so that no draw of them arrives"
-        )
-        if len(unused) == len(weights):
-            raise ValueError(words)
-        logger.warning("%s", words)
+    return [name for name, slope in zip(weights, found, strict=True) if slope is None]
 
 
 def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:

@@ -55,6 +55,7 @@ class Loop:
             if isinstance(shown, Printed) and (first.chain == 0 or shown.trivial is None):
                 shown.bound = first.inference.bounds
                 shown.trivial = self._trivial()  # of one chain: it is that of the others too
+            first.warn()
             set_random_state(first.noise, self.device)
             try:
                 self.progress.start(first.chain, first.epoch, first.epochs, first.M, first.batch)

@@ -193,6 +193,22 @@ def test_steps_that_half_precision_loses_are_told(
     assert ("rounds away steps" in caplog.text) == lost
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])  # in one batch, and one after the other
+def test_what_all_chains_share_is_told_once(dtype: torch.dtype, caplog: pytest.LogCaptureFixture) -> None:
+    given = rows().train
+    data = from_arrays(1000 * given.x, given.y, task="regression", dtype=dtype)
+
+    def make() -> BayesianNetwork:
+        return BayesianNetwork(nn.Linear(1, 1).to(dtype), priors.Normal(), likelihoods.Normal(scale=0.3))
+
+    options: dict[str, Any] = {"optim": torch.optim.AdamW, "epochs": 1, "progress": None, "device": "cpu"}
+    with caplog.at_level(logging.WARNING, "pyrobbb"):
+        fit(make, MeanFieldNormal, data, chains=3, **options)
+    assert caplog.text.count("x is not scaled") == 1
+    assert caplog.text.count("has weight_decay=") == 1
+    assert caplog.text.count("rounds away steps") == (dtype == torch.bfloat16)
+
+
 @pytest.mark.parametrize(
     ("end", "likelihood", "width", "word"),
     [
