@@ -80,8 +80,5 @@ def save(folder: Path, arrays: dict[str, Images]) -> None:
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    try:
+    with idx.reading("folder", folder):
         return next((path for end in ("", ".gz") if (path := folder / f"{name}{end}").is_file()), None)
-    except OSError as error:  # a folder that may not be searched
-        found = f"a folder that cannot be read ({error.strerror or error})"
-        raise idx.BadFileError(str(folder), found, "a readable folder") from error

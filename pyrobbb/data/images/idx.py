@@ -15,6 +15,8 @@ import gzip
 import math
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,16 @@ class BadFileError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.where}: found {self.found}; expected {self.expected}"
+
+
+@contextmanager
+def reading(kind: str, path: Path | str) -> Iterator[None]:
+    """Turn the system's refusal to read a file, or to search a folder, into a `BadFileError`."""
+    try:
+        yield
+    except OSError as error:
+        found = f"a {kind} that cannot be read ({error.strerror or error})"
+        raise BadFileError(str(path), found, f"a readable {kind}") from error
 
 
 def unpack(data: bytes, where: str, *, gzipped: bool | None = None) -> bytes:
@@ -74,13 +86,8 @@ def mapped(path: Path | str) -> npt.NDArray[np.generic]:
     Raises:
         BadFileError: a file that cannot be read, is not a raw IDX file, or is cut or too long.
     """
-    try:
-        with Path(path).open("rb") as file:
-            beginning = file.read(4 + 4 * 255)
-        size = Path(path).stat().st_size
-    except OSError as error:
-        found = f"a file that cannot be read ({error.strerror or error})"
-        raise BadFileError(str(path), found, "a readable file") from error
+    with reading("file", path), Path(path).open("rb") as file:
+        beginning, size = file.read(4 + 4 * 255), Path(path).stat().st_size
     dtype, shape, header = _header(beginning, size, str(path))
     return np.memmap(path, dtype, mode="r", offset=header, shape=shape)
 
@@ -114,11 +121,8 @@ def pack(array: npt.NDArray[np.generic]) -> bytes:
 
 def read_raw(path: Path) -> bytes:
     """The (unzipped) bytes of a file, raw or gzipped."""
-    try:
+    with reading("file", path):
         data = path.read_bytes()
-    except OSError as error:
-        found = f"a file that cannot be read ({error.strerror or error})"
-        raise BadFileError(str(path), found, "a readable file") from error
     return unpack(data, str(path), gzipped=path.suffix == ".gz")
 
 
