@@ -20,6 +20,7 @@ from experiments._runner.folder import read_config, read_metrics
 from experiments._runner.trust import trusted_config
 from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.calibration import pooled
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.predictive import error_among
 from pyrobbb.priors import Hierarchical, Prior
@@ -138,9 +139,7 @@ def _first_target(values: np.ndarray, axes: int) -> np.ndarray:
 def _of_values(data: Any, test: Any, chain_weights: Sequence[float] | None) -> Figure:
     x = test["x"].values[:, 0]
     order = np.argsort(x)
-    means = _first_target(data["predictions"]["mean"].values, 3)
-    draws, each = means.reshape(-1, means.shape[-1]), means.shape[1]
-    weights = None if chain_weights is None else np.repeat(np.asarray(chain_weights) / each, each)
+    draws, weights = pooled(_first_target(data["predictions"]["mean"].values, 3), chain_weights)
     title = "The function under the posterior, without the noise of y, and the test data"
     y = _first_target(test["y"].values, 1)
     return draw.regression_band(

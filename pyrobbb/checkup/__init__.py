@@ -19,7 +19,7 @@ from pyrobbb.checkup.optimum import beside_trivial, optimum
 from pyrobbb.checkup.remarks import notes
 from pyrobbb.data.dataset import Dataset, spread
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.evaluation.calibration import quantiles
+from pyrobbb.evaluation.calibration import pooled, quantiles
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.posterior import Posterior
 
@@ -84,12 +84,9 @@ def recorded(folder: Path | str) -> list[Finding]:
         probs = torch.from_numpy(np.array(test["probs"].values))
         found.append(certainty(probs, torch.from_numpy(y.astype(np.int64))))
     elif y.ndim == 1:
-        draws = np.asarray(data["predictions"]["y"].values)
-        weights = metrics.get("chain_weights")
-        each = None if weights is None else np.repeat(np.asarray(weights) / draws.shape[1], draws.shape[1])
-        flat = draws.reshape(-1, len(y)).astype(float)
-        low, high = quantiles(flat, [0.25, 0.75], each)
-        expected = np.average(((low <= flat) & (flat <= high)).mean(1), weights=each)
+        draws, weights = pooled(data["predictions"]["y"].values.astype(float), metrics.get("chain_weights"))
+        low, high = quantiles(draws, [0.25, 0.75], weights)
+        expected = np.average(((low <= draws) & (draws <= high)).mean(1), weights=weights)
         found.append(inside(float(((low <= y) & (y <= high)).mean()), y.size, float(expected)))
     return found
 

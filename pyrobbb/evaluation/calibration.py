@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,15 @@ def coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None
             low, high = quantiles(draws, tails, weights)
         share[level] = float(((low <= y) & (y <= high)).mean())
     return share
+
+
+def pooled(
+    draws: np.ndarray, chain_weights: Sequence[float] | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Draws `(chains, S, ...)` of all chains one after another, and their weights, None if all are alike."""
+    chains, each = draws.shape[:2]
+    weights = None if chain_weights is None else np.repeat(np.asarray(chain_weights) / each, each)
+    return draws.reshape(chains * each, *draws.shape[2:]), weights
 
 
 def quantiles(draws: np.ndarray, levels: list[float], weights: np.ndarray | None = None) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.image import imsave
 
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.evaluation.calibration import by_confidence, coverage, quantiles
+from pyrobbb.evaluation.calibration import by_confidence, coverage, pooled, quantiles
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Example, Gallery, Picture, Section, Table
 from pyrobbb.report.words import cell, number, percent, spread
@@ -31,10 +31,8 @@ def of_classes(test: Any) -> list[Section]:
 
 def of_values(predictions: Any, test: Any, chain_weights: Sequence[float] | None = None) -> list[Section]:
     """Of a regression with one target: `predictions` and `predictions_constant_data`."""
-    draws, y = predictions["y"].values, np.asarray(test["y"].values)
-    chains, each = draws.shape[:2]
-    weights = None if chain_weights is None else np.repeat(np.asarray(chain_weights) / each, each)
-    draws = draws.reshape(chains * each, -1).astype(float)
+    draws, weights = pooled(predictions["y"].values.astype(float), chain_weights)
+    y = np.asarray(test["y"].values)
     x = test["x"].values if "x" in test else np.zeros((len(y), 0))
     intervals = quantiles(draws, LEVELS, weights)
     mean = np.average(draws, axis=0, weights=weights)
