@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pyrobbb._support import checks
 from pyrobbb.accelerated.batched_step import LogLikelihood, batched_nll
 from pyrobbb.accelerated.compile import prepared
 from pyrobbb.accelerated.fused_kl import gradients
@@ -49,7 +50,7 @@ class BatchedUpdate:
     ) -> None:
         self.log_likelihood, self.shapes, self.segments = log_likelihood, dict(shapes), list(segments)
         self.loc, self.rho, self.compiled, self.steps = loc, rho, compiled, 0
-        self.lr, self.lr_decay = lr, lr_decay
+        self.rates = {"lr": checks.positive("lr", lr), "lr_decay": checks.between("lr_decay", lr_decay, 0, 1)}
         assert loc.shape[-1] == sum(shape.numel() for shape in self.shapes.values())
         trained = [loc] if rho is None else [loc, rho]
         self.moments = [torch.zeros_like(p) for p in trained for _ in range(2)]
@@ -74,7 +75,7 @@ class BatchedUpdate:
 
     def __call__(self, x: Tensor, y: Tensor, share: float = 0.0, eps: Tensor | None = None) -> None:
         """One update on rows x (R, B, ...) and y (R, B, ...); with `rho`, `eps` (R, D) is the noise."""
-        lr = self.lr / (1 + self.steps * self.lr_decay)
+        lr = self.rates["lr"] / (1 + self.steps * self.rates["lr_decay"])
         self.steps += 1
         with torch.no_grad():
             self.scalars.copy_(torch.tensor([share, *adam_rates(lr, self.steps)]))

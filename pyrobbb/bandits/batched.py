@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pyrobbb._support import checks
 from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import component
@@ -71,8 +70,6 @@ class MeanFieldLearner(Learner):
         if not all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes")):
             raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
         self.model, self.guides, self.runs = model, list(guides), len(seeds)
-        self.lr = checks.positive("lr", lr)
-        self.lr_decay = checks.between("lr_decay", lr_decay, 0, 1)
         with isolated():
             segments = prior_segments({name: model.prior_of(name) for name in model.sites})
         loc, rho = (torch.stack([getattr(g, name).detach() for g in guides]) for name in ("loc", "rho"))
@@ -82,8 +79,8 @@ class MeanFieldLearner(Learner):
             loc,
             rho,
             segments,
-            lr=self.lr,
-            lr_decay=self.lr_decay,
+            lr=lr,
+            lr_decay=lr_decay,
             compiled=compiled,
         )
         self.noise, self.choice_noise = (
@@ -117,7 +114,7 @@ class MeanFieldLearner(Learner):
         return self.guides
 
     def made_with(self) -> dict[str, Any]:
-        return {"lr": self.lr, "lr_decay": self.lr_decay, **compatibility.model(self.model)}
+        return {**self.update.rates, **compatibility.model(self.model)}
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update.state_dict(), "choices": self.choices}
@@ -163,8 +160,6 @@ class PointLearner(Learner):
         if any({k: p.shape for k, p in other.items()} != shapes for other in parameters):
             raise ValueError("networks must all have parameters of the same names and shapes")
         self.network, self.likelihood, self.runs = networks[0], likelihood, len(networks)
-        self.lr = checks.positive("lr", lr)
-        self.lr_decay = checks.between("lr_decay", lr_decay, 0, 1)
         w = torch.stack([torch.cat([p.detach().flatten() for p in one.values()]) for one in parameters])
         self.update = BatchedUpdate(
             self._log_likelihood, shapes, w, lr=lr, lr_decay=lr_decay, compiled=compiled
@@ -186,8 +181,7 @@ class PointLearner(Learner):
 
     def made_with(self) -> dict[str, Any]:
         likelihood = compatibility.likelihood(self.likelihood)
-        rates = {"lr": self.lr, "lr_decay": self.lr_decay}
-        return {**rates, "network": component(self.network), "likelihood": likelihood}
+        return {**self.update.rates, "network": component(self.network), "likelihood": likelihood}
 
     def state_dict(self) -> dict[str, Any]:
         return self.update.state_dict()
