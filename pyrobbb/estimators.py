@@ -77,6 +77,8 @@ class _TableEstimator(BaseEstimator):
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
         there = weights > 0  # a row of weight 0 is as good as absent
         frame, y = {key: column[there] for key, column in frame.items()}, y[there]
+        if task == "classification":
+            self.classes_, y = np.unique(y, return_inverse=True)
         check_kinds(options=(self.options, (Mapping, NoneType)))
         own = sorted({*OWN} & {*(self.options or {})})
         if own:
@@ -178,9 +180,7 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
         """
         frame, y = self._checked(X, y, ensure_min_samples=2)
         check_classification_targets(y)
-        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-        self.classes_ = np.unique(y[weights > 0])
-        return self._fit(frame, np.searchsorted(self.classes_, y), sample_weight, "classification")
+        return self._fit(frame, y, sample_weight, "classification")
 
     def predict_proba(self, X: Any) -> Array:
         """P(c | x), averaged over weight draws, `(M, classes)`."""
