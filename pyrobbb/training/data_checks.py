@@ -71,12 +71,14 @@ def warn_of_data(model: BayesianNetwork, train: Split, raw: int = 0) -> None:
     if unused := _unused(model, train.x[:4]):
         logger.warning("%s", UNUSED.format(", ".join(unused)))
     _warn_of_probabilities(model, train.x[:20])
-    _warn_of_scales(model, train.head(SEEN), raw)
+    first = train.head(SEEN)
+    _warn_of_inputs(first.x, raw)
+    if model.likelihood.prediction is ValuePrediction:
+        _warn_of_targets(model, first)
 
 
-def _warn_of_scales(model: BayesianNetwork, first: Split, raw: int) -> None:
-    """Log a likely mistake: inputs, or targets relative to their noise, on a scale far from 1."""
-    x, y = first.x, first.y
+def _warn_of_inputs(x: Tensor, raw: int) -> None:
+    """Log a likely mistake: inputs on a scale far from 1."""
     if x.is_floating_point() and x.dim() == 2 and x.shape[1] > raw:
         scaled = x[:, : x.shape[1] - raw].double()
         sizes = scaled.square().mean(0).sqrt()
@@ -98,16 +100,18 @@ def _warn_of_scales(model: BayesianNetwork, first: Split, raw: int) -> None:
                 "divide by the standard deviation, or pixels of 0 to 255 by 255",
                 size,
             )
-    if model.likelihood.prediction is not ValuePrediction:
-        return
-    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+
+
+def _warn_of_targets(model: BayesianNetwork, first: Split) -> None:
+    """Log a likely mistake: targets far from the untrained network, relative to the likelihood's noise."""
+    with torch.no_grad(), evaluating(model), isolated(device=first.x.device):
         latents = model.prior_draw() if model.latents != model.sites else None
-        distribution = model.observation(model.apply_network(model.initial(), x), latents)
+        distribution = model.observation(model.apply_network(model.initial(), first.x), latents)
         try:
             one = univariate(distribution)
             if not on_real_line(one):  # counts, or times, which are not to be standardised
                 return
-            off = (model.encoded(distribution, y).double() - one.mean).square().mean().sqrt()
+            off = (model.encoded(distribution, first.y).double() - one.mean).square().mean().sqrt()
             ratio = float(off / one.stddev.double().square().mean().sqrt())
         except NotImplementedError:  # a distribution without these moments
             return
@@ -177,6 +181,12 @@ def _unused(model: BayesianNetwork, x: Tensor) -> list[str]:
     return [name for name, slope in zip(weights, found, strict=True) if slope is None]
 
 
+def _reaches_others(last: Tensor, rows: Tensor) -> bool:
+    """Whether a value of the last row has slopes along the rows before it, however small."""
+    (slope,) = torch.autograd.grad(last, rows, allow_unused=True) if last.requires_grad else (None,)
+    return slope is not None and bool(slope[:-1].nan_to_num().any())
+
+
 def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:
     """Whether the last row's output has slopes along other rows, at a draw of the prior.
 
@@ -188,8 +198,7 @@ def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:
     with torch.enable_grad(), evaluating(model), isolated(device=x.device):
         x = x.detach().clone().requires_grad_()
         last = model.apply_network({name: weights[name] for name in model.sites}, x)[-1].sum()
-        (slope,) = torch.autograd.grad(last, x, allow_unused=True) if last.requires_grad else (None,)
-    return slope is not None and bool(slope[:-1].nan_to_num().any())
+        return _reaches_others(last, x)
 
 
 def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
@@ -210,9 +219,8 @@ def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
     with torch.enable_grad(), evaluating(model), isolated(device=x.device):
         output = model.apply_network(model.initial(), x).detach().requires_grad_()
         distribution = model.observation(output)
-        last = distribution.log_prob(model.encoded(distribution, first.y))[-1]
-        (slope,) = torch.autograd.grad(last, output, allow_unused=True) if last.requires_grad else (None,)
-    if slope is not None and bool(slope[:-1].nan_to_num().any()):  # however little, where the network starts
+        depends = _reaches_others(distribution.log_prob(model.encoded(distribution, first.y))[-1], output)
+    if depends:
         raise ValueError(
             "the likelihood of a row depends on the other rows of the batch; its distribution must be made "
             "of each row's output alone, without a mean or sum over the first dimension"
