@@ -101,15 +101,14 @@ def figures(results: dict[Point, Result]) -> Iterator[tuple[str, Figure]]:
         sorted({values[i] for values in (tuple(asdict(p).values()) for p in accuracy)}) for i in range(5)
     )
     for lr, count in product(rates, samples):
+        if not all(Point(*prior, lr, count) in accuracy for prior in product(pis, wides, narrows)):
+            continue
         panels = {
             f"$\\pi$ = {pi:g}": [
-                [accuracy.get(Point(pi, wide, narrow, lr, count), math.nan) for narrow in narrows]
-                for wide in wides
+                [accuracy[Point(pi, wide, narrow, lr, count)] for narrow in narrows] for wide in wides
             ]
             for pi in pis
         }
-        if sum((p.lr, p.samples) == (lr, count) for p in accuracy) < len(pis) * len(wides) * len(narrows):
-            continue
         drawn = heat_map(
             panels,
             rows=(r"$\sigma_1$", [f"$e^{{-{wide:g}}}$" if wide else "1" for wide in wides]),
