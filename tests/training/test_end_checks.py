@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any
 
@@ -45,10 +44,7 @@ def warned(
         for parameter in net.parameters():
             parameter.zero_()
     model = BayesianNetwork(net, priors.Normal(), likelihood)
-    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
-        fit(
-            model, guide, data, epochs=epochs, batch_size=25, optim=optim, device="cpu", progress=None, seed=0
-        )  # fmt: skip
+    fit(model, guide, data, epochs=epochs, batch_size=25, optim=optim, device="cpu", progress=None, seed=0)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -145,8 +141,7 @@ def test_a_single_row_has_a_residual_too(y: float, told: bool, caplog: Any, recw
     nn.init.zeros_(line.weight)
     nn.init.zeros_(line.bias)
     model = BayesianNetwork(line, priors.Deterministic(), likelihoods.Normal(scale=1.0), 1)
-    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
-        warn_of_noise(model, NoWeights(), Split(torch.ones(1, 1), torch.tensor([[y]])))
+    warn_of_noise(model, NoWeights(), Split(torch.ones(1, 1), torch.tensor([[y]])))
     assert ("has noise of standard deviation" in caplog.text) == told
     assert not len(recwarn)
 
@@ -167,8 +162,7 @@ def test_an_output_that_is_nan_is_no_reason_for_silence() -> None:
 
 def test_classes_and_counts_have_no_such_noise(caplog: Any) -> None:
     data = classes(24)
-    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
-        fit(*classifier(data), data, epochs=1, device="cpu", progress=None)
+    fit(*classifier(data), data, epochs=1, device="cpu", progress=None)
     counts = from_arrays(normal(50, 1), np.full(50, 9), task="regression")
     assert warned(caplog, likelihoods.Poisson(), counts, epochs=1) == []
 
@@ -191,8 +185,7 @@ def course(nll: Any, stopped: str | None = None) -> History:
     ids=["falling", "slowly", "converged", "noisy", "stopped", "too short to say"],
 )
 def test_a_fit_that_was_still_falling(history: History, falling: bool, caplog: Any) -> None:
-    with caplog.at_level(logging.WARNING, logger="pyrobbb"):
-        warn_of_falling(history)
+    warn_of_falling(history)
     assert len(caplog.records) == falling
     assert not falling or "by 0.27 nats per row in the last eighth" in caplog.text
 

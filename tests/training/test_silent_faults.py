@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -149,12 +148,10 @@ class Detached(nn.Module):
 
 
 def test_weights_that_never_reach_the_output_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "pyrobbb"):
-        train(Detached())
+    train(Detached())
     assert "does not depend on first.weight, first.bias" in caplog.text
     caplog.clear()
-    with caplog.at_level(logging.WARNING, "pyrobbb"):
-        train()
+    train()
     assert "does not depend" not in caplog.text
 
 
@@ -171,8 +168,7 @@ def test_weights_that_never_reach_the_output_are_named(caplog: pytest.LogCapture
 def test_a_weight_decay_beside_the_prior_is_named(
     options: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "pyrobbb"):
-        train(**({"guide": None} if "inference" in options else {}), **options)
+    train(**({"guide": None} if "inference" in options else {}), **options)
     assert ("has weight_decay=" in caplog.text) == told
 
 
@@ -187,8 +183,7 @@ def test_steps_that_half_precision_loses_are_told(
     data = from_arrays(given.x, given.y, task="regression", dtype=dtype)
     model = BayesianNetwork(nn.Linear(1, 1).to(dtype), priors.Normal(), likelihoods.Normal(scale=0.3))
     guide = MeanFieldNormal(model, init_rho=-5.0)
-    with caplog.at_level(logging.WARNING, "pyrobbb"):
-        fit(model, guide, data, epochs=2, progress=None, device="cpu")
+    fit(model, guide, data, epochs=2, progress=None, device="cpu")
     assert torch.equal(guide.rho, torch.full_like(guide.rho, -5.0)) == lost
     assert ("rounds away steps" in caplog.text) == lost
 
@@ -226,8 +221,7 @@ def test_probabilities_in_place_of_logits_are_named(
     labels = (x[:, 0] > 0).long() + (x[:, 1] > 0).long() * (width == 3)
     model = BayesianNetwork(nn.Sequential(nn.Linear(2, width), end), likelihood=likelihood)
     data = from_arrays(x, labels, task="classification")
-    with caplog.at_level(logging.WARNING, "pyrobbb"):
-        fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
+    fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
     found = [r.getMessage() for r in caplog.records if "probabilities" in r.getMessage()]
     assert [f"leave out the {word}" in line for line in found] == ([True] if word else [])
 
@@ -272,8 +266,7 @@ def test_features_on_other_scales_are_named(
     one = normal(N, 1)
     data = from_arrays(torch.cat([one, column(normal(N, 1, seed=2))], 1) / 8, one, task="regression")
     model = BayesianNetwork(nn.Linear(2, 1), likelihood=likelihoods.Normal(scale=0.3))
-    with caplog.at_level(logging.WARNING, "pyrobbb"):
-        fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
+    fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
     found = [record.getMessage() for record in caplog.records if "x is not" in record.getMessage()]
     assert [words in line for line in found] == ([True] if words else [])
 
