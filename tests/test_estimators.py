@@ -4,6 +4,7 @@ import pickle
 from functools import partial
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -94,7 +95,6 @@ def test_text_and_missing_values():
 
 def test_the_posterior_takes_rows_by_the_names_of_the_columns():
     """Of which one may be called as the target is elsewhere."""
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     rows = pandas.DataFrame({"y": X[:, 0], "year": X[:, 1], "town": ["Ulm", "Bonn", None, "Hof"] * 10})
     fitted = clone(REGRESSOR).fit(rows, Y)
     expected = fitted.predict(rows)
@@ -133,7 +133,6 @@ def test_a_class_whose_rows_all_weigh_nothing_is_no_class():
 
 def test_a_data_frame_keeps_the_kinds_of_its_columns():
     """An array of them all has none: categories that are numbers became one input, and truth values too."""
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     code = pandas.Categorical(RNG.integers(0, 4, 40))
     rows = pandas.DataFrame({"code": code, "x": X[:, 0], "b": X[:, 1] > 0})
     fitted = clone(REGRESSOR).fit(rows, Y, sample_weight=np.arange(40.0))

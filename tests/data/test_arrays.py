@@ -8,6 +8,7 @@ from typing import Any
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -348,7 +349,6 @@ def test_the_number_of_classes_is_a_plain_number() -> None:
 
 
 def test_targets_of_a_table_go_by_name(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"x": np.arange(12) / 12, "a": np.arange(12) % 3, "b": np.arange(12) % 5})
     x, y = table[["x"]], table[["a", "b"]]
     data = from_arrays(x, y, task="regression", validation=(x, y[["b", "a"]]))

@@ -103,11 +103,11 @@ def as_gzip(folder: Path) -> Path:
 
 
 def as_pandas(folder: Path) -> Any:
-    return pytest.importorskip("pandas").DataFrame(TABLE)
+    return pandas.DataFrame(TABLE)
 
 
 def as_nullable(folder: Path) -> Any:
-    frame = pytest.importorskip("pandas").DataFrame(TABLE)
+    frame = pandas.DataFrame(TABLE)
     return frame.convert_dtypes().astype({"town": "category"})
 
 
