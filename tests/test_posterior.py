@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -19,8 +17,8 @@ from pyro.infer import autoguide
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from commands import interpreter
 from engine_fakes import law, network, normal
-from paths import ROOT
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -405,11 +403,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 def extra(**what: Any) -> float:
     """Peak memory, in MB, that a prediction adds, measured in a process of its own."""
-    result = subprocess.run(
-        [sys.executable, "-c", MEASURE.format(**what)],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return float(result.stdout)
+    return float(interpreter("-c", MEASURE.format(**what)).stdout)
 
 
 def test_predicting_with_the_papers_largest_network_stays_under_a_gigabyte() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from pyro.nn import PyroModule
 from torch import nn
 
 import seeds
+from commands import interpreter
 from engine_fakes import network, normal, values
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
 from pyrobbb._support import checkpoint
@@ -152,9 +151,7 @@ def test_a_second_process_predicts_without_the_data(tmp_path: Path) -> None:
     model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.1), 12)
     posterior = fit(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
     posterior.save(tmp_path)
-    command = [sys.executable, "-W", "ignore", "-c", SECOND, str(tmp_path)]
-    root = Path(__file__).parents[1]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
+    printed = interpreter("-W", "ignore", "-c", SECOND, str(tmp_path)).stdout
     with seeds.unshifted():  # as the other process
         expected = posterior.predict(torch.ones(1, 3), draws=5).mean[0].tolist()
     assert json.loads(printed)[0] == pytest.approx(expected, rel=1e-5)

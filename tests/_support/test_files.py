@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 
-from paths import ROOT
+from commands import interpreter
 from pyrobbb._support.files import locked, replacing, write_text
 
 
@@ -63,8 +62,7 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
         "    temporary.write_text('half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    result = subprocess.run([sys.executable, "-c", program, str(path)], check=False, cwd=ROOT)
-    assert result.returncode == -9
+    interpreter("-c", program, str(path), status=-signal.SIGKILL)
     assert path.read_text() == "old"
 
 

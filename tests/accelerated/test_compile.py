@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from commands import interpreter
 from pyrobbb import likelihoods
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import compile as compiling
@@ -33,9 +32,7 @@ print(torch.backends.cpu.get_cpu_capability(), float(noise.values.std()), float(
 
 def _drawn(cache: Path, capability: str) -> tuple[str, float, float]:
     """What a fresh process says of its compiled noise."""
-    settings = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "ATEN_CPU_CAPABILITY": capability}
-    command = [sys.executable, "-c", NOISE]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
+    done = interpreter("-c", NOISE, TORCHINDUCTOR_CACHE_DIR=str(cache), ATEN_CPU_CAPABILITY=capability)
     name, deviation, total = done.stdout.split()
     return name, float(deviation), float(total)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from commands import interpreter
 from engine_fakes import Listens
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
@@ -52,9 +50,7 @@ for make in ({guides}):
 def in_a_process(guides: str, cache: Path, **environment: str) -> list[str]:
     """What a training with `fast=compiled` says in a fresh process, one line each."""
     program = PROGRAM.replace("{guides}", guides + ",")
-    settings = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), **environment}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
+    done = interpreter("-c", program, TORCHINDUCTOR_CACHE_DIR=str(cache), **environment)
     return done.stdout.splitlines()
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -16,6 +14,8 @@ import torch
 
 from benchmarks import gpu, growth, parts, peers, prediction, report, steps
 from benchmarks.timing import Spread, figures, in_turn, ratio, spread
+from commands import interpreter
+from paths import ROOT
 from pyrobbb._support.random_state import isolated
 from pyrobbb.inference import NaturalGradient
 
@@ -108,11 +108,9 @@ def test_the_plot_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_the_gpu_section_says_that_there_is_no_gpu() -> None:
-    command = [sys.executable, "-m", "benchmarks.gpu", "never", "--first"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = interpreter("-m", "benchmarks.gpu", "never", "--first", status=2)
     assert "CUDA" in done.stderr
-    assert not Path("never").exists()
+    assert not (ROOT / "never").exists()
 
 
 def test_the_gpu_sections_are_kept_one_by_one(
@@ -159,7 +157,5 @@ def test_what_is_reckoned_for_a_gpu_follows_the_counted_kernels() -> None:
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:
-    command = [sys.executable, "-m", "benchmarks.memory", "plain", "20", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    found = json.loads(interpreter("-m", "benchmarks.memory", "plain", "20", "0").stdout)
     assert found["peak"] > 50

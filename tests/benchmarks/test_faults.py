@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import re
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+from commands import interpreter
 from engine_fakes import classes
 from paths import ROOT
 from pyrobbb import BayesianNetwork, likelihoods, priors
@@ -31,14 +30,7 @@ from terminals import Terminal
 
 
 def test_killed_runs_end_the_same() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults", "--times", "3", "kills"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = interpreter("-m", "benchmarks.faults", "--times", "3", "kills")
     (kills,) = done.stdout.splitlines()[2:]
     runs = re.search(r"\| (\d+) of (\d+) runs resumed to the same end", kills)
     assert runs is not None, kills

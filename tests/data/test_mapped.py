@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from commands import interpreter
 from engine_fakes import classes, classifier, values
-from paths import ROOT
 from pyrobbb import BayesianNetwork, likelihoods, priors
 from pyrobbb.data import BadFileError, Dataset, Mapped, OnDisk, Split, from_arrays
 from pyrobbb.data.images import idx
@@ -163,13 +161,8 @@ def test_a_whole_run_with_a_test_set(tmp_path: Path) -> None:
 
 def test_a_file_larger_than_the_memory_allowed(tmp_path: Path) -> None:
     """The benchmark, small: the whole file does not fit, minibatches of it do."""
-    command = [sys.executable, "-m", "benchmarks.large_data", "--megabytes", "192", "--allowed", "96"]
-    root = ROOT
-    done = subprocess.run(
-        [*command, "--folder", str(tmp_path), "--steps", "20", "--json"],
-        capture_output=True, text=True, cwd=root, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    sizes = ["--megabytes", "192", "--allowed", "96", "--steps", "20"]
+    done = interpreter("-m", "benchmarks.large_data", *sizes, "--folder", str(tmp_path), "--json")
     seen = json.loads(done.stdout)
     assert seen["whole"] == "MemoryError"
     assert seen["steps"] == 20

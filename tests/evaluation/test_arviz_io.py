@@ -4,14 +4,12 @@ Run as a program, with the project on the path, it writes tests/support/files/po
 """
 
 import logging
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from paths import FILES, ROOT
+from commands import interpreter
+from paths import FILES
 from pyrobbb.evaluation import arviz_io
 
 DATA = FILES
@@ -278,14 +276,8 @@ def test_importing_is_light_and_arvizs_first_import_of_the_day_warns_nobody(tmp_
     heavy = "{'torch', 'pyro', 'arviz', 'matplotlib.pyplot'}"
     code = "import sys; from pyrobbb.evaluation.arviz_io import *; "
     code += f"print({heavy} & set(sys.modules)); import_arviz()"
-    done = subprocess.run(
-        [sys.executable, "-W", "error::FutureWarning", "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, "set()"), done.stderr
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    assert interpreter("-W", "error::FutureWarning", "-c", code, **home).stdout.strip() == "set()"
 
 
 if __name__ == "__main__":

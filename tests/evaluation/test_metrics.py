@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from math import log
 
 import numpy as np
@@ -9,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from paths import ROOT
+from commands import interpreter
 from pyrobbb.evaluation.metrics import classification_metrics, entropy, regression_metrics
 
 # Two right (confidence 0.5 and 0.9), one wrong (0.6), one that gave its label 0.1
@@ -152,5 +150,4 @@ def test_bad_regression_input(mean, log_density, y, message):
 def test_importing_metrics_imports_neither_matplotlib_nor_torchvision():
     heavy = "{'matplotlib', 'torchvision'}"
     code = f"import sys, pyrobbb.evaluation.metrics; print({heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "set()"
+    assert interpreter("-c", code).stdout.strip() == "set()"

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from paths import ROOT
+from commands import interpreter
 
 NEEDED = ("sphinx", "furo", "myst_parser", "sphinx_copybutton", "sklearn", "altair")  # the extra `docs`
 ARGUMENTS = ("-b", "html", "-W", "--keep-going", "-q")  # as `make docs` has them
@@ -36,7 +34,6 @@ def site(tmp_path_factory) -> Site:
     folder, kept = shared / "site", shared / "site.json"
     with FileLock(str(shared / "site.lock")):
         if not kept.exists():
-            command = [sys.executable, "-m", "sphinx", *ARGUMENTS, "docs", str(folder)]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            done = interpreter("-m", "sphinx", *ARGUMENTS, "docs", str(folder), status=None)
             kept.write_text(json.dumps([done.returncode == 0, done.stdout + done.stderr]))
     return Site(folder, *json.loads(kept.read_text()))

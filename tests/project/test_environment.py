@@ -1,13 +1,12 @@
 """environment.yml, pyproject.toml and constraints.txt say the same, and the pip section installs."""
 
-import subprocess
-import sys
 import tomllib
 
 import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from commands import interpreter
 from paths import ROOT
 
 GIVEN = {"pyro-ppl", "torch", "torchvision", "arviz", "numpy", "matplotlib"}
@@ -69,15 +68,6 @@ def test_pip_section_installs(tmp_path):
     """pip accepts the whole section as conda hands it over, and finds it satisfied or installable."""
     requirements = tmp_path / "condaenv.requirements.txt"
     requirements.write_text("\n".join(pip_section()).replace("-e .", f"-e {ROOT}"))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--dry-run", "--no-build-isolation"),
-            *("-c", str(ROOT / "constraints.txt"), "-r", str(requirements)),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    files = ("-c", str(ROOT / "constraints.txt"), "-r", str(requirements))
+    done = interpreter("-m", "pip", "install", "--dry-run", "--no-build-isolation", *files)
     assert "pyrobbb" in done.stdout

@@ -1,14 +1,13 @@
 """The wheel alone: built, unpacked into an empty folder, and used far from the checkout."""
 
 import re
-import subprocess
-import sys
 import sysconfig
 import textwrap
 import zipfile
 
 import pytest
 
+from commands import interpreter
 from paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -50,11 +49,8 @@ assert pyrobbb.__file__.startswith(sys.path[0]), pyrobbb.__file__
 def unpacked(tmp_path_factory):
     """The wheel's files, in a folder with nothing else."""
     built = tmp_path_factory.mktemp("built")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    done = subprocess.run(
-        [*command, "-w", str(built), str(ROOT)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    wheel_only = ["--quiet", "--no-deps", "--no-build-isolation"]
+    interpreter("-m", "pip", "wheel", *wheel_only, "-w", str(built), str(ROOT))
     (wheel,) = built.glob("pyrobbb-*.whl")
     folder = tmp_path_factory.mktemp("site")
     zipfile.ZipFile(wheel).extractall(folder)
@@ -68,11 +64,7 @@ def alone(code, unpacked, folder):
     """
     paths = [str(unpacked), sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]]
     program = f"import sys\nsys.path[:0] = {paths!r}\n" + textwrap.dedent(code)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, cwd=folder, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return interpreter("-I", "-S", "-c", program, folder=folder).stdout
 
 
 def test_the_wheel_owns_one_name(unpacked):

@@ -1,13 +1,13 @@
-"""A command in a process of its own, forked from one that has imported the libraries already.
+"""A command in a process of its own: forked from one that has the libraries, or in a fresh interpreter.
 
-Importing them takes longer than what most tests let a command do. Commands of a fresh interpreter are in
-test_wheel.py, test_process_group.py and test_command.py.
+Importing the libraries takes longer than what most tests let a command do.
 """
 
 import atexit
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerContext
@@ -44,6 +44,18 @@ def command(folder: Path, *arguments: str) -> CompletedProcess[str]:
         stdout, stderr = (path.read_text() if path.exists() else "" for path in said)
     assert process.exitcode is not None
     return CompletedProcess(arguments, process.exitcode, stdout, stderr)
+
+
+def interpreter(
+    *arguments: str, folder: Path = ROOT, status: int | None = 0, **environment: str
+) -> CompletedProcess[str]:
+    """A fresh interpreter with these arguments in `folder`, to its end, which has this status (None: any)."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env={**os.environ, **environment}, text=True,
+        capture_output=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert status in (None, done.returncode), done.stderr
+    return done
 
 
 def _run(folder: Path, arguments: tuple[str, ...], environment: Mapping[str, str], said: list[Path]) -> None:

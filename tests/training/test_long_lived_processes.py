@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from commands import interpreter
 from engine_fakes import normal, nothing_changes
 from models.mlp import mlp
-from paths import ROOT
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import compile as record
@@ -117,11 +116,8 @@ resource.setrlimit(resource.RLIMIT_AS, (used + 150_000_000, resource.RLIM_INFINI
 large = posterior.predict(x, draws=2, rows=20_000, megabytes=100_000)
 torch.testing.assert_close(small.means, large.means)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("out of memory for 20000 rows and 2 draws at a time; retrying with fewer") == 1
+    said = interpreter("-c", program).stderr
+    assert said.count("out of memory for 20000 rows and 2 draws at a time; retrying with fewer") == 1
 
 
 # Many fits

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from types import ModuleType
 
 import pytest
 import torch
 
+from commands import interpreter
 from pyrobbb.data.images import torchvision_compat
 from pyrobbb.data.images.torchvision_compat import MISSING, import_torchvision
 
@@ -95,8 +94,4 @@ assert "torchvision" not in sys.modules
 assert import_torchvision() is import_torchvision()
 print(import_torchvision().datasets.MNIST.mirrors[0])
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("https://")
+    assert interpreter("-W", "error", "-c", code).stdout.startswith("https://")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import gc
 import gzip
-import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands import interpreter
 from data_fakes import ARRAYS, GZIPPED, IMAGES, RAW, TINY, Answer, isolate, ok, put, register, serve
-from paths import ROOT
+from paths import PYTHONPATH
 from pyrobbb.data import DataUnavailableError
 from pyrobbb.data.images import torchvision_download
 from pyrobbb.data.images.catalog import NAMES
@@ -132,24 +131,14 @@ def test_two_processes_at_once(cache: Path) -> None:
         both.wait()
         ok(GZ)(handler)
 
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
-    with serve() as mirror:
+    with serve() as mirror, ThreadPoolExecutor(2) as threads:
         mirror.answers[IMAGES] = together
-        children = [
-            subprocess.Popen(
-                [sys.executable, "-c", CHILD, mirror.url],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(2)
-        ]
-        ends = [child.communicate(timeout=600) for child in children]
-    for child, (out, err) in zip(children, ends, strict=True):
-        assert child.returncode == 0, err
-        assert "cannot be cached" not in err
-        assert out == ends[0][0]
+        ends = list(
+            threads.map(lambda _: interpreter("-c", CHILD, mirror.url, PYTHONPATH=PYTHONPATH), range(2))
+        )
+    for done in ends:
+        assert "cannot be cached" not in done.stderr
+        assert done.stdout == ends[0].stdout
     assert mirror.asked == set(NAMES)
     assert {path.name: path.read_bytes() for path in cache.iterdir()} == RAW
 

@@ -1,7 +1,6 @@
 """Every experiment has one command line: help, refusals in one line, folders named after the changes."""
 
 import inspect
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import interpreter
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command, folder_command, part_of, place
 from experiments._runner.record import command_line
@@ -21,6 +21,7 @@ from experiments.scoreboard import __main__ as scoreboard
 from experiments.studies import bound, posterior_checks
 from experiments.tutorial import mnist as tutorial_mnist
 from experiments.tutorial import toy_regression
+from paths import ROOT
 
 COMMANDS = (
     bandit, bound, closed_form, gluon, grid, paper_regression, posterior_checks, scoreboard, table1,
@@ -64,7 +65,7 @@ def test_what_nobody_reads_ends_quietly(tmp_path):
         [sys.executable, "-c", FOLDER_COMMAND, "one", "two"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
     )
     assert process.stdout.read(3) == b"one"
     process.stdout.close()
@@ -88,17 +89,11 @@ def test_ctrl_c_ends_in_a_line(whose, said, monkeypatch, capsys):
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 def test_a_signal_while_a_command_is_imported_ends_in_a_line(number, tmp_path):
-    (tmp_path / "hydra.py").write_text(f"import os, signal; os.kill(os.getpid(), signal.{number})\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.run"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (tmp_path / "hydra.py").write_text(f"import os, signal; os.kill(os.getpid(), signal.{number})
+")
+    status = -signal.SIGINT
+    done = interpreter("-m", "experiments.run", folder=tmp_path, status=status, PYTHONPATH=str(ROOT))
     assert done.stderr == "\ninterrupted\n"
-    assert done.returncode == -signal.SIGINT
 
 
 def test_the_documents_of_a_folder_without_records_are_refused(monkeypatch, capsys, tmp_path):
