@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
@@ -129,7 +130,7 @@ class FakeCuda:
     def state_of(self) -> list[Tensor]:
         optimizer = self.state[0]
         moments = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, Tensor)]
-        return [p for g in optimizer.param_groups for p in g["params"]] + moments
+        return trained(optimizer) + moments
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def test_replays_are_the_steps_themselves(
                     step.optimizer.param_groups[0]["lr"].fill_(1e-3)
                 terms = take(part.x, part.y, 0.2 + 0.05 * i, len(part) / N, part.weights)
                 seen.append(torch.stack([terms.kl, terms.nll]).clone())
-        parameters = [p.detach() for g in step.optimizer.param_groups for p in g["params"]]
+        parameters = [p.detach() for p in trained(step.optimizer)]
         ends.append((torch.stack(seen), deepcopy(parameters)))
     torch.testing.assert_close(ends[1][0], ends[0][0])
     for one, other in zip(ends[0][1], ends[1][1], strict=True):
@@ -216,7 +217,7 @@ def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
             for i in range(9):
                 part = rows.head(4 if i == 6 else B)
                 take(part.x, part.y, 0.2 + 0.05 * i, len(part) / N)
-        ends.append([p.detach() for g in step.optimizer.param_groups for p in g["params"]])
+        ends.append([p.detach() for p in trained(step.optimizer)])
     for one, other in zip(*ends, strict=True):
         torch.testing.assert_close(other, one)
     assert cuda.captures == 1
@@ -314,23 +315,19 @@ def test_what_cannot_be_captured_is_known_beforehand(
     small: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choose, "_SMALL", small)
+    sync = "RuntimeError: called a synchronizing CUDA operation"
     for network, why in (
         (None, None),
-        (nn.Sequential(nn.Linear(4, 2), Looking()), "RuntimeError: called a synchronizing CUDA operation"),
-        (
-            nn.Sequential(nn.Linear(4, 2), Synchronises()),
-            "RuntimeError: called a synchronizing CUDA operation",
-        ),
+        (nn.Sequential(nn.Linear(4, 2), Looking()), sync),
+        (nn.Sequential(nn.Linear(4, 2), Synchronises()), sync),
     ):
         step, rows = made(network)
-        before = [p.detach().clone() for g in step.optimizer.param_groups for p in g["params"]]
+        before = [p.detach().clone() for p in trained(step.optimizer)]
         with isolated(4):  # as in a training: validation looks at values
             random = torch.get_rng_state()
             assert lost_by(step, rows.x, rows.y) == why
             assert torch.equal(torch.get_rng_state(), random)
-        for value, p in zip(
-            before, (p for g in step.optimizer.param_groups for p in g["params"]), strict=True
-        ):
+        for value, p in zip(before, trained(step.optimizer), strict=True):
             assert torch.equal(p, value)
             assert p.grad is None
     step.optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
@@ -365,12 +362,9 @@ def test_nothing_of_ours_keeps_a_step_from_its_graph(
         network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, observed.width(2)))
         model = BayesianNetwork(network, prior, observed, N)
         q = guide(model)
-        labels = torch.arange(B) % 2
-        y = (
-            labels
-            if isinstance(observed, likelihoods.Categorical)
-            else torch.stack([labels, 1.0 - labels], 1)
-        )
+        y = torch.arange(B) % 2
+        if not isinstance(observed, likelihoods.Categorical):
+            y = torch.stack([y, 1.0 - y], 1)
         rows = Split(torch.randn(B, 4), y)
         q(rows.x, rows.y)
         every = [p for p in (*q.parameters(), *model.parameters()) if p.requires_grad]
@@ -410,7 +404,7 @@ def test_a_failed_capture_falls_back_and_leaves_everything_as_it_was(cuda: FakeC
         with isolated(7):
             for _ in range(GraphStep.WARM_UP + 3):
                 take(rows.x, rows.y, 0.2, B / N)
-        ends.append([p.detach() for g in step.optimizer.param_groups for p in g["params"]])
+        ends.append([p.detach() for p in trained(step.optimizer)])
     assert cuda.captures == 2, "the one that failed, and one that ends it for the generator"
     assert cuda.left == [cuda], "the stream of the capture"
     assert said == [
@@ -452,7 +446,7 @@ def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: st
                 elif i == 7:
                     for group in step.optimizer.param_groups:
                         group["weight_decay"] = 0.1
-        ends.append([p.detach() for g in step.optimizer.param_groups for p in g["params"]])
+        ends.append([p.detach() for p in trained(step.optimizer)])
     for one, other in zip(*ends, strict=True):
         torch.testing.assert_close(other, one)
     assert cuda.captures == {"OneCycleLR": 0, "CyclicLR": 0, "StepLR": 1, "by hand": 2}[schedule]

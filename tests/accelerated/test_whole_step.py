@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb import likelihoods, priors
-from pyrobbb._support.optim import clip_gradients, load_state
+from pyrobbb._support.optim import clip_gradients, load_state, trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import whole_step
 from pyrobbb.accelerated.cuda_rewrites import fewer_launches
@@ -61,14 +61,13 @@ def made(whole: bool, samples: int = 1, optim: Any = ADAM, small: bool = False) 
         segments = element_wise(model, guide, rows)
         if whole:
             return WholeStep(model, guide, optimizer, segments, samples, (rows.x, rows.y)), rows
-        parameters = [p for group in groups for p in group["params"]]
-        program = flat_program(model, guide, segments, parameters, samples)
+        program = flat_program(model, guide, segments, trained(optimizer), samples)
         return ProgramStep(program, optimizer, (samples, guide.loc.numel())), rows
 
 
 def state(step: Any) -> list[Tensor]:
     """Parameters, moments and step counts."""
-    parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
+    parameters = trained(step.optimizer)
     kept = [v for p in parameters for v in step.optimizer.state[p].values() if v is not None]
     return [v.detach().clone() for v in (*parameters, *kept)]
 
