@@ -44,7 +44,8 @@ def hits(inside: Array, outside: Array, alarms: float) -> float:
     """
     m, n = np.sort(_scores("inside", inside)), _scores("outside", outside)
     checks.between("alarms", alarms, 0, 1)
-    threshold = m[len(m) - 1 - int(round(alarms * len(m), 9))] if alarms < 1 else -np.inf
+    allowed = int(round(alarms * len(m), 9))
+    threshold = m[len(m) - 1 - allowed] if allowed < len(m) else -np.inf
     return float((n > threshold).mean())
 
 

@@ -10,7 +10,7 @@ y is normal and its mean affine in v, :math:`y = m(u) + A(u)\, v + N(0, \sigma^2
         + \tfrac12 \left(r^T \tau\, r - b^T G^{-1} b + \log \det G\right), \qquad
     v \mid y, u \sim N(G^{-1} b, G^{-1})
 
-(Rasmussen and Williams 2006, eqs 2.8 and 2.9). What is left has none of the last layer's narrow ridges.
+(Bishop 2006, eqs 3.53, 3.54 and 3.86). What is left has none of the last layer's narrow ridges.
 """
 
 from __future__ import annotations

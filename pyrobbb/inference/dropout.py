@@ -1,7 +1,7 @@
 r"""Dropout at test time, read as variational inference (a baseline).
 
 The guide keeps each input of a layer with probability 1 - p, one mask for a whole network (Gal and Ghahramani
-2016, arXiv 1506.02142, eqs 2 and 8):
+2016, arXiv 1506.02142, section 3):
 
 .. math::
     W = M \, \mathrm{diag}(z) / (1 - p), \qquad z_j \sim \mathrm{Bernoulli}(1 - p)

@@ -30,7 +30,7 @@ def test_hits_at_few_false_alarms():
     assert hits(inside, outside, 0.0) == 0.25  # above all insiders
     assert hits(inside, outside, 0.01) == 0.5
     assert hits(inside, outside, 0.02) == 0.75
-    assert hits(inside, outside, 1.0) == 1.0
+    assert hits(inside, outside, 1.0) == hits(inside, outside, 1 - 1e-12) == 1.0
     assert hits(inside, np.full(3, 70.5), 0.29) == 1.0, "29 of 100 lie above 70.5, though 0.29 * 100 < 29"
     assert hits(np.zeros(10), np.zeros(5), 0.05) == 0.0, "equal scores cannot be told apart"
     rng = np.random.default_rng(0)
