@@ -152,8 +152,6 @@ def test_standardised_targets_are_predicted_in_their_own_units() -> None:
     assert float(outer(f).log_prob(value)) == pytest.approx(exact, rel=1e-5)
     with pytest.raises(ValueError, match="targets under Poisson cannot be standardised"):
         likelihoods.Rescaled(likelihoods.Poisson(), torch.zeros(1), torch.ones(1))(f)
-    with pytest.raises(ValueError, match="scale > 0"):
-        likelihoods.Rescaled(inner, torch.zeros(1), torch.zeros(1))
 
 
 def test_the_outermost_quantiles_of_bounded_values_are_the_ends_of_all_components() -> None:

@@ -143,14 +143,14 @@ def test_a_fit_finds_the_weighted_posterior() -> None:
 
 
 def test_another_checkpoint_is_refused(tmp_path: Path) -> None:
-    for i, weights in enumerate((np.full(60, 2.0), np.full(60, 3.0))):
+    def fitted(weight: float, epochs: int) -> None:
         model = BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal(0.1))
-        options: dict[str, Any] = {"epochs": 1 + i, "folder": tmp_path, "device": "cpu"}
-        if i == 0:
-            fit(model, MeanFieldNormal, linear(weights), **options)
-            continue
-        with pytest.raises(CheckpointError, match="other training data"):
-            fit(model, MeanFieldNormal, linear(weights), **options)
+        data = linear(np.full(60, weight))
+        fit(model, MeanFieldNormal, data, epochs=epochs, folder=tmp_path, device="cpu")
+
+    fitted(2.0, 1)
+    with pytest.raises(CheckpointError, match="other training data"):
+        fitted(3.0, 2)
 
 
 def test_chains_are_trained_as_one_batch_with_their_rows_weights() -> None:
