@@ -15,6 +15,7 @@ from pyro import poutine
 from pyro.infer import MCMC, NUTS, Predictive
 from torch import Tensor, nn
 
+from architectures import Chain, last
 from engine_fakes import classes, network, normal, values
 from pyrobbb import Posterior, Training, likelihoods, priors
 from pyrobbb._support import checkpoint
@@ -33,15 +34,6 @@ class Tied(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(self.first(x).tanh())
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.out = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.lstm(x)[0][:, -1])
 
 
 def traced(model: BayesianNetwork, *args: Any) -> Any:
@@ -286,7 +278,8 @@ def test_dropout_acts_in_training_alone(training: bool) -> None:
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2)), (1, 4, 4)),
         (nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2)), (3,)),
         (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), (3,)),
-        (Recurrent(), (5, 3)),  # torch cannot batch an LSTM over weights
+        # torch cannot batch an LSTM over weights
+        (Chain(nn.LSTM(3, 4, batch_first=True), last, nn.Linear(4, 2)), (5, 3)),
         (nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval(), (3,)),
     ],
     ids=["perceptron", "convolution", "layer norm", "weight norm", "lstm", "batch norm, eval"],

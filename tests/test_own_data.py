@@ -128,20 +128,11 @@ def test_the_padding_row_is_not_drawn() -> None:
     torch.testing.assert_close(after - before, difference)
 
 
-class Sequences(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.out = nn.Linear(3, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(x)
-
-
 def test_targets_on_a_grid() -> None:
     x = normal(12, 5, 3)
     data = from_arrays(x, x[..., :2], task="regression")
     assert data.spec.outputs == 2
-    posterior = fitted(data, Sequences(2), likelihoods.Normal(0.1))
+    posterior = fitted(data, nn.Linear(3, 2), likelihoods.Normal(0.1))
     found = posterior.predict(x, x[..., :2], draws=4, sample=True)
     assert found.mean.shape == found.interval()[0].shape == (12, 5, 2)
     assert found.samples.shape == (4, 12, 5, 2)
@@ -149,7 +140,7 @@ def test_targets_on_a_grid() -> None:
     assert set(found.metrics(x[..., :2])) == {"rmse", "nll"}
     labels = (x[..., 0] > 0).long()
     data = from_arrays(x, labels, task="classification", classes=2)
-    posterior = fitted(data, Sequences(2), likelihoods.Categorical())
+    posterior = fitted(data, nn.Linear(3, 2), likelihoods.Categorical())
     found = posterior.predict(x, labels, draws=4)
     assert found.probs.shape == (12, 5, 2)
     assert found.losses(labels).shape == (12,)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from torch import Tensor, nn
+from torch import Tensor
 
 from commands import interpreter
-from engine_fakes import Interrupts, Listens, classes, classifier, normal
+from engine_fakes import Interrupts, Listens, Undefined, classes, classifier, normal
 from parallel_fakes import Kills, on_processes
 from paths import PYTHONPATH
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
@@ -269,13 +269,6 @@ def test_a_lost_process_ends_the_run_with_a_checkpoint_for_any_number(tmp_path: 
     taken_up = parameters(alone)
     assert [row.epoch for row in alone.run().rows] == list(range(1, EPOCHS + 1))
     assert not any(torch.equal(a, b) for a, b in zip(taken_up, parameters(alone), strict=True))
-
-
-class Undefined(nn.Linear):
-    """Its output is NaN where the first input is far from 0."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).where(x[:, :1] < 9, torch.nan)
 
 
 def has_a_row_without_output(ranks: ProcessGroup, folder: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from architectures import Chain, last
 from commands import interpreter
 from engine_fakes import Listens
 from pyrobbb import fit, likelihoods, priors
@@ -116,17 +117,8 @@ def test_a_distribution_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
     fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=8, device="cpu")
 
 
-class Rolled(nn.Module):
-    """An LSTM, of which torch records a backward pass that it cannot run again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.roll, self.last = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.roll(x[:, None])[0][:, -1])
-
-
 def test_an_lstm_trains_uncompiled_where_it_would_be_compiled() -> None:
-    (line,) = trained(nn.Sequential(nn.Linear(3, 3), Rolled()), fast="compiled")
+    """Torch records a backward pass of it that it cannot run again."""
+    rolled = Chain(nn.Unflatten(1, (1, 3)), nn.LSTM(3, 4, batch_first=True), last, nn.Linear(4, 1))
+    (line,) = trained(nn.Sequential(nn.Linear(3, 3), rolled), fast="compiled")
     assert line.startswith("training without compiled code")

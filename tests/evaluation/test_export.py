@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from architectures import Chain, last
 from pyrobbb import likelihoods
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data import from_arrays
@@ -22,15 +23,9 @@ ROWS = {0: torch.export.Dim.DYNAMIC}
 X = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 
 
-class Recurrent(nn.Module):
+def recurrent():
     """An architecture that torch.vmap does not take, and with weights in a list of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.last = nn.LSTM(1, 4, batch_first=True), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.last(self.lstm(x[:, :, None])[0][:, -1])
+    return Chain(nn.Unflatten(1, (3, 1)), nn.LSTM(1, 4, batch_first=True), last, nn.Linear(4, 2))
 
 
 def fitted(network=None, likelihood=None, chains=1, prior=None):
@@ -66,7 +61,7 @@ def test_the_averaged_probabilities_are_those_of_predict():
     )
 
 
-@pytest.mark.parametrize("network", [None, Recurrent()], ids=["layers", "recurrent"])
+@pytest.mark.parametrize("network", [None, recurrent()], ids=["layers", "recurrent"])
 def test_draws_as_one_graph_are_the_functions_of_the_posterior(network):
     posterior = fitted(network)
     outputs = program(exported(posterior, draws=3))(X)
@@ -149,7 +144,7 @@ def test_plain_networks_of_an_ensemble_are_exported():
 def test_onnx_gives_what_the_network_gives(what, tmp_path):
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
-    posterior = fitted(Recurrent() if what == "recurrent draws" else None)
+    posterior = fitted(recurrent() if what == "recurrent draws" else None)
     module = {
         "one function": lambda: posterior.function(1),
         "the mean": lambda: network_with(posterior.model, posterior.mean_weights()),

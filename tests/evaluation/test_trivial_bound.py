@@ -7,11 +7,12 @@ from statistics import fmean
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.nn import PyroModule, PyroSample
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from architectures import Residual
 from engine_fakes import classes, network, normal, nothing_changes
+from own_priors import Hierarchical
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -19,7 +20,7 @@ from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.distributions import ScaleMixtureNormal
 from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_scales
 from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
-from pyrobbb.priors import Prior, beside, elementwise
+from pyrobbb.priors import Prior, elementwise
 
 LN_2_PI = math.log(2 * math.pi)
 
@@ -153,15 +154,6 @@ def test_it_leaves_nothing_changed_and_gives_the_same_again():
     assert streamed == pytest.approx(found, abs=0.1)
 
 
-class Hierarchical(Prior, PyroModule):
-    def __init__(self):
-        super().__init__()
-        self.scale = PyroSample(dist.HalfCauchy(1.0))
-
-    def distribution(self, name, parameter):
-        return elementwise(dist.Normal(0.0, beside(self.scale, parameter)), parameter)
-
-
 @dataclass(frozen=True)
 class OfMany(Prior):
     """A prior for a whole tensor at once."""
@@ -188,20 +180,9 @@ def test_it_is_not_computed_for_other_models(prior, likelihood):
     assert trivial_free_energy(model, Split(normal(20, 3), normal(20, 1))) is None
 
 
-class Around(nn.Module):
-    """No parameter holds back the input."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x):
-        return x + self.layer(x)
-
-
 def test_it_is_not_computed_where_the_input_goes_around_the_weights():
     data = classes(30)
-    model = BayesianNetwork(Around(), priors.Normal(), likelihoods.Categorical(), 30)
+    model = BayesianNetwork(Residual(nn.Linear(3, 3)), priors.Normal(), likelihoods.Categorical(), 30)
     assert trivial_free_energy(model, data.train) is None
 
 

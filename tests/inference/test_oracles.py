@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.func import hessian
 from torch.utils.data import DataLoader, TensorDataset
 
-from engine_fakes import classes, network, normal
+from architectures import Chain, last
+from engine_fakes import StopsAt, classes, network, normal
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
@@ -389,15 +390,9 @@ def test_a_single_number_is_a_weight_of_laplace_s():
         Laplace().guide(model, None)
 
 
-class _Recurrent(nn.Module):
+def _recurrent() -> nn.Module:
     """The features one after the other through an LSTM."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.l, self.o = nn.LSTM(1, 2, batch_first=True), nn.Linear(2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.o(self.l(x[:, :, None])[0][:, -1])
+    return Chain(nn.Unflatten(1, (D, 1)), nn.LSTM(1, 2, batch_first=True), last, nn.Linear(2, 1))
 
 
 class _Tied(nn.Linear):
@@ -460,19 +455,19 @@ class _Sharp(likelihoods.Likelihood):
     ("network", "likelihood", "options", "message"),
     [
         (
-            _Recurrent(),
+            _recurrent(),
             None,
             {},
             r"torch cannot linearise .*linearised=False\), .* inference.linearised=false,",
         ),
         (
-            _Recurrent(),
+            _recurrent(),
             None,
             {"structure": "kronecker", "linearised": False},
             "used once, .* take 'diagonal'",
         ),
-        (_Recurrent(), None, {"linearised": False}, None),
-        (_Recurrent(), None, {"layers": "last"}, None),
+        (_recurrent(), None, {"linearised": False}, None),
+        (_recurrent(), None, {"layers": "last"}, None),
         (nn.Linear(D, 1), _Sharp(), {}, "_Sharp has no second derivative"),
         (nn.Sequential(nn.Linear(D, 1), nn.Unflatten(1, (1, 1))), None, {}, "needs one output row per row"),
     ],
@@ -716,36 +711,22 @@ def test_a_share_of_the_epochs_is_not_rounded_down():
         check_warm_up(SWAG(), WarmUp(epochs=30), 0.29 * 100)
 
 
-class _Stops(Callback):
-    def on_epoch(self, view: Any, row: Any) -> None:
-        view.stop("enough") if row.epoch == 2 else None
-
-
-@pytest.mark.parametrize("method", [Laplace(), MAP()])
-def test_a_training_that_stops_within_its_warm_up_says_so(method: Any, caplog: pytest.LogCaptureFixture):
-    model, data, *_ = _linear()
-    split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
-    kl = WarmUp(epochs=5)
-    fit(model, None, split, inference=method, kl=kl, epochs=5, progress=None, callbacks=[_Stops()])
-    assert "the KL ended at 0.4 of its weight, because its warm-up takes 5 epochs of 2" in caplog.text
-
-
-class _StopsAtStep(Callback):
-    steps = 0
-
-    def on_step(self, view: Any, terms: Any) -> None:
-        self.steps += 1
-        view.stop("enough") if self.steps == 15 else None
-
-
-def test_a_training_that_stops_within_an_epoch_of_a_warm_up_within_says_which(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("method", "kl", "at"),
+    [
+        (Laplace(), WarmUp(epochs=5), {"epoch": 2}),
+        (MAP(), WarmUp(epochs=5), {"epoch": 2}),
+        (MAP(), Tempered(temperature=1.0, then=WarmUp(epochs=5)), {"step": 15}),  # of ten an epoch
+    ],
+    ids=["laplace", "map", "within an epoch of a warm-up within"],
+)
+def test_a_training_that_stops_within_its_warm_up_says_so(
+    method: Any, kl: Any, at: dict[str, int], caplog: pytest.LogCaptureFixture
 ):
     model, data, *_ = _linear()
     split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
-    kl = Tempered(temperature=1.0, then=WarmUp(epochs=5))
-    options: dict[str, Any] = {"batch_size": 5, "epochs": 5, "progress": None}  # ten steps an epoch
-    fit(model, None, split, inference=MAP(), kl=kl, callbacks=[_StopsAtStep()], **options)
+    options: dict[str, Any] = {"batch_size": 5, "epochs": 5, "progress": None}
+    fit(model, None, split, inference=method, kl=kl, callbacks=[StopsAt(**at)], **options)
     assert "the KL ended at 0.4 of its weight, because its warm-up takes 5 epochs of 2" in caplog.text
 
 
@@ -776,24 +757,17 @@ def test_laplace_refuses_a_kl_that_does_not_count_once(kl: Any):
     fit(model, None, split, inference=Laplace(), kl=WarmUp(epochs=2), epochs=3, progress=None)
 
 
-class _Rolled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.roll, self.last = nn.GRU(2, 3, batch_first=True), nn.Linear(3, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.roll(x)[0][:, -1])
-
-
-def _bent() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 4), nn.PReLU(), nn.Linear(4, 1))
-
-
-@pytest.mark.parametrize("net", [_Rolled, _bent])
-def test_the_curvature_of_layers_that_torch_cannot_batch(net: Any):
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        (lambda: [nn.GRU(2, 3, batch_first=True), last, nn.Linear(3, 1)], (5, 4, 2)),
+        (lambda: [nn.Linear(2, 4), nn.PReLU(), nn.Linear(4, 1)], (5, 2)),
+    ],
+    ids=["gru", "prelu"],
+)
+def test_the_curvature_of_layers_that_torch_cannot_batch(layers: Any, shape: tuple[int, ...]):
     with isolated(0):
-        network = net()
-        x = torch.randn(5, 4, 2) if isinstance(network, _Rolled) else torch.randn(5, 2)
+        network, x = Chain(*layers()), torch.randn(shape)
     model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(scale=0.5), 5)
     guide = Laplace(structure="full", linearised=False).guide(model, None)
     guide.fit(model, Split(x, torch.zeros(5, 1)))

@@ -172,19 +172,11 @@ def test_hyperparameters_are_sites_of_their_own(
 def test_a_hierarchical_prior_finds_the_scale_of_its_weights() -> None:
     """Weights observed all but exactly: the posterior of their scale is that of quadrature, within 5 %."""
     y = 2.0 * normal(40, 1)
-    net = nn.Embedding(40, 1)
+    net = nn.Sequential(nn.Embedding(40, 1), nn.Flatten())
     data = from_arrays(torch.arange(40)[:, None], y, task="regression", dtype=torch.long)
 
-    class Row(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = net
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.table(x[:, 0])
-
     with isolated(0):
-        model = BayesianNetwork(Row(), Hierarchical(), likelihoods.Normal(scale=0.05), 40)
+        model = BayesianNetwork(net, Hierarchical(), likelihoods.Normal(scale=0.05), 40)
         guide = AutoNormal(model, init_scale=0.05)
         posterior = fit(
             model, guide, data, epochs=600, batch_size=40, samples=8, vectorize=True, fast="off",
@@ -236,14 +228,6 @@ def test_a_site_without_dimensions_under_the_mean_field() -> None:
 
     for fast in ("off", "eager"):
         model = BayesianNetwork(Scaled(), priors.Normal(), GAUSS, 12)
-        posterior = fit(
-            model,
-            MeanFieldNormal(model),
-            values(),
-            epochs=1,
-            batch_size=6,
-            samples=2,
-            fast=fast,
-            device="cpu",
-        )
+        guide = MeanFieldNormal(model)
+        posterior = fit(model, guide, values(), epochs=1, batch_size=6, samples=2, fast=fast, device="cpu")
         assert posterior.draw(3)["gain"].shape == (3,)

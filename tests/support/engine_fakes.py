@@ -25,6 +25,7 @@ from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import Callback, View
+from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
 
@@ -75,6 +76,18 @@ def classifier(data: Dataset, **options: Any) -> tuple[BayesianNetwork, MeanFiel
     return model, MeanFieldNormal(model, **options)
 
 
+class Undefined(nn.Linear):
+    """Its output is NaN where the first input is far from 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).where(x[:, :1] < 9, torch.nan)
+
+
+def found(run: Training) -> Tensor:
+    """The parameters of a training's guide, end to end."""
+    return torch.cat([p.detach().flatten() for p in run.guide.parameters()])
+
+
 def restore(run: Training, path: Path) -> None:
     run.load_state_dict(checkpoint.load(path), path)
 
@@ -99,6 +112,21 @@ class Interrupts(Callback):
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), self.number)
+
+
+class StopsAt(Callback):
+    """Stops the training after a step or an epoch, counted from its start."""
+
+    def __init__(self, step: int | None = None, epoch: int | None = None) -> None:
+        self.step, self.epoch = step, epoch
+
+    def on_step(self, view: View, terms: Terms) -> None:
+        if view.epoch * view.M + view.batch == self.step:
+            view.stop("that is enough")
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if row.epoch == self.epoch:
+            view.stop("that is enough")
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import torch
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
-from engine_fakes import Interrupts, Listens, classes, network, restore, values
+from architectures import Chain, last
+from engine_fakes import Interrupts, Listens, StopsAt, classes, found, network, restore, values
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb.accelerated.batched_step import NotBatchableError
@@ -21,8 +22,6 @@ from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run
 from pyrobbb.inference import MAP, SVI, SWAG, Inference, Laplace, MCDropout
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.svi import Terms
-from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.trainer import NonFiniteLossError, Training, train
 
 N = 20
@@ -59,10 +58,6 @@ def training(r: int, prior: Any = None, **options: Any) -> Training:
         "schedule": partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=3),
     }  # fmt: skip
     return Training(model, method.guide(model, MeanFieldNormal), data, **defaults | options)
-
-
-def found(run: Training) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in run.guide.parameters()])
 
 
 @pytest.mark.parametrize(("fast", "samples"), [("eager", 1), ("eager", 3), ("compiled", 2)])
@@ -184,13 +179,9 @@ def test_a_compiled_batch_of_points_ends_where_each_ends_alone() -> None:
 
 
 def test_the_last_of_a_batch_of_points_goes_on_alone() -> None:
-    class Stops(Callback):
-        def on_step(self, view: View, terms: Terms) -> None:
-            view.stop("enough")
-
     alone = training(1, inference=MAP())
     alone.run()
-    pair = [training(0, inference=MAP(), callbacks=[Stops()]), training(1, inference=MAP())]
+    pair = [training(0, inference=MAP(), callbacks=[StopsAt(step=1)]), training(1, inference=MAP())]
     train(pair)
     assert [(run.epoch, run.batch) for run in pair] == [(0, 1), (3, 0)]
     torch.testing.assert_close(found(pair[1]), found(alone), rtol=1e-8, atol=1e-8)
@@ -265,15 +256,9 @@ def test_what_cannot_be_batched_is_refused_untouched(options: dict[str, Any], me
         assert torch.equal(found(run), kept)
 
 
-class Recurrent(nn.Module):
+def recurrent() -> nn.Module:
     """An LSTM, which torch cannot batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.linear = nn.LSTM(3, 2, batch_first=True), nn.Linear(2, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(self.lstm(x[:, None])[0][:, 0])  # type: ignore[no-any-return]
+    return Chain(nn.Unflatten(1, (1, 3)), nn.LSTM(3, 2, batch_first=True), last, nn.Linear(2, 3))
 
 
 @pytest.mark.parametrize("method", [SVI(), MAP()], ids=["svi", "map"])
@@ -281,7 +266,7 @@ class Recurrent(nn.Module):
     ("net", "message"),
     [
         (lambda: nn.Sequential(network(), nn.Dropout(0.5)), "draws random numbers of its own"),
-        (Recurrent, "cannot be batched: .*lstm"),
+        (recurrent, "cannot be batched: .*lstm"),
         (lambda: network(hidden=60_000), "steps over 420,003 weights times draws are faster one at a time"),
     ],
     ids=["dropout", "lstm", "large"],

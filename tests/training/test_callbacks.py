@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine_fakes import Interrupts, Listens, classes, classifier, network, nothing_changes
+from engine_fakes import Interrupts, Listens, StopsAt, classes, classifier, found, network, nothing_changes
 from pyrobbb._support import checkpoint
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.inference import MAP, SGHMC, SWAG, Inference, Laplace
@@ -34,10 +34,6 @@ def training(seed: int = 0, **options: Any) -> Training:
         "optim": partial(torch.optim.Adam, lr=0.05),
     }  # fmt: skip
     return Training(*classifier(data), data, **defaults | options)
-
-
-def found(run: Training) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in run.guide.parameters()])
 
 
 class Notes(Callback):
@@ -77,19 +73,6 @@ def test_a_callback_sees_every_step_and_epoch_and_changes_nothing() -> None:
     kl = sum(step[2] * size for step, size in zip(steps, sizes, strict=False)) / N
     assert kl / N == pytest.approx(rows[0].kl, rel=1e-6)
     assert (notes.events[0], notes.events[-1]) == ("start", "end")
-
-
-class StopsAt(Callback):
-    def __init__(self, step: int | None = None, epoch: int | None = None) -> None:
-        self.step, self.epoch = step, epoch
-
-    def on_step(self, view: View, terms: Terms) -> None:
-        if view.epoch * view.M + view.batch == self.step:
-            view.stop("that is enough")
-
-    def on_epoch(self, view: View, row: Epoch) -> None:
-        if row.epoch == self.epoch:
-            view.stop("that is enough")
 
 
 @pytest.mark.parametrize(

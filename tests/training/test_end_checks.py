@@ -10,9 +10,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
-from torch import Tensor, nn
+from torch import nn
 
-from engine_fakes import classes, classifier, normal
+from engine_fakes import Undefined, classes, classifier, normal
 from pyrobbb import BayesianNetwork, fit, likelihoods, priors
 from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.data import from_arrays
@@ -144,13 +144,6 @@ def test_a_single_row_has_a_residual_too(y: float, told: bool, caplog: Any, recw
     warn_of_noise(model, NoWeights(), Split(torch.ones(1, 1), torch.tensor([[y]])))
     assert ("has noise of standard deviation" in caplog.text) == told
     assert not len(recwarn)
-
-
-class Undefined(nn.Linear):
-    """Its output is NaN where the input is far from 0."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).where(x < 9, torch.nan)
 
 
 def test_an_output_that_is_nan_is_no_reason_for_silence() -> None:
