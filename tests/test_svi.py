@@ -40,10 +40,10 @@ def noise(monkeypatch: pytest.MonkeyPatch, eps: float | list[float]) -> None:
     monkeypatch.setattr("torch.distributions.normal._standard_normal", fixed)
 
 
-def one_weight(dtype: torch.dtype = torch.float64) -> tuple[BayesianNetwork, MeanFieldNormal]:
+def one_weight() -> tuple[BayesianNetwork, MeanFieldNormal]:
     """Y = w x with noise 0.5, prior N(0, 1), q = N(0.5, softplus(2)^2)."""
     net = nn.Linear(1, 1, bias=False)
-    model = BayesianNetwork(net, priors.Normal(sigma=1.0), likelihoods.Normal(scale=0.5), N=1).to(dtype)
+    model = BayesianNetwork(net, priors.Normal(sigma=1.0), likelihoods.Normal(scale=0.5), N=1).double()
     return model, MeanFieldNormal(model, init_loc=Constant(0.5), init_rho=2.0)
 
 

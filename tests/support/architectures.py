@@ -61,14 +61,14 @@ class Chain(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(x), or project(x) + f(x)."""
+    """x + f(x)."""
 
-    def __init__(self, inner: nn.Module, project: nn.Module | None = None) -> None:
+    def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner, self.project = inner, project or nn.Identity()
+        self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.project(x) + self.inner(x)
+        return x + self.inner(x)
 
 
 class Attention(nn.Module):

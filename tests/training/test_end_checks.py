@@ -25,9 +25,9 @@ from pyrobbb.training.history import Epoch, History
 ADAM = partial(torch.optim.Adam, lr=0.03)
 
 
-def line(N: int = 100, noise: float = 0.5, outputs: int = 1, **options: Any) -> Dataset:
-    x = normal(N, 1)
-    return from_arrays(x, x + noise * normal(N, outputs, seed=1), task="regression", **options)
+def line(noise: float = 0.5) -> Dataset:
+    x = normal(100, 1)
+    return from_arrays(x, x + noise * normal(100, 1, seed=1), task="regression")
 
 
 def warned(

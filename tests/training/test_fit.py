@@ -180,11 +180,9 @@ def test_chains_resume_from_their_folder(tmp_path: Path) -> None:
 # Point estimates: models whose prior leaves every weight deterministic
 
 
-def dropout_net(features: int = 2, outputs: int = 3, p: float = 0.5) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = [nn.Linear(features, 32), nn.ReLU(), nn.Dropout(p), nn.Linear(32, outputs)]
-        return nn.Sequential(*layers)
+def dropout_net(features: int = 2, p: float = 0.5) -> nn.Module:
+    with isolated(0):
+        return nn.Sequential(nn.Linear(features, 32), nn.ReLU(), nn.Dropout(p), nn.Linear(32, 3))
 
 
 def point(net: nn.Module, data: Any, likelihood: Any = None, **options: Any) -> Posterior:
@@ -211,8 +209,7 @@ def test_a_classifier_learns_and_the_network_given_is_left_alone() -> None:
 def test_full_batch_descent_is_the_textbook_loop(fast: str) -> None:
     """Half the sum of squares of six points: lr 0.1 on their mean square is 0.1 / 3 on it."""
     data = NoisySine(N=6, validation=0, test=0).load()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with isolated(0):
         start = perceptron(1, [16, 16], 1, "sigmoid")
     posterior = point(
         start, data, likelihoods.Normal(scale=1.0), epochs=50, record_every=20, fast=fast,
@@ -245,8 +242,7 @@ def test_dropout_acts_in_training_alone(fast: str) -> None:
 def test_a_network_with_a_noise_output_finds_the_noise() -> None:
     """Against the residuals' own standard deviation, which maximum likelihood is for a constant."""
     data = NoisySine(noise=0.3, N=2000).load()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with isolated(0):
         start = perceptron(1, [32], 2)
     likelihood = likelihoods.HeteroscedasticNormal()
     posterior = point(

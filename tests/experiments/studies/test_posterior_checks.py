@@ -54,13 +54,10 @@ def test_the_whole_check_in_small(tmp_path, capsys):
     assert "20 points of the paper's curve, 2 restarts under each prior" in capsys.readouterr().out
 
 
-def with_dropout(outputs=1):
-    return nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, outputs))
-
-
 def test_dropout_is_off_where_functions_are_asked_for():
     x, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.zeros(5, 1)
-    model = BayesianNetwork(with_dropout(), priors.Normal(), likelihoods.Normal(0.1), 5)
+    network = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.1), 5)
     guide = MeanFieldNormal(model)
     with isolated(0):
         guide(x, y)

@@ -15,10 +15,9 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 
 
-def log_probs(draws=30, rows=40, classes=10, scale=4.0):
-    return (
-        scale * torch.randn(draws, rows, classes, generator=torch.Generator().manual_seed(0))
-    ).log_softmax(-1)
+def log_probs(draws=30, scale=4.0):
+    logits = scale * torch.randn(draws, 40, 10, generator=torch.Generator().manual_seed(0))
+    return logits.log_softmax(-1)
 
 
 @pytest.mark.parametrize("scale", [0.1, 4.0, 30.0])
