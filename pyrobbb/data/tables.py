@@ -104,6 +104,8 @@ class Table:
         if self.weights is not None:
             checks.keep(self, weights=str(self.weights))
         for name in ("validation", "test"):
+            if getattr(self, name) is None:  # as from_arrays and YAML say that there is none
+                checks.keep(self, **{name: 0.0})
             if is_share(getattr(self, name)):
                 check_share(name, getattr(self, name))
 

@@ -616,6 +616,11 @@ def test_a_row_whose_category_is_missing_holds_no_number() -> None:
     assert alone.abs().sum() > 0
 
 
+def test_none_are_held_back_by_none() -> None:
+    data = load(test=None, validation=None)
+    assert (len(data.train), data.test, data.validation) == (6, None, None)
+
+
 def test_rows_held_back_are_a_pair_in_a_tuple_or_a_list() -> None:
     x, y = {"a": [0.5, 1.5, 2.5]}, [1.5, 2.5, 3.5]
     parts = [from_table(x, y, test=kind((x, y))).test for kind in (tuple, list)]
