@@ -65,7 +65,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
             guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
-        _check_same(compatibility.model(model) | {"data": data.train.digest()}, state, file)
+        _check_same(compatibility.model(model) | compatibility.data(data.train), state, file)
         checkpoint.load_module(model, state["model"], "model", file)
         checkpoint.load_module(guide, state["guide"], "guide", file)
         epoch = min(epoch, int(state["epoch"]))

@@ -99,6 +99,12 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
     }
 
 
+def data(train: Any) -> dict[str, str]:
+    """Digests of training rows: of all targets and of 64 inputs, and of all inputs that are in memory."""
+    x = getattr(train, "x", None)
+    return {"data": train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
+
+
 def training(chain: Chain) -> dict[str, Any]:
     """Everything that determines a training's result, except the data and the initial values."""
     options = chain.options

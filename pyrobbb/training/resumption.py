@@ -8,8 +8,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from torch import Tensor
-
 from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb._support.optim import load_state
@@ -27,10 +25,9 @@ class Resumable(Chain):
     @cached_property
     def digests(self) -> dict[str, str]:
         """Digests of the training data and of frozen weights, for checkpoints; each is read once for them."""
-        x = getattr(self.train, "x", None)  # a tensor, if they are in memory
-        found = {"data": self.train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
         frozen = self.model.frozen.values()
-        return found | ({"frozen weights": digest_of(*frozen)} if frozen else {})
+        weights = {"frozen weights": digest_of(*frozen)} if frozen else {}
+        return compatibility.data(self.train) | weights
 
     @property
     def due(self) -> bool:

@@ -607,3 +607,18 @@ def test_a_configuration_edited_after_the_training_is_refused(before, after, mes
     path.write_text(path.read_text().replace(before, after))
     with pytest.raises(CheckpointError, match=message):
         reopen(tmp_path)
+
+
+def test_data_of_which_one_input_changed_after_the_training_are_refused(tmp_path, monkeypatch):
+    """Only 64 of the inputs had been compared, unlike where a training resumes."""
+    run_module.execute(config(*TINY, f"folder={tmp_path}"), quiet=True)
+    load = Blobs.load
+
+    def changed(self):
+        data = load(self)
+        data.train.x[1] += 1.0  # no row of the 64
+        return data
+
+    monkeypatch.setattr(Blobs, "load", changed)
+    with pytest.raises(CheckpointError, match="other training data of the same shape"):
+        reopen(tmp_path)
