@@ -71,8 +71,9 @@ def some_draws(chain: Chain, keys: Iterable[Key]) -> list[Weights]:
             seed_generators(mixed_seed(*key), model.device)
             trace = poutine.trace(guide).get_trace()
             values = {name: trace.nodes[name]["value"] for name in model.latents}
+            # a point estimate's are the guide's parameters, which a draw must not share
             own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}
-            found.append(model.with_padding(own))  # no parameters among them
+            found.append(model.with_padding(own))
     return found
 
 
