@@ -276,6 +276,7 @@ TABLES: dict[str, Text] = {
     **{f"scoreboard.{name}": of(f"scoreboard_{name}", PART, NONE) for name in PARTS},
     "gap": of("agreement_gap", PART, NONE),
     "eight_tables": of("eight_tables", PART, NONE),
+    "four_tables": of("four_tables", PART, NONE),
     "second_table": of("second_table", PART, NONE),
     "deep_table": of("deep_table", PART, NONE),
     "long_detection": of("long_detection", PART, NONE),
