@@ -155,7 +155,7 @@ def report(folder: Path | str) -> str:
     names = sorted(p.name for p in (folder / "figures").glob("*.png"))
     files = {"metrics.json": "", "history.csv": "", "posterior.nc": " (ArviZ)"}
     there = [name + what for name, what in files.items() if (folder / name).exists()]
-    there.append(f"figures/ ({', '.join(names)})")
+    there += [f"figures/ ({', '.join(names)})"] if names else []
     return "\n".join([*lines, f"{folder}: {', '.join(there)}"])
 
 
