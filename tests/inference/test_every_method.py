@@ -160,7 +160,7 @@ def test_a_natural_gradient_goes_on_with_the_sigma_that_it_had_found():
     model, guide = _fit("natural_gradient", "regression").chains[0]
     guide.scale.data.fill_(0.5)
     fit(model, guide, data, inference=METHODS["natural_gradient"], **{**FAST, "epochs": 1})
-    assert float(guide.scale.detach().min()) > 0.4  # the first of a fresh guide is 0.01
+    assert float(guide.scale.detach().min()) > 0.1  # its log: mean -1.11, sd 0.17 over 12 seeds; afresh 0.01
 
 
 @pytest.mark.parametrize(
