@@ -14,6 +14,7 @@ from pyrobbb._support.random_state import Named, isolated, mixed_seed, seed_gene
 from pyrobbb.bnn import BayesianNetwork, Weights
 
 Chain = tuple[BayesianNetwork, nn.Module]
+Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
 
 
 @runtime_checkable
@@ -49,9 +50,6 @@ def fitted(chain: Chain) -> Chain:
     if chain[0].sites and not any(True for _ in (*guide.parameters(), *guide.buffers())):
         raise ValueError(f"the guide {type(guide).__name__} has no parameters yet; fit it first")
     return chain
-
-
-Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
 
 
 def one_draw(chain: Chain, key: Key) -> Weights:

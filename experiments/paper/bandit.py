@@ -40,7 +40,6 @@ from pyrobbb.bandits import (
     PointLearner,
     ThompsonSampling,
 )
-from pyrobbb.bandits.agent import KL_OVER
 from pyrobbb.bnn import BayesianNetwork
 
 CONFIGS = {"paper": "paper/bandit", "showdown": "paper/bandit_showdown"}
@@ -121,7 +120,6 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
         some(key, config[key])
     checks.each_of("arms", config.arms, ARMS)
     checks.count("threads", config.threads)
-    checks.one_of("kl_over", config.kl_over, KL_OVER)  # before an update is compiled
     for epsilon in config.epsilons:
         checks.between("epsilons", epsilon, 0, 1)
     return config

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pyrobbb.accelerated.compile import compile, prepared
 from pyrobbb.accelerated.fast_math import cos_sin
-from pyrobbb.accelerated.record import record
+from pyrobbb.accelerated.record import Program, record
 
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
@@ -122,10 +122,13 @@ class KeyedNormals:
         self.time = torch.zeros((), dtype=torch.int32)
         keys = torch.tensor([[seed & 0x7FFFFFFF, 0x5EED ^ stream] for seed in seeds], dtype=torch.int32)
         self._inputs = [keys, self.time, *both.chunk(2, dim=1)]
-        self._run = prepared(normals, self._inputs, compiled=compiled)
+        self.compiled = compiled
+        self._run: Program | None = None
 
     def draw(self, time: int) -> Tensor:
         """`values`, filled with the noise of `time` = 0, 1, 2, ..."""
         self.time.fill_(time)
+        if self._run is None:  # not before everything else of a bandit has been checked
+            self._run = prepared(normals, self._inputs, compiled=self.compiled)
         self._run(*self._inputs)
         return self.values
