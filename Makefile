@@ -20,22 +20,23 @@ setup: $(READY) ## the virtual environment, with exact versions
 mnist: $(READY) ## train the default Bayesian network on MNIST; results in runs/mnist
 	$(BIN)/python -m experiments.run experiment=mnist
 
-# Ray's launcher asks for a client of Amazon's cloud, which a local Ray does without, so it comes alone.
-$(VENV)/.ray: $(READY)
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray \
-	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt \
-	  hydra-ray-launcher && touch $@
-
-test: $(VENV)/.ray ## all tests, one process per core
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+test: $(READY)   ## all tests, one process per core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 $(VENV)/.extras: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -e ".[docs,mlflow,onnx,sklearn,tables,tensorboard,wandb]"
 	@touch $@
 
-test-extras: $(VENV)/.extras ## the tests of what is an extra, with the packages themselves
+# Ray's launcher asks for a client of Amazon's cloud, which a local Ray does without, so it comes alone.
+$(VENV)/.ray: $(READY)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray \
+	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt \
+	  hydra-ray-launcher && touch $@
+
+test-extras: $(VENV)/.extras $(VENV)/.ray ## the tests of what is an extra, with the packages themselves
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/training/test_loggers.py tests/experiments/test_callbacks.py \
+	  tests/experiments/test_sweep.py \
 	  tests/test_estimators.py tests/evaluation/test_export.py tests/data/test_tables.py \
 	  tests/project/test_browser.py tests/project/test_site.py
 

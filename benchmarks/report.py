@@ -7,7 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bandit, compiling, estimators, growth, memory, parts, prediction, restarts, steps
+from benchmarks import (
+    bandit,
+    compiling,
+    estimators,
+    growth,
+    memory,
+    parts,
+    prediction,
+    replaying,
+    restarts,
+    steps,
+)
 from benchmarks.growth import SAMPLES
 from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
@@ -193,6 +204,22 @@ def compilation(rounds: int, log: Say) -> dict[str, Any]:
     for program in compiling.PROGRAMS:
         found[program] = given = compiling.measure(program)
         log(f"  {program:22} {given['cold']:6.1f} {given['cached']:6.1f}")
+    return found
+
+
+def replay(rounds: int, log: Say) -> dict[str, Any]:
+    """Steps of a small network: Pyro's own, as they are, replayed from a recording, compiled."""
+    found: dict[str, Any] = {}
+    log("\n4-50-1, 64 rows: ms per step, and times the step of Pyro's SVI; median (quartiles)")
+    for guide in replaying.GUIDES:
+        for samples in (1, 8):
+            with isolated(0):
+                times = in_turn(replaying.works(guide, samples), 10 * rounds)
+            found[f"{guide}, {samples}"] = own = {}
+            for way, values in times.items():
+                part = ratio(values, times["Pyro's SVI"])
+                log(f"  {guide}, samples={samples}: {way:11} {spread(values)!s:26} {part}")
+                own[way] = figures("ms", spread(values)) | figures("ratio", part)
     return found
 
 

@@ -31,6 +31,7 @@ def main() -> None:
         "memory": report.use_of_memory,
         "growth": report.growing,
         "compile": report.compilation,
+        "replay": report.replay,
         "restarts": report.restarted,
         "bandit": report.bandits,
     }

@@ -174,6 +174,19 @@ def steps(record: Record) -> str:
     return "\n\n".join(blocks)
 
 
+def replayed(record: Record) -> str:
+    """Milliseconds of a small network's step, in each of its ways, and how many times faster than Pyro's."""
+    ways = ["Pyro's SVI", "as it is", "replayed", "compiled"]
+    rows = []
+    for name, found in record["replay"].items():
+        guide, samples = name.rsplit(", ", 1)
+        times = [
+            f"{found[way]['ms']:.2f} ({1 / found[way]['ratio']:.1f})" if way in found else "-" for way in ways
+        ]
+        rows.append([guide, samples, *times])
+    return markdown(["guide", "draws", *ways], rows)
+
+
 def planted(record: Record) -> str:
     """Which planted faults the checks found, by which of them, and how often sound fits were flagged."""
     fits = {name: found for name, found in record.items() if isinstance(found, dict) and "flagged" in found}
@@ -267,6 +280,7 @@ TABLES: dict[str, Text] = {
     "own_tables.uci": of("own_tables_uci", headed(as_markdown(own_tables_study.report)), NONE),
     "bench.steps": of("bench_steps", headed(steps), NONE),
     "bench.aims": of("bench_steps", aims, NONE),
+    "bench.replay": of("bench_replay", headed(replayed), NONE),
     "bench.peers": of("bench_peers", headed(steps), NONE),
     "bench.peer_aims": of("bench_peers", aims, NONE),
     "planted": of("planted", headed(planted), NONE),

@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from pyrobbb._support.flat import split
 from pyrobbb._support.optim import add_gradient
-from pyrobbb.accelerated.compile import compiled_program
+from pyrobbb.accelerated.compilation_cost import Prepare
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.fused_kl import gradients, log_ratio
 from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
@@ -97,8 +97,7 @@ class StackedStep:
     """Gradients of R chains of mean-field normals on a minibatch each.
 
     The arguments are those of `MeanFieldStep`, one for each chain, of the same structure and likelihood.
-    `compiled` is None, or a batch `(x, y)` of shapes (R, B, *features) and (R, B, ...) to compile for; a
-    shorter one is filled up with rows that do not count.
+    `batch` and `prepare` are those of `ProgramStep`: `(x, y)` of shapes (R, B, *features) and (R, B, ...).
 
     Raises:
         NotBatchableError: If they are of different structure.
@@ -111,9 +110,10 @@ class StackedStep:
         models: Sequence[BayesianNetwork],
         guides: Sequence[Any],
         segments: Sequence[Sequence[PriorSegment]],
+        batch: tuple[Tensor, Tensor] | None = None,
+        prepare: Prepare | None = None,
         *,
         samples: int = 1,
-        compiled: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         if len({tuple((name, *shape) for name, shape in guide.shapes.items()) for guide in guides}) != 1:
             raise NotBatchableError("their networks have different weights")
@@ -127,11 +127,11 @@ class StackedStep:
         self.segments = stack_segments(segments, loc.dtype)
         self.share = loc.new_zeros(len(guides), 1)
         self.fixed: FixedBatch | None = None
-        if compiled is not None:
-            self.fixed = FixedBatch(*compiled, loc.dtype, dim=1)
+        if batch is not None and prepare is not None:
+            self.fixed = FixedBatch(*batch, loc.dtype, dim=1)
             noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
-            inputs = [noise, torch.ones_like(self.share), *compiled, self.fixed.once, *self._gathered()]
-            self.run = compiled_program(self._program, inputs)
+            inputs = [noise, torch.ones_like(self.share), *batch, self.fixed.once, *self._gathered()]
+            self.run = prepare(self._program, inputs)
 
     @property
     def noise_shape(self) -> tuple[int, ...]:

@@ -1,23 +1,26 @@
-"""Whether a step is worth compiling: what that costs once against what it saves at every step."""
+"""Whether to compile or record a step's program: what that costs once, and saves at every step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
-from pyrobbb.accelerated.compile import CannotCompileError
-from pyrobbb.accelerated.record import CannotRecordError
+from pyrobbb.accelerated.compile import CannotCompileError, compiled_program
+from pyrobbb.accelerated.record import CannotRecordError, Program, replay
 
 Savings = Mapping[str, tuple[float, float, float]]
+Prepare = Callable[[Program, Sequence[Tensor]], Program]  # a program, for inputs of these shapes
 Made = TypeVar("Made")
 
 FAST = ("auto", "compiled", "eager", "off")
 
 # What compilation saves per step, in seconds on two CPU cores: a constant and a part per weight and draw;
 # and what it costs at most, the first time.
+# The constant is Python's part, which a replayed recording saves as well.
 # On CUDA they are reckoned: operations in place of 15 launches, at 1.5 us each, and the bytes per weight that
 # they read and write beyond those of the one program, at 4.3 TB/s.
 MEAN_FIELD = {"cpu": (0.5e-3, 40e-9, 20.0), "cuda": (0.13e-3, 75e-12, 30.0)}
@@ -25,6 +28,7 @@ LOCAL = MEAN_FIELD | {"cpu": (1e-3, 40e-9, 20.0)}  # its layers are Python at ev
 POINT = {"cpu": (0.5e-3, 10e-9, 20.0), "cuda": (0.05e-3, 20e-12, 30.0)}  # without noise and widths
 GRADIENT = dict.fromkeys(("cpu", "cuda"), (0.8e-3, 0.0, 20.0))  # a sampler's, of a small network
 PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
+_OF_RECORDING = 1 / 100  # of what compiling costs
 
 
 def compilation_pays(
@@ -44,15 +48,40 @@ def compilation_pays(
     return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
 
 
-def compiled_or_not(make: Callable[[bool], Made], compiled: bool, log: Callable[[str], None]) -> Made:
-    """The compiled step if it is asked for and can be made, else the other."""
-    if compiled:
+def ways(
+    fast: str,
+    size: int,
+    steps: int,
+    savings: Savings = MEAN_FIELD,
+    *,
+    calls: int = 1,
+    device: torch.device | None = None,
+) -> list[Prepare]:
+    """What is worth doing to a step's program, best first; the arguments are those of `compilation_pays`.
+
+    On CUDA a graph saves what replaying would.
+    """
+    constant, _, cost = savings["cpu"]
+    on_cpu = device is None or device.type == "cpu"
+    replays = fast in ("auto", "compiled") and on_cpu and constant * calls * steps > cost * _OF_RECORDING
+    compiles = compilation_pays(fast, size, steps, savings, calls=calls, device=device)
+    each: list[tuple[Prepare, bool]] = [(compiled_program, compiles), (replay, replays)]
+    return [prepare for prepare, pays in each if pays]
+
+
+def fastest(
+    make: Callable[[Prepare | None], Made], prepares: Sequence[Prepare], log: Callable[[str], None]
+) -> Made:
+    """The step that `make` makes with the first of `prepares` that its program allows, else with none."""
+    for prepare in prepares:
         began = perf_counter()
         try:
-            step = make(True)
+            step = make(prepare)
         except (CannotCompileError, CannotRecordError) as reason:
-            log(f"training without compiled code, several times slower: {reason}")
+            if prepare is compiled_program:
+                log(f"training without compiled code, several times slower: {reason}")
         else:
-            log(f"compiled the training step in {perf_counter() - began:.1f} s")
+            if prepare is compiled_program:
+                log(f"compiled the training step in {perf_counter() - began:.1f} s")
             return step
-    return make(False)
+    return make(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -19,11 +19,12 @@ from pyrobbb.accelerated.compilation_cost import (
     MEAN_FIELD,
     POINT,
     PYRO,
+    Prepare,
     Savings,
-    compilation_pays,
-    compiled_or_not,
+    fastest,
+    ways,
 )
-from pyrobbb.accelerated.compile import CannotCompileError
+from pyrobbb.accelerated.compile import CannotCompileError, compiled_program
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.fast_step import NotFastError
@@ -95,8 +96,8 @@ def make_step(
     point = isinstance(model, BayesianNetwork) and not model.sites  # without latent weights
     size = sum(p.numel() for p in guide.parameters()) * samples // 2
 
-    def pays(size: int, savings: Savings) -> bool:
-        return compilation_pays(fast, size, steps, savings, device=first.x.device)
+    def pay(size: int, savings: Savings) -> list[Prepare]:
+        return ways(fast, size, steps, savings, device=first.x.device)
 
     step: MeanFieldStep | ProgramStep
     try:
@@ -105,14 +106,14 @@ def make_step(
         except NotFastError as reason:
             if estimator == "local":
                 raise
-            step = _pyro(case, pays(size, PYRO), reason)
+            step = _pyro(case, pay(size, PYRO), reason)
         else:
             if point:
-                step = _point(case, pays(sum(p.numel() for p in trained(optimizer)), POINT))
+                step = _point(case, pay(sum(p.numel() for p in trained(optimizer)), POINT))
             elif estimator == "local":
-                step = _local(case, segments, pays(size, LOCAL))
+                step = _local(case, segments, pay(size, LOCAL))
             else:
-                step = _mean_field(case, segments, pays(size, MEAN_FIELD))
+                step = _mean_field(case, segments, pay(size, MEAN_FIELD))
         if estimator == "weights" or point:
             _check(step, case)
     except NotFastError as reason:
@@ -146,20 +147,23 @@ class _Case(NamedTuple):
         """The inputs and targets of a batch of full size."""
         return self.first.x, self.first.y
 
-    def step(self, program: Program, noise_shape: tuple[int, ...], compiled: bool) -> ProgramStep:
-        """The step of a program, compiled for a batch of full size if asked."""
-        return ProgramStep(program, self.optimizer, noise_shape, self.batch if compiled else None)
+    def step(self, program: Program, noise_shape: tuple[int, ...], prepare: Prepare | None) -> ProgramStep:
+        """The step of a program, prepared for a batch of full size."""
+        return ProgramStep(program, self.optimizer, noise_shape, self.batch, prepare)
 
     def forked(self) -> AbstractContextManager[None]:
         """Keep the random state of the body from what follows."""
         return torch.random.fork_rng([self.first.x.device] if self.first.x.is_cuda else [])
 
 
-def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> MeanFieldStep | ProgramStep:
+def _mean_field(
+    case: _Case, segments: list[PriorSegment], prepares: list[Prepare]
+) -> MeanFieldStep | ProgramStep:
     model, guide, optimizer, first, samples, alone, log = case
     size, cuda = guide.loc.numel(), first.x.is_cuda
 
-    def make(compiled: bool) -> MeanFieldStep | ProgramStep:
+    def make(prepare: Prepare | None) -> MeanFieldStep | ProgramStep:
+        compiled = prepare is compiled_program
         fixed = all(segment.shape is None for segment in segments)  # a learned prior changes at each step
         whole = cuda and compiled and alone and fixed and size * samples <= _LARGE
         if whole and capturable(optimizer) and Update.supported(optimizer):
@@ -167,12 +171,12 @@ def _mean_field(case: _Case, segments: list[PriorSegment], compiled: bool) -> Me
         if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
         program = flat_program(model, guide, segments, trained(optimizer), samples)
-        return case.step(program, (samples, size), compiled)
+        return case.step(program, (samples, size), prepare)
 
-    return compiled_or_not(make, compiled, log)
+    return fastest(make, prepares, log)
 
 
-def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> ProgramStep:
+def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -> ProgramStep:
     model, parameters = case.model, trained(case.optimizer)
     program = LocalProgram(model, case.guide, segments, parameters, case.samples, len(case.first))
     share = case.guide.loc.detach().new_ones(())
@@ -181,30 +185,35 @@ def _local(case: _Case, segments: list[PriorSegment], compiled: bool) -> Program
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
-    return compiled_or_not(lambda c: case.step(program, (program.used,), c), compiled, case.log)
+    return fastest(lambda prepare: case.step(program, (program.used,), prepare), prepares, case.log)
 
 
-def _point(case: _Case, compiled: bool) -> ProgramStep:
+def _point(case: _Case, prepares: list[Prepare]) -> ProgramStep:
     program = point_program(case.model, trained(case.optimizer))
-    return compiled_or_not(lambda c: case.step(program, (1, 0), c), compiled, case.log)
+    return fastest(lambda prepare: case.step(program, (1, 0), prepare), prepares, case.log)
 
 
-def _pyro(case: _Case, compiled: bool, reason: Exception) -> ProgramStep:
-    # Without compilation it gains nothing on the CPU; on CUDA it can still become a graph.
-    if not compiled and not case.first.x.is_cuda:
-        raise NotFastError(f"{reason}, and this run is too short for a compilation of its program to pay")
-    every = trained(case.optimizer)
-    program = pyro_program(case.model, case.guide, every, case.samples)
-    began = perf_counter()
-    try:
-        with case.forked(), Injected(None) as counting:
-            program(None, every[0].detach().new_ones(()), *case.batch, None)
-        step = case.step(program, (counting.used,), compiled)
-    except (CannotCompileError, CannotRecordError) as other:
-        raise NotFastError(f"{reason}, and its program cannot be compiled: {other}") from other
-    if compiled:
-        case.log(f"compiled Pyro's program in {perf_counter() - began:.1f} s")
-    return step
+def _pyro(case: _Case, prepares: list[Prepare], reason: Exception) -> ProgramStep:
+    # As it is it gains nothing on the CPU; on CUDA it can still become a graph.
+    if not prepares and not case.first.x.is_cuda:
+        raise NotFastError(f"{reason}, and this run is too short for a recording of its program to pay")
+    program = pyro_program(case.model, case.guide, every := trained(case.optimizer), case.samples)
+    began, failed = perf_counter(), None
+    each: Sequence[Prepare | None] = prepares or [None]
+    for prepare in each:
+        try:
+            with case.forked(), Injected(None) as counting:
+                program(None, every[0].detach().new_ones(()), *case.batch, None)
+            step = case.step(program, (counting.used,), prepare)
+        except (CannotCompileError, CannotRecordError) as other:
+            failed = failed or other
+            continue
+        if prepare is compiled_program:
+            case.log(f"compiled Pyro's program in {perf_counter() - began:.1f} s")
+        elif failed:
+            case.log(f"training without compiled code, several times slower: {failed}")
+        return step
+    raise NotFastError(f"{reason}, and its program cannot be compiled or recorded: {failed}") from failed
 
 
 def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegment]:

@@ -8,11 +8,15 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import set_gradient, trained
+from pyrobbb._support.random_state import isolated, random_state, set_random_state
+from pyrobbb.accelerated.agreement import difference
+from pyrobbb.accelerated.compilation_cost import Prepare
 from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.programs import Program
 from pyrobbb.accelerated.rng import Normals
+from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 
 
@@ -23,8 +27,9 @@ class ProgramStep(FastStep):
         program: See `pyrobbb.accelerated.programs`.
         optimizer: Over the parameters whose gradients the program gives, in the optimiser's order.
         noise_shape: Shape of the noise that the program takes.
-        compiled: None, or a batch `(x, y)` to record and compile the program for. A shorter batch, such as
-            the last of an epoch, is filled up with rows that do not count.
+        batch: A batch `(x, y)` of the usual size, to prepare the program for. A shorter one, such as the
+            last of an epoch, is filled up with rows that do not count.
+        prepare: `compiled_program` or `replay`; None leaves the program as it is.
 
     Raises:
         CannotRecordError: If the program looks at a tensor's value.
@@ -36,19 +41,19 @@ class ProgramStep(FastStep):
         program: Program,
         optimizer: torch.optim.Optimizer,
         noise_shape: tuple[int, ...],
-        compiled: tuple[Tensor, Tensor] | None = None,
+        batch: tuple[Tensor, Tensor] | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self.program, self.optimizer, self.noise_shape = program, optimizer, noise_shape
         self.parameters = trained(optimizer)
         like = self.parameters[0].detach()
         size = torch.Size(noise_shape).numel()
-        self.normals = Normals(size, like, compiled=compiled is not None)
+        self.normals = Normals(size, like, compiled=prepare is compiled_program)
         self.share = torch.zeros((), dtype=like.dtype, device=like.device)
         self.fixed: FixedBatch | None = None
-        if compiled is not None:
-            self.fixed = FixedBatch(*compiled, self.share.dtype)
-            inputs = [self.noise, self.share, *compiled, self.fixed.once]
-            self.run = compiled_program(program, inputs)
+        if batch is not None and prepare is not None:
+            self.fixed = FixedBatch(*batch, self.share.dtype)
+            self.run = prepare(program, [self.noise, self.share, *batch, self.fixed.once])
 
     @property
     def noise(self) -> Tensor:
@@ -73,3 +78,27 @@ class ProgramStep(FastStep):
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             set_gradient(parameter, gradient)
         return Terms(kl, nll)
+
+    def check_still(self, rows: Split) -> None:
+        """Raise ValueError if the program computes something else by now than what was recorded of it.
+
+        A recording keeps what the network reads besides tensors, such as a temperature that a callback
+        changes, as it stood. `rows` are a minibatch.
+        """
+        batch = None if self.fixed is None else self.fixed(rows.x, rows.y, rows.weights)
+        if batch is None:
+            return
+        with isolated(device=self.share.device), torch.no_grad():
+            noise = torch.randn_like(self.noise)
+            at = random_state(self.share.device)
+            kept: list[Tensor] = self.run(noise, self.share, *batch)
+            set_random_state(at, self.share.device)
+            now = self.program(noise, self.share, *batch)
+        if not all(bool(value.isfinite().all()) for value in now):
+            return
+        if (found := difference(tuple(kept), tuple(now))) is not None:
+            raise ValueError(
+                f"the network changed in training, and its step did not see it: the {found.name} of a "
+                f"minibatch is another than in the step, which keeps whatever is no tensor as it stood at "
+                f"first; train with fast='off', or keep what changes in a buffer"
+            )

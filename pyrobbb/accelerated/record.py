@@ -1,9 +1,9 @@
-"""Record the tensor operations of a program as one graph, with `make_fx`."""
+"""Record the tensor operations of a program as one graph, with `make_fx`, to compile or to replay it."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,25 @@ def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
     Raises:
         CannotRecordError: If the program looks at a tensor's value or otherwise resists.
     """
+    return _turn_products(_traced(program, inputs, RULES))
 
+
+def replay(program: Program, inputs: Sequence[Tensor]) -> Program:
+    """`program` for inputs of these shapes: the same operations to the bit, without Python's part of them.
+
+    Of what else it holds on to, such as parameters, it sees changes. For a small network Python's part is
+    most of the time: autograd, vmap, Pyro.
+
+    Raises:
+        CannotRecordError: If the program looks at a tensor's value or otherwise resists.
+    """
+    graph, held = lift(_drop_views(_traced(program, inputs, {})), len(inputs))
+    return lambda *given: graph.forward(*given, *held)
+
+
+def _traced(
+    program: Program, inputs: Sequence[Tensor], rules: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
     def plainly(*given: Tensor) -> Any:  # make_fx would mistake the `self` of a bound method for an input
         return program(*given)
 
@@ -34,11 +52,24 @@ def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions
             trace = make_fx(
-                plainly, decomposition_table=RULES, tracing_mode="fake", _allow_non_fake_inputs=True
+                plainly, decomposition_table=rules, tracing_mode="fake", _allow_non_fake_inputs=True
             )
-            return _turn_products(trace(*inputs))
+            return trace(*inputs)
     except Exception as error:
         raise CannotRecordError(first_line(error)) from error
+
+
+def _drop_views(graph: GraphModule) -> GraphModule:
+    """Without the operations that return their input as it is: a fifth of a step's."""
+    aten = torch.ops.aten
+    same_shape = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
+    for node in list(graph.graph.nodes):
+        unchanged = node.target in same_shape and _shape(node) == _shape(node.args[0])
+        if unchanged or node.target is aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+    graph.recompile()
+    return graph
 
 
 def _turn_products(graph: GraphModule) -> GraphModule:

@@ -8,10 +8,10 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from pyrobbb.accelerated.compilation_cost import GRADIENT, compilation_pays
-from pyrobbb.accelerated.compile import prepared
+from pyrobbb.accelerated.compilation_cost import GRADIENT, ways
+from pyrobbb.accelerated.compile import compiled_program, prepared
 from pyrobbb.accelerated.fixed_batch import FixedBatch
-from pyrobbb.accelerated.record import CannotRecordError
+from pyrobbb.accelerated.record import CannotRecordError, replay
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.svi import counted
@@ -69,16 +69,18 @@ class Energy:
         return prior.detach(), nll.detach(), found
 
     def prepared(self, z: Tensor, x: Tensor, y: Tensor, calls: int, fast: str = "auto") -> Gradient:
-        """`gradient`, compiled for inputs of these shapes if that pays for so many calls and is possible."""
-        if not compilation_pays(fast, z.numel(), calls, GRADIENT, device=z.device):
+        """`gradient`, compiled or replayed for inputs of these shapes if that pays for so many calls."""
+        prepares = ways(fast, z.numel(), calls, GRADIENT, device=z.device)
+        if not prepares:
             return self.gradient
         fixed = FixedBatch(x, y, z.dtype)
+        prepare = prepared if prepares[0] is compiled_program else replay
         try:
-            program = prepared(self.gradient, (z.detach(), x, y, z.new_ones(()), fixed.once))
+            program = prepare(self.gradient, (z.detach(), x, y, z.new_ones(()), fixed.once))
         except CannotRecordError:
             return self.gradient
 
-        def compiled(
+        def fast_gradient(
             z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None
         ) -> tuple[Tensor, Tensor, Tensor]:
             batch = fixed(x, y, counts)
@@ -88,4 +90,4 @@ class Energy:
             prior, nll, found = program(z.detach(), x, y, share, counts)
             return prior, nll, found
 
-        return compiled
+        return fast_gradient

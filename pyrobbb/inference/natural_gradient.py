@@ -39,7 +39,8 @@ from torch.optim import Optimizer
 
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.compilation_cost import compilation_pays, compiled_or_not
+from pyrobbb.accelerated.compilation_cost import Prepare, fastest, ways
+from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment, prior_segments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -143,11 +144,12 @@ class NaturalGradient(OwnStep):
             options["log"](f"the prior's gradient is taken by Pyro: {reason}")
             return NaturalGradientStep(self, model, guide, optimizer, None)
 
-        def make(compiled: bool) -> NaturalGradientStep:
+        def make(prepare: Prepare | None) -> NaturalGradientStep:
+            compiled = prepare is compiled_program
             return NaturalGradientStep(self, model, guide, optimizer, segments, compiled=compiled)
 
-        pays = compilation_pays(options["fast"], guide.loc.numel(), options["steps"], device=first.x.device)
-        return compiled_or_not(make, pays, options["log"])
+        prepares = ways(options["fast"], guide.loc.numel(), options["steps"], device=first.x.device)
+        return fastest(make, prepares, options["log"])
 
 
 def _element_wise(model: BayesianNetwork, guide: NormalByScale) -> list[PriorSegment]:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.compilation_cost import POINT, compilation_pays, compiled_or_not
+from pyrobbb.accelerated.compilation_cost import POINT, Prepare, fastest, ways
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.bnn import BayesianNetwork
@@ -42,7 +42,8 @@ class DescentStep(ProgramStep):
         guide: A guide that holds the point.
         optimizer: Over the parameters of both.
         steps: How many will be taken in all.
-        compiled: None, or a batch `(x, y)` to compile for.
+        batch: A batch `(x, y)` of the usual size.
+        prepare: What to do with the program for it; see `ProgramStep`.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class DescentStep(ProgramStep):
         guide: Any,
         optimizer: Optimizer,
         steps: int,
-        compiled: tuple[Tensor, Tensor] | None = None,
+        batch: tuple[Tensor, Tensor] | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self.method, self.guide, self.steps = method, guide, steps
         energy, parameters = Energy(model, guide, jacobian=False), trained(optimizer)
@@ -65,7 +67,7 @@ class DescentStep(ProgramStep):
                 found = derivatives(share * prior + nll, parameters)
             return [prior.detach(), nll.detach(), *found]
 
-        super().__init__(program, optimizer, (1, 0), compiled)
+        super().__init__(program, optimizer, (1, 0), batch, prepare)
 
     def at(self) -> Tensor:
         """The coordinates of the step."""
@@ -92,13 +94,11 @@ class Descent(OwnStep):
     def step(
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
-        def make(compiled: bool) -> DescentStep:
-            batch = (first.x, first.y) if compiled else None
-            return self.takes(self, model, guide, optimizer, options["steps"], batch)
+        def make(prepare: Prepare | None) -> DescentStep:
+            return self.takes(self, model, guide, optimizer, options["steps"], (first.x, first.y), prepare)
 
         size, steps = guide.loc.numel(), options["steps"]
-        pays = compilation_pays(options["fast"], size, steps, POINT, device=first.x.device)
-        return compiled_or_not(make, pays, options["log"])
+        return fastest(make, ways(options["fast"], size, steps, POINT, device=first.x.device), options["log"])
 
 
 @dataclass(frozen=True, kw_only=True)

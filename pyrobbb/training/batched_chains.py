@@ -15,7 +15,7 @@ from torch import Tensor
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated.agreement import difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
-from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Savings, compilation_pays, compiled_or_not
+from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Prepare, Savings, fastest, ways
 from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
@@ -85,13 +85,13 @@ class BatchedChains:
             if each > LARGEST:
                 raise NotBatchableError(f"steps over {each:,} weights times draws are faster one at a time")
 
-            def make(compiled: bool) -> StackedStep:
-                batch = _joined(parts) if compiled else None
-                return self.kind.stacked(models, guides, segments, samples=samples, compiled=batch)
+            def make(prepare: Prepare | None) -> StackedStep:
+                batch = _joined(parts)
+                return self.kind.stacked(models, guides, segments, batch, prepare, samples=samples)
 
             steps, R = first.epochs * first.M, len(chains)
-            pays = compilation_pays(fast, each * R, steps, self.kind.savings, calls=R)
-            self.step = compiled_or_not(make, pays, first.log)
+            prepares = ways(fast, each * R, steps, self.kind.savings, calls=R)
+            self.step = fastest(make, prepares, first.log)
             self._compare(parts)
 
     def _check_alike(self) -> Chain:

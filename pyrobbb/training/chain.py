@@ -21,6 +21,7 @@ from pyrobbb._support.files import locked, make_folder, remove_partial_files
 from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, check_targets, first_output
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
+from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
@@ -296,6 +297,8 @@ class Chain:
 
     def end_epoch(self) -> None:
         """Measure the epoch if it is recorded, and advance to the next."""
+        if self.epoch == 1:  # callbacks, which may change the network, saw the end of the first
+            self._check_recording()
         row = None
         if (self.epoch + 1) % self.options.record_every == 0 or self.epoch + 1 == self.epochs:
             row = self._measured()
@@ -315,6 +318,11 @@ class Chain:
             if self.history_path is not None:
                 history.append(self.history_path, row)
             self.progress.epoch(row)
+
+    def _check_recording(self) -> None:
+        """ValueError if a recorded step no longer computes what the model does."""
+        if isinstance(self.step, ProgramStep):
+            self.step.check_still(self.sample.head(self.batch_size))
 
     def _measured(self) -> Epoch:
         """The history row of the epoch that ends here."""
@@ -350,6 +358,7 @@ class Chain:
         """The training ended; NonFiniteLossError if its last step, which no later one checked, left NaN."""
         if not self.finite():
             raise divergence.at_end("a parameter", self.epoch, self.checkpoint_path)
+        self._check_recording()
         if self.writes:
             try:
                 warn_of_noise(self.model, self.guide, self.train)

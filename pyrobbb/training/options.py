@@ -39,8 +39,9 @@ class Options:
             linear layers and convolutions, apart for each row, whose gradient has the same mean and less
             variance (`pyrobbb.accelerated.local_noise`). For mean-field normals, on the fast path.
         vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
-        fast: `auto`: the fast path where it fits, compiled if that pays; `compiled`, `eager`: the fast path
-            with or without compilation; `off`: Pyro's own SVI. All minimise the same free energy.
+        fast: `auto`: the fast path where it fits, compiled or replayed from a recording if that pays;
+            `compiled`: compiled in any case; `eager`: neither; `off`: Pyro's own SVI. All minimise the same
+            free energy.
         elbo: One of Pyro's ELBOs, a class, a `partial` of one or an instance, run by Pyro's own SVI; None is
             `Trace_ELBO` on the path that `fast` says.
         rates: Factors on the learning rate by part of a parameter's name, such as `{"rho": 10}`.

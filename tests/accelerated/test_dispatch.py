@@ -21,14 +21,14 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.optim import trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
-from pyrobbb.accelerated.compilation_cost import compilation_pays
-from pyrobbb.accelerated.compile import compile
+from pyrobbb.accelerated.compilation_cost import compilation_pays, ways
+from pyrobbb.accelerated.compile import compile, compiled_program
 from pyrobbb.accelerated.fused_kl import draw
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.prior_segments import PriorSegment
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import pyro_program
-from pyrobbb.accelerated.record import CannotRecordError, record
+from pyrobbb.accelerated.record import CannotRecordError, record, replay
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.mean_field import MeanFieldNormal
@@ -106,12 +106,12 @@ def test_compiled_passes_agree_too(prior: str, monkeypatch: pytest.MonkeyPatch) 
     case.assert_close(step, rtol=SINGLE)
 
 
-@pytest.mark.parametrize(("guide", "samples"), [(flat_guide, 1), (flat_guide, 3), (AutoNormal, 2)])
-def test_compiled_programs_agree_too(guide: Any, samples: int) -> None:
-    case = Case(PRIORS["mixture"], "normal_learnt", guide)
-    step = case.step(fast="compiled", samples=samples)
+def test_compiled_programs_agree_too() -> None:
+    """One draw, and Pyro's program: tests/accelerated/test_program_step.py."""
+    case = Case(PRIORS["mixture"], "normal_learnt")
+    step = case.step(fast="compiled", samples=3)
     assert type(step) is ProgramStep, case.said
-    case.assert_close(step, samples=samples, rtol=SINGLE)
+    case.assert_close(step, samples=3, rtol=SINGLE)
 
 
 def test_a_network_with_dropout_uses_the_same_masks(kind: type) -> None:
@@ -328,3 +328,8 @@ def test_what_pays_depends_on_the_device() -> None:
     assert [pays("auto", size, steps, device=cuda) for steps in (1100, 10**6)] == [False, True]
     assert pays("compiled", size, 1, device=cuda)
     assert not pays("eager", size, 10**9, device=cuda)
+    assert [ways("auto", size, steps) for steps in (300, 900)] == [[], [replay]]
+    assert ways("auto", size, 1100) == [compiled_program, replay]
+    assert ways("auto", size, 10**6, device=cuda) == [compiled_program]
+    assert ways("compiled", size, 1) == [compiled_program]
+    assert ways("eager", size, 10**9) == ways("off", size, 10**9) == []

@@ -45,7 +45,7 @@ def warned(
             parameter.zero_()
     model = BayesianNetwork(net, priors.Normal(), likelihood)
     fit(model, guide, data, epochs=epochs, batch_size=25, optim=optim, device="cpu", progress=None, seed=0)
-    return [record.getMessage() for record in caplog.records]
+    return [record.getMessage() for record in caplog.records if record.name.startswith("pyrobbb")]
 
 
 @pytest.mark.parametrize("scale", [0.25, 1.5])
@@ -179,7 +179,7 @@ def course(nll: Any, stopped: str | None = None) -> History:
 )
 def test_a_fit_that_was_still_falling(history: History, falling: bool, caplog: Any) -> None:
     warn_of_falling(history)
-    assert len(caplog.records) == falling
+    assert sum(record.name.startswith("pyrobbb") for record in caplog.records) == falling
     assert not falling or "by 0.27 nats per row in the last eighth" in caplog.text
 
 

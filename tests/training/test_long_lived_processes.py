@@ -151,8 +151,9 @@ def alive() -> dict[str, int]:
     return counts
 
 
-@pytest.mark.parametrize("fast", ["eager", "off"])
-def test_a_fit_leaves_nothing_behind(fast: str) -> None:
+@pytest.mark.parametrize("fast", ["auto", "eager", "off"])
+def test_a_fit_leaves_nothing_behind(fast: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", 1e-9)  # "auto": replayed
     tiny(fast=fast).execute()
     before = alive()
     for seed in range(3):

@@ -1,0 +1,126 @@
+"""A replayed recording computes what its program does, to the bit, and says when the program has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine_fakes import classes, values
+from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.agreement import gradients
+from pyrobbb.accelerated.program_step import ProgramStep
+from pyrobbb.accelerated.record import CannotRecordError, replay
+from pyrobbb.inference import MAP, NUTS, SVI, Inference, MCDropout
+from pyrobbb.svi import ReferenceStep
+from pyrobbb.training.callbacks import Callback
+from step_cases import AUTOGUIDES, PRIORS, Case, Looking
+
+MANY = 10_000  # steps, for which a recording pays
+
+
+@pytest.mark.parametrize("count", [6, 3])
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("prior", PRIORS)
+def test_the_same_terms_and_gradients_to_the_bit(prior: str, samples: int, count: int) -> None:
+    case = Case(PRIORS[prior], "normal_learnt")
+    plain, replayed = (case.step(samples=samples, steps=steps) for steps in (0, MANY))
+    assert plain.fixed is None
+    assert replayed.fixed is not None
+    assert not case.said
+    noise = torch.randn(plain.noise_shape)
+    rows = case.data.head(count)
+    expected, found = (gradients(step, rows, noise, share=0.3) for step in (plain, replayed))
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0 if count == len(case.data) else 1e-5, atol=1e-6 * (count < 6))
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("guide", AUTOGUIDES)
+def test_pyros_program_too(guide: str, samples: int) -> None:
+    """Guides without a fast path of their own need not run Pyro at each step."""
+    case = Case(PRIORS["normal"], "normal_learnt", AUTOGUIDES[guide])
+    step = case.step(samples=samples, steps=MANY)
+    assert isinstance(step, ProgramStep)
+    assert not case.said
+    case.assert_close(step, samples=samples)
+
+
+def test_it_sees_parameters_as_they_change() -> None:
+    case = Case(PRIORS["mixture"])
+    step = case.step(steps=MANY)
+    for _ in range(3):
+        step(case.data.x, case.data.y, 0.2, 0.5)
+    case.assert_close(step)
+
+
+@pytest.mark.parametrize("method", [SVI(), MAP(), MCDropout(p=0.3), NUTS(warmup=3, max_tree_depth=2)])
+def test_a_training_ends_where_it_ends_without(method: Inference, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = values(20, outputs=1)
+    ends = []
+    for part in (1e9, 1e-9):  # of what compiling costs: never, always
+        monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", part)
+
+        def model() -> BayesianNetwork:
+            net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+            return BayesianNetwork(net, priors.Normal(), likelihoods.Normal(scale=0.5), 20)
+
+        guide: Any = MeanFieldNormal if isinstance(method, SVI) else None
+        posterior = fit(
+            model, guide, data, inference=method, epochs=4, batch_size=10, seed=2, device="cpu", progress=None
+        )
+        ends.append(posterior.predict(data.train.x, draws=5, seed=1).mean)
+    assert torch.equal(*ends)
+
+
+def test_what_looks_at_a_value_is_not_recorded() -> None:
+    case = Case(PRIORS["normal"])
+    case.model.network.append(Looking())
+    step = case.step(steps=MANY)
+    assert step.fixed is None
+    assert not case.said
+    with pytest.raises(CannotRecordError):
+        replay(case.model.network, [case.data.x])
+    case = Case(PRIORS["normal"], make_guide=AUTOGUIDES["auto_normal"])
+    case.model.network.append(Looking())
+    assert type(case.step(steps=MANY)) is ReferenceStep
+    assert "its program cannot be compiled or recorded" in case.said[0]
+
+
+class Warmer(nn.Module):
+    """A layer with a temperature that is no tensor."""
+
+    by = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.by * x
+
+
+class Warms(Callback):
+    """Changes the temperature at the end of an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch(self, chain: Any, row: Any) -> None:
+        if row.epoch == self.epoch:
+            chain.model.network[-1].by = 2.0
+
+
+@pytest.mark.parametrize("epoch", [1, 30])
+def test_a_network_that_changes_is_refused_where_the_step_would_not_see_it(epoch: int) -> None:
+    def train(**options: Any) -> None:
+        with isolated(0):
+            net = nn.Sequential(nn.Linear(3, 3), Warmer())
+            model = BayesianNetwork(net, priors.Normal(), likelihoods.Categorical(), 30)
+            fit(
+                model, MeanFieldNormal(model), classes(30), epochs=60, batch_size=3, device="cpu",
+                callbacks=[Warms(epoch)], progress=None, **options,
+            )  # fmt: skip
+
+    with pytest.raises(ValueError, match=r"the network changed in training.* train with fast='off'"):
+        train()
+    train(fast="off")
