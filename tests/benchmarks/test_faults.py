@@ -30,7 +30,7 @@ from terminals import Terminal
 
 
 def test_killed_runs_end_the_same() -> None:
-    done = interpreter("-m", "benchmarks.faults", "--times", "3", "kills")
+    done = interpreter("-m", "benchmarks.faults", "--times", "2", "kills")
     (kills,) = done.stdout.splitlines()[2:]
     runs = re.search(r"\| (\d+) of (\d+) runs resumed to the same end", kills)
     assert runs is not None, kills

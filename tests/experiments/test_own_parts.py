@@ -303,7 +303,7 @@ def test_a_part_of_ones_own_keeps_its_own_defaults_for_keys_of_the_same_name(nam
         "_target_": "torch.optim.lr_scheduler.StepLR", "_partial_": True, "step_size": 1
     }  # fmt: skip
     assert "experiments.check out --trust" in (namesakes / "out" / "report.html").read_text()
-    for name in ("analyse", "report", "check"):
+    for name in ("report", "check"):
         done = command(namesakes, f"experiments.{name}", "out", "--trust")
         assert done.returncode == 0, done.stderr
 
