@@ -17,6 +17,7 @@ from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import flat
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.draws import NoWeights
 from pyrobbb.experiment import Run
@@ -65,7 +66,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
             guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
-        _check_same(compatibility.model(model) | compatibility.data(data.train), state, file)
+        _check_same(model, data, state, file)
         checkpoint.load_module(model, state["model"], "model", file)
         checkpoint.load_module(guide, state["guide"], "guide", file)
         epoch = min(epoch, int(state["epoch"]))
@@ -96,10 +97,12 @@ def check_finished(folder: Path, config: DictConfig) -> None:
         print(f"note: {folder} was not compared with its data and code: {reason}", file=sys.stderr)
 
 
-def _check_same(mine: dict[str, Any], state: dict[str, Any], file: Path) -> None:
+def _check_same(model: BayesianNetwork, data: Dataset, state: dict[str, Any], file: Path) -> None:
     """CheckpointError if the configuration, or the data that it names, changed after the training."""
+    mine = compatibility.model(model) | compatibility.data(data.train)
     try:
         compatibility.check_same(mine, state.get("made_with", {}), file)
+        compatibility.check_buffers(compatibility.buffers(model), state, file)
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(
             f"{file.parent / 'config.yaml'} or its data changed: {error}"

@@ -9,6 +9,7 @@ from inspect import signature
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -99,6 +100,30 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
     }
 
 
+def buffers(made: BayesianNetwork) -> dict[str, Tensor]:
+    """The tensors of a model's state that are neither weights nor parameters, such as a mean to subtract."""
+    kept, weights = made.state_dict(), {f"network.{name}" for name in made.frozen}
+    found = {name: value for name, value in made.named_buffers() if name in kept and name not in weights}
+    return {name: value.detach().cpu().clone() for name, value in found.items()}
+
+
+def unchanged(made: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> list[str]:
+    """The buffers that training has left as they were made: not running statistics, nor learned priors."""
+    return [name for name, value in now.items() if name in made and _alike(made[name], value)]
+
+
+def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: Any) -> None:
+    """Raise CheckpointError if a buffer that is constant in a checkpoint was made with other values here."""
+    for name in state.get("constant buffers", ()):  # which version 0.1.0 did not name
+        there, here = state["model"][name].cpu(), mine.get(name)
+        if here is None or (here.shape, here.dtype) != (there.shape, there.dtype):
+            continue  # `load_module` says so
+        if not _alike(there, here):
+            raise CheckpointError(
+                f"{path} was made with other values of the buffer {name}; give another folder"
+            )
+
+
 def data(train: Any) -> dict[str, str]:
     """Digests of training rows: of all targets and of 64 inputs, and of all inputs that are in memory."""
     x = getattr(train, "x", None)
@@ -146,6 +171,12 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
         name = key.replace(".", " ", 1)
         here = f"this is {clipped(now)}; give another folder"
         raise CheckpointError(f"{path} was made with {name} {clipped(before)}, {here}")
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two buffers are the same but for rounding, which differs between processors."""
+    same = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return same and torch.allclose(one, other, rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
 def _first_difference(before: str, now: str) -> str:

@@ -65,6 +65,7 @@ class Resumable(Chain):
             "finishing": self.history.finishing,
             "callbacks": [[kind, c.state_dict()] for kind, c in self.kinds_of_callbacks],
             "made_with": self._made_with(),
+            "constant buffers": compatibility.unchanged(self.buffers, compatibility.buffers(self.model)),
         }
 
     def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
@@ -76,7 +77,7 @@ class Resumable(Chain):
         Raises:
             CheckpointError: If it belongs to another network or guide, or is not a training state.
         """
-        later = {"stopped", "callbacks", "finishing"}  # than version 0.1.0
+        later = {"stopped", "callbacks", "finishing", "constant buffers"}  # than version 0.1.0
         missing = sorted(self.state_dict().keys() - later - state.keys())
         if missing:
             raise CheckpointError(f"{path} is not a training checkpoint: it lacks {', '.join(missing)}")
@@ -84,6 +85,7 @@ class Resumable(Chain):
             theirs, mine = state["made_with"], self._made_with()
             check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
             compatibility.check_same(mine, theirs, path)
+            compatibility.check_buffers(self.buffers, state, path)
             if state["epoch"] > self.epochs:
                 raise CheckpointError(
                     f"{path} is at epoch {state['epoch']}, but this training ends after {self.epochs}; give "

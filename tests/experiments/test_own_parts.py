@@ -17,6 +17,7 @@ from experiments._runner.folder import MOVED, claim, differences
 from experiments._runner.reopen import reopen
 from experiments.summarise import summarise
 from paths import ROOT
+from pyrobbb._support.checkpoint import CheckpointError
 from seeds import FIXED
 
 TINY = ["data=blobs", "data.N=90", "model.hidden=[8]", "epochs=2", "batch_size=30", "draws=5"]
@@ -139,6 +140,36 @@ def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
     config.model = {"_target_": "own_net.MyData", "_partial_": True}
     with pytest.raises(ConfigError, match=r"model: .*it must be the class of a network, or a function of"):
         build(config)
+
+
+CENTRED = """
+import torch
+from torch import nn
+
+MEAN = 0.5
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+        self.register_buffer("mean", torch.full((2,), MEAN))
+
+    def forward(self, x):
+        return self.linear(x - self.mean)
+"""
+
+
+def test_a_buffer_of_ones_own_network_that_changed_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "own_centred.py").write_text(CENTRED)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = compose("mnist", ["fast=off", *TINY], folder=tmp_path / "out")
+    config.model = {"_target_": "own_centred.Net"}
+    fitted(config)
+    assert reopen(tmp_path / "out", trust=True).epoch == 2
+    monkeypatch.setattr("own_centred.MEAN", 0.0)
+    with pytest.raises(CheckpointError, match=r"changed: .* other values of the buffer network\.mean"):
+        reopen(tmp_path / "out", trust=True)
 
 
 @FIXED  # the commands run in processes of their own

@@ -228,6 +228,51 @@ def test_another_frozen_backbone_is_another_network(tmp_path: Path) -> None:
     fit(before(0), MeanFieldNormal, classes(), epochs=2, **options)
 
 
+class Shifted(nn.Module):
+    """Subtracts a constant, a buffer; counts its rows in another."""
+
+    def __init__(self, mean: float) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.full((3,), mean))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.seen += len(x)
+        return self.linear(x - self.mean)
+
+
+class OwnBuffer(priors.Prior, nn.Module):
+    def __init__(self, sigma: float) -> None:
+        super().__init__()
+        self.register_buffer("sigma", torch.tensor(sigma))
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.sigma), parameter)
+
+
+@pytest.mark.parametrize(("mean", "sigma", "which"), [(0.5, 1.0, "network.mean"), (0.0, 2.0, "prior.sigma")])
+def test_constants_that_are_buffers_are_compared(
+    mean: float, sigma: float, which: str, tmp_path: Path
+) -> None:
+    """The checkpoint's had taken the place of those given; what training changes comes from there."""
+
+    def model(mean: float = 0.0, sigma: float = 1.0) -> BayesianNetwork:
+        return BayesianNetwork(Shifted(mean), OwnBuffer(sigma), likelihoods.Normal(0.1), N=200)
+
+    def fitted(made: BayesianNetwork, epochs: int) -> int:
+        options: dict[str, Any] = {"batch_size": 50, "fast": "off", "progress": None, "folder": tmp_path}
+        fit(made, MeanFieldNormal, DATA, epochs=epochs, **options)
+        return int(made.network.seen)
+
+    one, other = fitted(model(), 1), fitted(fresh := model(), 2)
+    assert other >= one + 200 > 200
+    assert fitted(fresh, 3) >= other + 200  # the same model again, whose count is not 0 any more
+    with pytest.raises(CheckpointError, match=f"made with other values of the buffer {which}; give another"):
+        fitted(model(mean, sigma), 4)
+
+
 class Own(priors.Prior):
     def __init__(self, sigma: float) -> None:
         self.sigma = sigma
