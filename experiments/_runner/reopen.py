@@ -99,7 +99,7 @@ def check_finished(folder: Path, config: DictConfig) -> None:
 
 def _check_same(model: BayesianNetwork, data: Dataset, state: dict[str, Any], file: Path) -> None:
     """CheckpointError if the configuration, or the data that it names, changed after the training."""
-    mine = compatibility.model(model) | compatibility.data(data.train)
+    mine = compatibility.model(model) | compatibility.data(data.train, data.validation)
     try:
         compatibility.check_same(mine, state.get("made_with", {}), file)
         compatibility.check_buffers(compatibility.buffers(model), state, file)

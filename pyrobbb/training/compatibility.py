@@ -124,10 +124,11 @@ def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: An
             )
 
 
-def data(train: Any) -> dict[str, str]:
-    """Digests of training rows: of all targets and of 64 inputs, and of all inputs that are in memory."""
+def data(train: Any, validation: Any = None) -> dict[str, str]:
+    """Digests of the rows: of all targets and of 64 inputs, and of all inputs that are in memory."""
     x = getattr(train, "x", None)
-    return {"data": train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
+    found = {"data": train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
+    return found if validation is None else found | {"validation": ":".join(data(validation).values())}
 
 
 def training(chain: Chain) -> dict[str, Any]:
@@ -166,6 +167,8 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
             continue  # version 0.1.0 looked at 64 rows only
         if key in ("data", "inputs"):
             raise CheckpointError(f"{path} was made with other training data of the same shape")
+        if key == "validation":
+            raise CheckpointError(f"{path} was made with other validation data")
         if key == "network":
             raise CheckpointError(f"{path} was made with another network: {_first_difference(before, now)}")
         name = key.replace(".", " ", 1)

@@ -24,10 +24,10 @@ class Resumable(Chain):
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Digests of the training data and of frozen weights, for checkpoints; each is read once for them."""
+        """Digests of the data and of frozen weights, for checkpoints; each is read once for them."""
         frozen = self.model.frozen.values()
         weights = {"frozen weights": digest_of(*frozen)} if frozen else {}
-        return compatibility.data(self.train) | weights
+        return compatibility.data(self.train, self.validation) | weights
 
     @property
     def due(self) -> bool:

@@ -611,16 +611,17 @@ def test_a_configuration_edited_after_the_training_is_refused(before, after, mes
         reopen(tmp_path)
 
 
-def test_data_of_which_one_input_changed_after_the_training_are_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("part", "said"), [("train", "training"), ("validation", "validation")])
+def test_data_of_which_one_input_changed_after_the_training_are_refused(part, said, tmp_path, monkeypatch):
     """Only 64 of the inputs had been compared, unlike where a training resumes."""
     run_module.execute(config(*TINY, f"folder={tmp_path}"), quiet=True)
     load = Blobs.load
 
     def changed(self):
         data = load(self)
-        data.train.x[1] += 1.0  # no row of the 64
+        getattr(data, part).x[1] += 1.0  # no row of the 64
         return data
 
     monkeypatch.setattr(Blobs, "load", changed)
-    with pytest.raises(CheckpointError, match="other training data of the same shape"):
+    with pytest.raises(CheckpointError, match=f"made with other {said} data"):
         reopen(tmp_path)

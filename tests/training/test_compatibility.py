@@ -202,6 +202,19 @@ def test_one_other_number_is_other_data(part: str, tmp_path: Path) -> None:
         training(tmp_path, data=replace(DATA, train=replace(DATA.train, **{part: changed}))).resume()
 
 
+@pytest.mark.parametrize("part", ["x", "y"])
+def test_other_validation_rows_are_refused(part: str, tmp_path: Path) -> None:
+    """The history would go on with errors of other rows, and a callback that keeps the best compare them."""
+    held = values(N=100, seed=7).train
+    training(tmp_path, validation=held).run()
+    changed = getattr(held, part).clone()
+    changed[1, 0] += 1.0
+    with pytest.raises(CheckpointError, match="made with other validation data"):
+        training(tmp_path, validation=replace(held, **{part: changed})).resume()
+    assert training(tmp_path, validation=held).resume()
+    assert training(tmp_path).resume()  # a posterior does not depend on them
+
+
 def test_a_prior_around_other_trained_weights_is_another_prior(tmp_path: Path) -> None:
     def around(seed: int) -> BayesianNetwork:
         return partly_bayesian(network(seed=seed), "2.*", likelihoods.Categorical(), sigma=0.1)
