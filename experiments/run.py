@@ -33,7 +33,7 @@ from experiments._runner.reopen import check_finished
 from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, remove_partial_files, write_json
+from pyrobbb._support.files import locked, remove_partial_files
 from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
@@ -61,10 +61,8 @@ def execute(
         finished = all((folder / name).exists() for name in results)
         if not ranks.from_main(finished):
             error = run.likelihood.prediction.error
-            shown = Printed(error=f", validation {error.name} {error.format}")
-            if ranks.is_main:  # before there are results, which a signal may leave without it
-                write_json(folder / "provenance.json", provenance(run_command()))
-            run.execute(folder, Silent() if quiet else shown, ranks, loggers(config))
+            shown = Silent() if quiet else Printed(error=f", validation {error.name} {error.format}")
+            run.execute(folder, shown, ranks, loggers(config), provenance=provenance(run_command()))
     if not ranks.is_main:
         return {}
     with suppress(BlockingIOError), locked(folder):  # a command killed at the page or the figures left them

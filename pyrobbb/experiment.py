@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -114,11 +114,13 @@ class Run(Options):
         progress: Progress | None = None,
         ranks: ProcessGroup = SINGLE,
         callbacks: Sequence[Callback] = (),
+        provenance: Mapping[str, Any] | None = None,
     ) -> Result:
         """Fit, or resume, and leave checkpoints, metrics and `posterior.nc` in `folder`.
 
         With several processes (`ranks`) the first writes everything; the others' results have no metrics.
-        With several chains, each has its own copies of the callbacks.
+        With several chains, each has its own copies of the callbacks. `provenance` says how the run was
+        started; it is written before there are results, which a signal may leave without it.
         """
         progress = Guarded.of(progress if progress and ranks.is_main else Silent())
         folder = None if folder is None else Path(folder)
@@ -127,6 +129,8 @@ class Run(Options):
         make_folder(folder)
         with locked(folder):
             remove_partial_files(folder)
+            if provenance is not None:
+                write_json(folder / "provenance.json", provenance)
             return self._execute(folder, progress, ranks, callbacks)
 
     def _execute(
