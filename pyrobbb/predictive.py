@@ -16,9 +16,10 @@ from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.columns import class_numbers
 from pyrobbb.data.frames import by_target
-from pyrobbb.distributions import Affine, univariate
+from pyrobbb.distributions import Affine, applied, univariate
 from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
 
+SMALLEST = 1e-12  # level above 0
 Encode = Callable[[Any, Tensor], Tensor]
 
 
@@ -278,12 +279,22 @@ class ValuePrediction(Prediction):
         return self.function_quantiles(_tails(level))
 
     def predictive_quantiles(self, levels: Sequence[float]) -> Tensor:
-        """Quantiles of y under the mixture over weight draws, shape `(len(levels), M, *K)`."""
+        """Quantiles of y under the mixture over weight draws, shape `(len(levels), M, *K)`.
+
+        They are found in double precision: in single, a normal's is infinite at a level of 1e-8.
+
+        Raises:
+            ValueError: A level is not in [0, 1], or so close to 0 that double precision rounds it, too.
+        """
         levels = _checked(levels)
+        if small := [level for level in levels if 0 < level < SMALLEST]:
+            raise ValueError(f"levels must be 0 or at least {SMALLEST:g}, got {small[0]:g}")
+        precise = [applied(Tensor.double, part) for part in self.components]
         try:
-            return torch.stack([mixture_quantile(self.components, level) for level in levels])
+            found = torch.stack([mixture_quantile(precise, level) for level in levels])
         except NotImplementedError:  # no cdf
             return sample_quantiles(self.components, levels)
+        return found.to(self.means.dtype)
 
     def function_quantiles(self, levels: Sequence[float]) -> Tensor:
         """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, *K)`."""

@@ -105,6 +105,22 @@ def test_the_log_density_of_large_counts(likelihood: Any, exact: Any, f: float) 
     assert found == pytest.approx(expected, abs=2e-2 if f > 10 else 1e-4)  # the rate itself is rounded
 
 
+@pytest.mark.parametrize("level", [1e-8, 1e-12, 1 - 1e-9])
+def test_levels_that_single_precision_rounds(level: float) -> None:
+    """A normal's quantile there was infinite."""
+    one = prediction(likelihoods.Normal(scale=2.0), torch.tensor([3.0]))
+    assert float(one.predictive_quantiles([level])) == pytest.approx(stats.norm(3, 2).ppf(level), rel=1e-4)
+    counts = prediction(likelihoods.Poisson(), torch.tensor([2.0]))
+    assert float(counts.predictive_quantiles([level])) == stats.poisson(math.exp(2.0)).ppf(level)
+    mixed = prediction(likelihoods.Normal(scale=0.2)).predictive_quantiles([level])
+    assert stats.norm(DRAWS.numpy(), 0.2).cdf(float(mixed)).mean() == pytest.approx(level, rel=1e-3)
+
+
+def test_a_level_that_double_precision_rounds_is_refused() -> None:
+    with pytest.raises(ValueError, match="levels must be 0 or at least 1e-12, got 1e-17"):
+        prediction(likelihoods.Normal(scale=0.2)).predictive_quantiles([1e-17])
+
+
 class Cauchy(likelihoods.Likelihood):
     def forward(self, output: Tensor) -> Any:
         return dist.Cauchy(output, 1.0).to_event(1)
