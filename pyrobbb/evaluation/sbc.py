@@ -32,9 +32,10 @@ Fit = Callable[[Dataset, int], Posterior]
 
 @dataclass(frozen=True)
 class Calibration:
-    """`p` of shape `(M, G, width)`, and what follows from it."""
+    """`p` of shape `(M, G, width)`, each from so many draws of q, and what follows from it."""
 
     p: np.ndarray
+    draws: int
 
     @property
     def asymmetry(self) -> float:
@@ -51,8 +52,13 @@ class Calibration:
 
     @property
     def covered(self) -> float:
-        """The share of truths in q's central half: below 0.5 if q is too narrow, above if too wide."""
-        return float(((self.p > 0.25) & (self.p < 0.75)).mean())
+        """The share of truths in q's central half: below 0.5 if q is too narrow, above if too wide.
+
+        With k of S draws below it, a truth's place in an exact q is anywhere from k / (S + 1) to
+        (k + 1) / (S + 1). The part of this between 1/4 and 3/4 counts, so that 0.5 is right for any S.
+        """
+        low, high = (np.clip(end * (self.draws + 1) - self.p * self.draws, 0, 1) for end in (0.25, 0.75))
+        return float((high - low).mean())
 
     def __str__(self) -> str:
         error = 0.5 / len(self.p) ** 0.5
@@ -106,4 +112,4 @@ def simulation_based_calibration(
         known = truth.cpu().numpy()
         below = ((drawn < known) + 0.5 * (drawn == known)).mean(1)  # a tie counts half
         every.append(np.average(below, axis=0, weights=posterior.weights))
-    return Calibration(np.stack(every))
+    return Calibration(np.stack(every), draws * len(drawn))

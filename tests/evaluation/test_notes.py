@@ -44,7 +44,7 @@ def test_a_function_that_is_known_exactly_is_not_called_biased() -> None:
     found = simulation_based_calibration(model(), data, from_the_prior, repeats=6, points=9, draws=50)
     assert (found.p[:, 4] == 0.5).all()
     assert np.isfinite(found.asymmetry)
-    assert Calibration(np.full((6, 1, 1), 0.5)).asymmetry == 1.0
+    assert Calibration(np.full((6, 1, 1), 0.5), 50).asymmetry == 1.0
 
 
 def test_a_fit_that_draws_its_start_first_does_not_start_at_the_truth() -> None:
@@ -135,10 +135,18 @@ def test_simulated_data_tell_a_bias_and_a_width(
 
 
 def test_the_words_of_a_calibration() -> None:
-    uniform = Calibration(np.linspace(0.005, 0.995, 100)[:, None, None])
-    assert uniform.covered == 0.5
+    uniform = Calibration(np.linspace(0, 1, 101)[:, None, None], 100)
     assert uniform.asymmetry > 0.9
-    assert str(uniform).startswith("on 100 data sets drawn from the model, 50 % of true function values")
+    assert str(uniform).startswith("on 101 data sets drawn from the model, 50 % of true function values")
+
+
+@pytest.mark.parametrize("draws", [1, 2, 3, 10, 200])
+def test_an_exact_posterior_covers_half_with_any_number_of_draws(draws: int) -> None:
+    """A truth is above 0, 1, ... or all of them with equal probability; of 200, 99 of 201 are in between."""
+    ranks = np.arange(draws + 1)[:, None, None] / draws
+    assert Calibration(ranks, draws).covered == pytest.approx(0.5, abs=1e-12)
+    narrow = Calibration(np.array([0.0, 1.0])[:, None, None], draws)
+    assert narrow.covered == pytest.approx(max(0.0, 1 - 0.25 * (draws + 1)), abs=1e-12)
 
 
 def test_notes_of_a_normal_and_of_a_point() -> None:
