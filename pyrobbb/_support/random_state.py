@@ -59,7 +59,11 @@ def seed_generators(seed: SupportsIndex, device: torch.device | str) -> None:
 
 
 def mixed_seed(seed: int, *numbers: int) -> int:
-    """A seed of its own for each sequence of `numbers`, such as a chain's and a draw's."""
+    """A seed of its own for each sequence of `numbers`, such as a chain's and a draw's.
+
+    Two of one length, of numbers from -1 to a million, never meet. Two of different lengths may, as (0, 1, 2)
+    and (1, 2) do: noise that must be independent of other noise takes as many numbers, or a -1 (`sbc.py`).
+    """
     for number in numbers:
         seed = int(seed) * 1_000_003 + int(number)  # numpy's would overflow
     return seed & 0x7FFF_FFFF_FFFF_FFFF

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pyro
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_fakes import law, nothing_changes
-from pyrobbb._support.random_state import isolated, random_state, set_random_state
+from pyrobbb._support.random_state import isolated, mixed_seed, random_state, set_random_state
 
 
 def test_everything_is_put_back_after_an_error_too() -> None:
@@ -59,6 +61,12 @@ def test_the_seed_alone_decides(seed: int, outer: int) -> None:
         torch.randn(outer % 7)
         with isolated(seed):
             assert torch.equal(torch.randn(4), first)
+
+
+def test_each_sequence_of_one_length_has_a_seed_of_its_own() -> None:
+    numbers = (-1, 0, 1, 2, 999_999, 1_000_000)
+    found = [mixed_seed(*each) for each in product((0, 1, 2), numbers, numbers)]
+    assert len(set(found)) == len(found)
 
 
 def test_a_whole_number_of_numpy_s_is_the_seed_that_it_says() -> None:
