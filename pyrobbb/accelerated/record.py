@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
@@ -48,15 +50,25 @@ def _traced(
     def plainly(*given: Tensor) -> Any:  # make_fx would mistake the `self` of a bound method for an input
         return program(*given)
 
+    before = _other_generators()
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions
             trace = make_fx(
                 plainly, decomposition_table=rules, tracing_mode="fake", _allow_non_fake_inputs=True
             )
-            return trace(*inputs)
+            graph = trace(*inputs)
     except Exception as error:
         raise CannotRecordError(first_line(error)) from error
+    if _other_generators() != before:
+        raise CannotRecordError("it draws from Python's or numpy's generator, and would repeat the number")
+    return graph
+
+
+def _other_generators() -> tuple[Any, ...]:
+    """The states of the global generators besides torch's, whose draws a recording takes for constants."""
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
 def _drop_views(graph: GraphModule) -> GraphModule:

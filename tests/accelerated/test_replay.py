@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -88,6 +90,13 @@ def test_what_looks_at_a_value_is_not_recorded() -> None:
     case.model.network.append(Looking())
     assert type(case.step(steps=MANY)) is ReferenceStep
     assert "its program cannot be compiled or recorded" in case.said[0]
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_what_draws_from_other_generators_than_torch_s_is_not_recorded(draw: Any) -> None:
+    """A layer left out at random would be left out, or not, at every step."""
+    with pytest.raises(CannotRecordError, match="draws from Python's or numpy's generator"):
+        replay(lambda x: [x * draw()], [torch.ones(3)])
 
 
 class Warmer(nn.Module):
