@@ -154,6 +154,7 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "short code, 2x400": partial(short_code, 0.30, 2.5),
     "wider": partial(wider, "learned", 40, ["2x400", "2x1200"]),
     "wider, by input": partial(wider, "learned_input", 100, ["2x50", "2x100", "2x200", "2x400"]),
+    "wider, by input, longer": partial(wider, "learned_input", 300, ["2x50", "2x200"]),
     "ranks": ranked,
     "beside published": beside_published,
     "clothes": partial(told_apart, "Fashion-MNIST", "mean field"),
