@@ -31,23 +31,6 @@ PYRO = {"cpu": (3e-3, 40e-9, 60.0), "cuda": (0.8e-3, 120e-12, 60.0)}
 _OF_RECORDING = 1 / 100  # of what compiling costs
 
 
-def compilation_pays(
-    fast: str,
-    size: int,
-    steps: int,
-    savings: Savings = MEAN_FIELD,
-    *,
-    calls: int = 1,
-    device: torch.device | None = None,
-) -> bool:
-    """Whether to compile for `steps` steps over `size` weights times draws, `calls` trainings in each.
-
-    Without a `device` it is the CPU.
-    """
-    constant, each, cost = savings["cuda" if device is not None and device.type == "cuda" else "cpu"]
-    return fast == "compiled" or (fast == "auto" and (constant * calls + each * size) * steps > cost)
-
-
 def ways(
     fast: str,
     size: int,
@@ -57,31 +40,46 @@ def ways(
     calls: int = 1,
     device: torch.device | None = None,
 ) -> list[Prepare]:
-    """What is worth doing to a step's program, best first; the arguments are those of `compilation_pays`.
+    """What to do with the program of `steps` steps over `size` weights times draws, best first.
 
-    On CUDA a graph saves what replaying would.
+    There are `calls` trainings in each step. Without a `device` it is the CPU; on CUDA a graph saves what
+    replaying would.
     """
-    constant, _, cost = savings["cpu"]
-    on_cpu = device is None or device.type == "cpu"
-    replays = fast in ("auto", "compiled") and on_cpu and constant * calls * steps > cost * _OF_RECORDING
-    compiles = compilation_pays(fast, size, steps, savings, calls=calls, device=device)
-    each: list[tuple[Prepare, bool]] = [(compiled_program, compiles), (replay, replays)]
-    return [prepare for prepare, pays in each if pays]
+    cuda = device is not None and device.type == "cuda"
+    constant, each, cost = savings["cuda" if cuda else "cpu"]
+    compiles = (constant * calls + each * size) * steps > cost
+    replays = constant * calls * steps > cost * _OF_RECORDING and not cuda
+    found: list[Prepare] = []
+    if fast == "compiled" or (fast == "auto" and compiles):
+        found.append(compiled_program)
+    if fast in ("auto", "compiled") and replays:
+        found.append(replay)
+    return found
 
 
 def fastest(
-    make: Callable[[Prepare | None], Made], prepares: Sequence[Prepare], log: Callable[[str], None]
+    make: Callable[[Prepare | None], Made],
+    prepares: Sequence[Prepare | None],
+    log: Callable[[str], None],
+    what: str = "the training step",
 ) -> Made:
-    """The step that `make` makes with the first of `prepares` that its program allows, else with none."""
+    """The step that `make` makes with the first of `prepares` that its program allows.
+
+    Raises:
+        CannotRecordError, CannotCompileError: If it allows none of them; the reason is that of the first.
+    """
+    failed: CannotRecordError | CannotCompileError | None = None
     for prepare in prepares:
         began = perf_counter()
         try:
             step = make(prepare)
         except (CannotCompileError, CannotRecordError) as reason:
-            if prepare is compiled_program:
-                log(f"training without compiled code, several times slower: {reason}")
-        else:
-            if prepare is compiled_program:
-                log(f"compiled the training step in {perf_counter() - began:.1f} s")
-            return step
-    return make(None)
+            failed = failed or reason
+            continue
+        if prepare is compiled_program:
+            log(f"compiled {what} in {perf_counter() - began:.1f} s")
+        elif prepares[0] is compiled_program:
+            log(f"training without compiled code, several times slower: {failed}")
+        return step
+    assert failed is not None
+    raise failed

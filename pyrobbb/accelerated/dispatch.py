@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -173,7 +172,7 @@ def _mean_field(
         program = flat_program(model, guide, segments, trained(optimizer), samples)
         return case.step(program, (samples, size), prepare)
 
-    return fastest(make, prepares, log)
+    return fastest(make, [*prepares, None], log)
 
 
 def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -> ProgramStep:
@@ -185,35 +184,28 @@ def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
-    return fastest(lambda prepare: case.step(program, (program.used,), prepare), prepares, case.log)
+    return fastest(lambda how: case.step(program, (program.used,), how), [*prepares, None], case.log)
 
 
 def _point(case: _Case, prepares: list[Prepare]) -> ProgramStep:
     program = point_program(case.model, trained(case.optimizer))
-    return fastest(lambda prepare: case.step(program, (1, 0), prepare), prepares, case.log)
+    return fastest(lambda how: case.step(program, (1, 0), how), [*prepares, None], case.log)
 
 
 def _pyro(case: _Case, prepares: list[Prepare], reason: Exception) -> ProgramStep:
     # As it is it gains nothing on the CPU; on CUDA it can still become a graph.
-    if not prepares and not case.first.x.is_cuda:
+    each = [*prepares, None] if case.first.x.is_cuda else prepares
+    if not each:
         raise NotFastError(f"{reason}, and this run is too short for a recording of its program to pay")
     program = pyro_program(case.model, case.guide, every := trained(case.optimizer), case.samples)
-    began, failed = perf_counter(), None
-    each: Sequence[Prepare | None] = prepares or [None]
-    for prepare in each:
-        try:
-            with case.forked(), Injected(None) as counting:
-                program(None, every[0].detach().new_ones(()), *case.batch, None)
-            step = case.step(program, (counting.used,), prepare)
-        except (CannotCompileError, CannotRecordError) as other:
-            failed = failed or other
-            continue
-        if prepare is compiled_program:
-            case.log(f"compiled Pyro's program in {perf_counter() - began:.1f} s")
-        elif failed:
-            case.log(f"training without compiled code, several times slower: {failed}")
-        return step
-    raise NotFastError(f"{reason}, and its program cannot be compiled or recorded: {failed}") from failed
+    try:
+        with case.forked(), Injected(None) as counting:
+            program(None, every[0].detach().new_ones(()), *case.batch, None)
+        return fastest(
+            lambda how: case.step(program, (counting.used,), how), each, case.log, "Pyro's program"
+        )
+    except (CannotCompileError, CannotRecordError) as other:
+        raise NotFastError(f"{reason}, and its program cannot be compiled or recorded: {other}") from other
 
 
 def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegment]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import set_gradient, trained
-from pyrobbb._support.random_state import isolated, random_state, set_random_state
-from pyrobbb.accelerated.agreement import difference
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.agreement import Seen, difference
 from pyrobbb.accelerated.compilation_cost import Prepare
 from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fast_step import FastStep
@@ -88,17 +88,17 @@ class ProgramStep(FastStep):
         batch = None if self.fixed is None else self.fixed(rows.x, rows.y, rows.weights)
         if batch is None:
             return
-        with isolated(device=self.share.device), torch.no_grad():
-            noise = torch.randn_like(self.noise)
-            at = random_state(self.share.device)
-            kept: list[Tensor] = self.run(noise, self.share, *batch)
-            set_random_state(at, self.share.device)
-            now = self.program(noise, self.share, *batch)
+        kept, now = (self._seen(program, batch) for program in (self.run, self.program))
         if not all(bool(value.isfinite().all()) for value in now):
             return
-        if (found := difference(tuple(kept), tuple(now))) is not None:
+        if (found := difference(kept, now)) is not None:
             raise ValueError(
                 f"the network changed in training, and its step did not see it: the {found.name} of a "
                 f"minibatch is another than in the step, which keeps whatever is no tensor as it stood at "
                 f"first; train with fast='off', or keep what changes in a buffer"
             )
+
+    def _seen(self, program: Program, batch: tuple[Tensor, ...]) -> Seen:
+        """What a program gives on one noise, which is the same at each call, as are masks that it draws."""
+        with isolated(0, device=self.share.device), torch.no_grad():
+            return tuple(program(torch.randn_like(self.noise), self.share, *batch))

@@ -149,7 +149,7 @@ class NaturalGradient(OwnStep):
             return NaturalGradientStep(self, model, guide, optimizer, segments, compiled=compiled)
 
         prepares = ways(options["fast"], guide.loc.numel(), options["steps"], device=first.x.device)
-        return fastest(make, prepares, options["log"])
+        return fastest(make, [*prepares, None], options["log"])
 
 
 def _element_wise(model: BayesianNetwork, guide: NormalByScale) -> list[PriorSegment]:

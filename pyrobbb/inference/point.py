@@ -98,7 +98,8 @@ class Descent(OwnStep):
             return self.takes(self, model, guide, optimizer, options["steps"], (first.x, first.y), prepare)
 
         size, steps = guide.loc.numel(), options["steps"]
-        return fastest(make, ways(options["fast"], size, steps, POINT, device=first.x.device), options["log"])
+        prepares = ways(options["fast"], size, steps, POINT, device=first.x.device)
+        return fastest(make, [*prepares, None], options["log"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,13 +85,14 @@ class BatchedChains:
             if each > LARGEST:
                 raise NotBatchableError(f"steps over {each:,} weights times draws are faster one at a time")
 
+            batch = _joined(parts)
+
             def make(prepare: Prepare | None) -> StackedStep:
-                batch = _joined(parts)
                 return self.kind.stacked(models, guides, segments, batch, prepare, samples=samples)
 
             steps, R = first.epochs * first.M, len(chains)
             prepares = ways(fast, each * R, steps, self.kind.savings, calls=R)
-            self.step = fastest(make, prepares, first.log)
+            self.step = fastest(make, [*prepares, None], first.log)
             self._compare(parts)
 
     def _check_alike(self) -> Chain:
