@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 from typing import TypeVar
 
 import torch
@@ -70,15 +69,14 @@ def fastest(
     """
     failed: CannotRecordError | CannotCompileError | None = None
     for prepare in prepares:
-        began = perf_counter()
+        if prepare is compiled_program:
+            log(f"compiling {what}; the first time on a machine takes up to a minute")
         try:
             step = make(prepare)
         except (CannotCompileError, CannotRecordError) as reason:
             failed = failed or reason
             continue
-        if prepare is compiled_program:
-            log(f"compiled {what} in {perf_counter() - began:.1f} s")
-        elif prepares[0] is compiled_program:
+        if prepares[0] is compiled_program and prepare is not compiled_program:
             log(f"training without compiled code, several times slower: {failed}")
         return step
     assert failed is not None

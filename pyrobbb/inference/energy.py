@@ -8,10 +8,8 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from pyrobbb.accelerated.compilation_cost import GRADIENT, ways
-from pyrobbb.accelerated.compile import compiled_program, prepared
+from pyrobbb.accelerated.compilation_cost import GRADIENT, Prepare, fastest, ways
 from pyrobbb.accelerated.fixed_batch import FixedBatch
-from pyrobbb.accelerated.record import CannotRecordError, replay
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.svi import counted
@@ -68,26 +66,34 @@ class Energy:
             (found,) = torch.autograd.grad(prior + nll / share, z)
         return prior.detach(), nll.detach(), found
 
-    def prepared(self, z: Tensor, x: Tensor, y: Tensor, calls: int, fast: str = "auto") -> Gradient:
+    def prepared(
+        self,
+        z: Tensor,
+        x: Tensor,
+        y: Tensor,
+        calls: int,
+        log: Callable[[str], None],
+        fast: str = "auto",
+    ) -> Gradient:
         """`gradient`, compiled or replayed for inputs of these shapes if that pays for so many calls."""
-        prepares = ways(fast, z.numel(), calls, GRADIENT, device=z.device)
-        if not prepares:
-            return self.gradient
         fixed = FixedBatch(x, y, z.dtype)
-        prepare = prepared if prepares[0] is compiled_program else replay
-        try:
+
+        def make(prepare: Prepare | None) -> Gradient:
+            if prepare is None:
+                return self.gradient
             program = prepare(self.gradient, (z.detach(), x, y, z.new_ones(()), fixed.once))
-        except CannotRecordError:
-            return self.gradient
 
-        def fast_gradient(
-            z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            batch = fixed(x, y, counts)
-            if batch is None:
-                return self.gradient(z, x, y, share, counts)
-            x, y, counts = batch
-            prior, nll, found = program(z.detach(), x, y, share, counts)
-            return prior, nll, found
+            def fast_gradient(
+                z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None
+            ) -> tuple[Tensor, Tensor, Tensor]:
+                batch = fixed(x, y, counts)
+                if batch is None:
+                    return self.gradient(z, x, y, share, counts)
+                x, y, counts = batch
+                prior, nll, found = program(z.detach(), x, y, share, counts)
+                return prior, nll, found
 
-        return fast_gradient
+            return fast_gradient
+
+        prepares = ways(fast, z.numel(), calls, GRADIENT, device=z.device)
+        return fastest(make, [*prepares, None], log, "the sampler's gradient")

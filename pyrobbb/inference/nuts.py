@@ -99,7 +99,8 @@ class NUTS(OwnStep):
         counts = None if data.weights is None else _in_double(data.weights)
         initial = {"z": self.start * torch.randn(energy.size, dtype=torch.float64)}
         gradients = (self.warmup + self.draws) * 2 ** (self.max_tree_depth - 1)
-        gradient, one = energy.prepared(initial["z"], x, y, gradients), torch.ones((), dtype=torch.float64)
+        gradient = energy.prepared(initial["z"], x, y, gradients, log)
+        one = torch.ones((), dtype=torch.float64)
 
         def potential(at: Weights) -> Tensor:
             return _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, counts))

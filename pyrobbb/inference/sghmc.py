@@ -82,7 +82,9 @@ class SGHMC(OwnStep):
     def step(
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
-        return SGHMCStep(self, model, guide, optimizer, first, options["steps"], options["fast"])
+        return SGHMCStep(
+            self, model, guide, optimizer, first, options["steps"], options["fast"], options["log"]
+        )
 
     def finish(
         self, model: BayesianNetwork, guide: Any, rows: Callable[[], Split], log: Callable[[str], None]
@@ -103,10 +105,11 @@ class SGHMCStep:
         first: Split,
         steps: int,
         fast: str,
+        log: Callable[[str], None],
     ) -> None:
         self.method, self.guide, self.optimizer = method, guide, optimizer
         self.N = model.N
-        self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps, fast)
+        self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps, log, fast)
         self.length = math.ceil(steps / method.cycles)
         noisy = self.length - math.ceil(method.exploring * self.length)
         if noisy < method.draws or steps < (method.cycles - 1) * self.length + 1:

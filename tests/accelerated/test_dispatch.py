@@ -102,7 +102,7 @@ def test_compiled_passes_agree_too(prior: str, monkeypatch: pytest.MonkeyPatch) 
     step = case.step(fast="compiled")
     assert type(step) is MeanFieldStep, case.said
     assert len(case.said) == 1
-    assert "compiled" in case.said[0]
+    assert "compiling" in case.said[0]
     case.assert_close(step, rtol=SINGLE)
 
 
@@ -257,8 +257,8 @@ def test_a_network_that_looks_at_values_runs_the_reference() -> None:
     case.model.network.append(Looking())
     step = case.step(fast="compiled")
     assert type(step) is ReferenceStep
-    assert len(case.said) == 1
-    assert "cannot be compiled" in case.said[0]
+    assert len(case.said) == 2
+    assert "cannot be compiled" in case.said[1]
 
 
 @pytest.mark.parametrize("make_guide", [flat_guide, AutoNormal])
@@ -278,8 +278,8 @@ def test_no_compiler_still_trains_and_says_so(
         terms = step(case.data.x, case.data.y, 0.2, B / N)
     assert torch.isfinite(terms.kl + terms.nll)
     assert not any(torch.equal(a, b) for a, b in zip(before, case.guide.parameters(), strict=True))
-    assert len(case.said) == 1
-    assert "no C++ compiler" in case.said[0]
+    assert len(case.said) == 2
+    assert "no C++ compiler" in case.said[1]
 
 
 def test_a_short_run_is_not_compiled(monkeypatch: pytest.MonkeyPatch, kind: type) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ def in_a_process(guides: str, cache: Path, **environment: str) -> list[str]:
 
 def test_without_a_compiler_it_trains_and_says_in_one_line_what_was_lost(tmp_path: Path) -> None:
     guides = "MeanFieldNormal, AutoNormal"
-    mean_field, first, auto_normal, second = in_a_process(guides, tmp_path, CXX="/nonexistent/c++")
+    _, mean_field, first, _, auto_normal, second = in_a_process(guides, tmp_path, CXX="/nonexistent/c++")
     assert "training without compiled code" in mean_field
     assert "training with Pyro's own SVI" in auto_normal
     for line in (mean_field, auto_normal):
@@ -71,7 +70,7 @@ def test_a_compilation_is_shown_and_kept_for_the_next_process(tmp_path: Path) ->
     made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.so")}
     again = in_a_process("MeanFieldNormal", tmp_path)
     for lines in (first, again):
-        assert re.match(r"compiled the training step in \d+\.\d s", lines[0])
+        assert lines[0].startswith("compiling the training step")
     assert made
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.so")} == made
     assert first[1] == again[1]
@@ -91,7 +90,7 @@ def trained(network: nn.Module, **options: Any) -> list[str]:
 
 
 def test_a_network_that_looks_at_its_data_trains_uncompiled() -> None:
-    (line,) = trained(nn.Sequential(nn.Linear(3, 1), Looking()), fast="compiled")
+    _, line = trained(nn.Sequential(nn.Linear(3, 1), Looking()), fast="compiled")
     assert line.startswith("training without compiled code")
 
 
@@ -120,5 +119,5 @@ def test_a_distribution_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
 def test_an_lstm_trains_uncompiled_where_it_would_be_compiled() -> None:
     """Torch records a backward pass of it that it cannot run again."""
     rolled = Chain(nn.Unflatten(1, (1, 3)), nn.LSTM(3, 4, batch_first=True), last, nn.Linear(4, 1))
-    (line,) = trained(nn.Sequential(nn.Linear(3, 3), rolled), fast="compiled")
+    _, line = trained(nn.Sequential(nn.Linear(3, 3), rolled), fast="compiled")
     assert line.startswith("training without compiled code")

@@ -70,7 +70,7 @@ def test_each_ends_where_it_ends_alone(fast: str, samples: int) -> None:
     progress = together[0].progress = Listens()
     start = [found(run) for run in together]
     train(together, fast=fast)
-    assert [line.startswith("compiled the training step") for line in progress.said] == [True] * (
+    assert [line.startswith("compiling the training step") for line in progress.said] == [True] * (
         fast == "compiled"
     )
     for a, b, before in zip(alone, together, start, strict=True):
@@ -134,7 +134,7 @@ def test_parameters_without_a_prior_are_each_chain_s_own(method: Inference, fast
         run.run()
     progress = together[0].progress = Listens()
     train(together, fast=fast)
-    assert any(line.startswith("compiled the training step") for line in progress.said) == (
+    assert any(line.startswith("compiling the training step") for line in progress.said) == (
         fast == "compiled"
     )
     for a, b in zip(alone, together, strict=True):
