@@ -96,7 +96,7 @@ def prepared(program: Program, inputs: Sequence[Tensor], *, compiled: bool = Tru
                 return compile(record(program, inputs), inputs)
             except CannotCompileError as reason:
                 warnings.warn(f"running without compiled code, several times slower: {reason}", stacklevel=3)
-        return record(program, inputs)
+        return record(program, inputs, rules={})
 
 
 def bind(program: Program, *inputs: Tensor, compiled: bool) -> Pass:

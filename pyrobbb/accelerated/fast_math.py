@@ -1,14 +1,16 @@
-"""Soft-plus, sigmoid, sine and cosine written for speed: short polynomials and no denormals.
+"""Logarithm, soft-plus, sigmoid, sine and cosine written for speed: short polynomials and no denormals.
 
-Vector libraries evaluate `log1p` several times slower than `exp`, and an exponential that underflows to
-a denormal costs a hundred cycles on most CPUs: under the paper's spike prior many weights do that at
-every step. Soft-plus and sigmoid are functions of t = exp(-|x|) in (0, 1], where log(1 + t) is a
-polynomial to float32 precision. `RULES` are applied while a program is recorded; the program itself
-keeps calling torch's own functions.
+To a program that inductor compiles for the CPU, torch's exponentials and logarithms are calls of a vector
+library, which take five times as long as polynomials among the program's own operations. An exponential that
+underflows to a denormal costs a hundred cycles on most CPUs: under the paper's spike prior many weights do
+that at every step. Soft-plus and sigmoid are functions of t = exp(-|x|) in (0, 1], where log(1 + t) is a
+polynomial to float32 precision. `RULES` are applied while a program is recorded to be compiled; the program
+itself keeps calling torch's own functions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,12 +22,18 @@ from torch import Tensor
 _LEAST = -86.0  # exp(-86) = 4.5e-38 is still a normal float32 number
 
 
-def _fit(f: Callable[[Any], Any], degree: int, high: float) -> tuple[float, ...]:
-    """Coefficients of the polynomial that meets `f` in the Chebyshev points of [0, high]."""
-    fitted = Chebyshev.interpolate(f, degree, domain=[0, high]).convert(kind=Polynomial)
+def _fit(f: Callable[[Any], Any], degree: int, high: float, low: float = 0.0) -> tuple[float, ...]:
+    """Coefficients of the polynomial that meets `f` in the Chebyshev points of [low, high]."""
+    fitted = Chebyshev.interpolate(f, degree, domain=[low, high]).convert(kind=Polynomial)
     return tuple(float(c) for c in fitted.coef)
 
 
+# log(1 + r) = r - r^2 / 2 + r^3 times this, where 1 + r lies between the roots of 1/2 and 2
+_LOG = _fit(lambda r: (np.log1p(r) - r + r * r / 2) / r**3, 7, math.sqrt(2) - 1, math.sqrt(0.5) - 1)
+_ROOT_OF_HALF = 0x3F3504F3  # as the bits of a float32
+_NORMAL = 2.0**-126  # the least float32 that is no denormal
+_EXP = _fit(np.exp, 6, 0.35, -0.35)  # of what is left of x beside multiples of log 2
+_LOG2, _LOG2_REST = 0.693359375, math.log(2) - 0.693359375  # the first in so few bits that n log 2 is exact
 _LOG1P = _fit(lambda t: np.log1p(t) / t, 9, 1.0)  # of t, relative error 4e-8 before rounding
 _SIN = _fit(lambda z: np.pi * np.sinc(np.sqrt(z)), 5, 0.25)  # of v^2
 _COS = _fit(lambda z: np.cos(np.pi * np.sqrt(z)), 5, 0.25)
@@ -38,8 +46,33 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
     return value
 
 
+def log(x: Tensor) -> Tensor:
+    """The natural logarithm to one unit in the last place, from exponent and fraction of each float32."""
+    if not on_cpu(x):
+        return NotImplemented
+    denormal = x < _NORMAL
+    bits = torch.where(denormal, x * 2.0**23, x).view(torch.int32)
+    exponent = (bits - _ROOT_OF_HALF) >> 23
+    r = (bits - (exponent << 23)).view(torch.float32) - 1.0
+    twos = exponent.to(torch.float32) - torch.where(denormal, 23.0, 0.0)
+    value = twos * math.log(2) + (r + r * r * (r * _polynomial(_LOG, r) - 0.5))
+    value = torch.where(x > 0, value, torch.where(x == 0, -math.inf, math.nan))
+    return torch.where(x < math.inf, value, x)
+
+
+def on_cpu(x: Tensor) -> bool:
+    """Whether exponential and logarithm are written out: CUDA has fast ones, other precisions need more."""
+    return x.dtype == torch.float32 and not x.is_cuda
+
+
 def _decayed(x: Tensor) -> Tensor:
-    return torch.exp(torch.clamp_min(-x.abs(), _LEAST))
+    """The t of soft-plus and sigmoid, exp(-|x|)."""
+    x = torch.clamp_min(-x.abs(), _LEAST)
+    if not on_cpu(x):
+        return torch.exp(x)
+    n = torch.round(x * math.log2(math.e))
+    power = ((n.to(torch.int32) + 127) << 23).view(torch.float32)  # of two, the n-th
+    return _polynomial(_EXP, (x - n * _LOG2) - n * _LOG2_REST) * power
 
 
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -71,6 +104,7 @@ def cos_sin(turns: Tensor) -> tuple[Tensor, Tensor]:
 
 _aten = torch.ops.aten
 RULES: dict[Any, Callable[..., Tensor]] = {
+    _aten.log.default: log,
     _aten.softplus.default: softplus,
     _aten.softplus_backward.default: softplus_backward,
     _aten.sigmoid.default: sigmoid,

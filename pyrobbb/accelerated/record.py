@@ -22,13 +22,18 @@ class CannotRecordError(RuntimeError):
     """A program cannot be recorded; the message says why."""
 
 
-def record(program: Program, inputs: Sequence[Tensor]) -> GraphModule:
+Rules = Mapping[Any, Callable[..., Any]]
+
+
+def record(program: Program, inputs: Sequence[Tensor], rules: Rules = RULES) -> GraphModule:
     """The aten operations that `program(*inputs)` runs, as one graph without Python or Pyro in it.
+
+    `rules` say by what an operation is replaced; the usual ones are for code that is to be compiled.
 
     Raises:
         CannotRecordError: If the program looks at a tensor's value or otherwise resists.
     """
-    return _turn_products(_traced(program, inputs, RULES))
+    return _turn_products(_traced(program, inputs, rules))
 
 
 def replay(program: Program, inputs: Sequence[Tensor]) -> Program:
@@ -44,9 +49,7 @@ def replay(program: Program, inputs: Sequence[Tensor]) -> Program:
     return lambda *given: graph.forward(*given, *held)
 
 
-def _traced(
-    program: Program, inputs: Sequence[Tensor], rules: Mapping[Any, Callable[..., Any]]
-) -> GraphModule:
+def _traced(program: Program, inputs: Sequence[Tensor], rules: Rules) -> GraphModule:
     def plainly(*given: Tensor) -> Any:  # make_fx would mistake the `self` of a bound method for an input
         return program(*given)
 

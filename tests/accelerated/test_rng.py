@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from pyrobbb.accelerated import fast_math as cheap
+from pyrobbb.accelerated.compile import compile
+from pyrobbb.accelerated.record import record
 from pyrobbb.accelerated.rng import box_muller, draw_key, normals, threefry
 
 
@@ -106,6 +110,22 @@ def test_cheap_functions_are_the_functions(dtype: torch.dtype) -> None:
     torch.testing.assert_close(cheap.softplus(x, beta=2.0), cheap.softplus(2 * x) / 2)
     ones = torch.ones_like(x)
     torch.testing.assert_close(cheap.softplus_backward(ones, x, 2.0, 20.0), cheap.sigmoid(2 * x))
+
+
+def test_the_cheap_logarithm_is_the_logarithm_of_every_number() -> None:
+    x = torch.cat([torch.logspace(-44, 38, 100_001), torch.linspace(0.5, 2, 100_001)])
+    exact = x.double().log()
+    unit = 2.0 ** (exact.abs().clamp_min(2.0**-30).log2().floor() - 23)  # in the last place
+    assert float(((cheap.log(x).double() - exact) / unit).abs().max()) < 1.5
+    other = torch.tensor([0.0, -0.0, -1.0, math.inf, -math.inf, math.nan])
+    torch.testing.assert_close(cheap.log(other), other.log(), equal_nan=True)
+
+
+def test_a_compiled_program_has_the_same_logarithm() -> None:
+    x = torch.cat([torch.logspace(-44, 38, 1003), torch.tensor([0.0, -1.0, math.inf, math.nan])])
+    program = compile(record(torch.log, [x]), [x])
+    assert not any(node.target is torch.ops.aten.log.default for node in record(torch.log, [x]).graph.nodes)
+    torch.testing.assert_close(program(x), x.log(), rtol=2e-7, atol=1e-7, equal_nan=True)
 
 
 def test_cosine_and_sine() -> None:
