@@ -19,8 +19,9 @@ from paths import ROOT
 
 # Not the commands' own modules: a folder `models` where a command is called comes before the checkout's.
 LIBRARIES = (
-    "arviz", "h5netcdf", "hydra", "matplotlib.backends.backend_agg", "pandas", "pyro.infer.autoguide",
-    "pyrobbb.mean_field", "torch._dynamo", "xarray",
+    "altair", "arviz", "h5netcdf", "hydra", "matplotlib.backends.backend_agg", "pandas",
+    "pyro.infer.autoguide", "pyrobbb.checkup", "pyrobbb.experiment", "pyrobbb.report.run", "torch._dynamo",
+    "xarray",
 )  # fmt: skip
 
 
