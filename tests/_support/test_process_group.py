@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import torch
 import yaml
 from torch import Tensor
 
-from commands import interpreter
+from commands import command
 from engine_fakes import Interrupts, Listens, Undefined, classes, classifier, normal
-from parallel_fakes import Kills, on_processes
-from paths import PYTHONPATH
+from parallel_fakes import Kills, environments, on_processes
+from paths import ROOT
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined, noise_of
@@ -290,30 +290,43 @@ def test_a_validation_row_without_output_ends_all_processes_with_the_same_error(
 TINY = ["data=blobs", "model.hidden=[8]", "epochs=6", "batch_size=25", "draws=5", "validation_draws=1"]
 TINY += ["figures=false", "report=false", "checkpoint_seconds=0"]
 TINY += ["kl._target_=parallel_fakes.Kills", "+kl.epoch=5", "+kl.i=3"]
-started = partial(interpreter, PYTHONPATH=PYTHONPATH, OMP_NUM_THREADS="1")
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+SUPPORT = ROOT / "tests" / "support"  # where the command finds `Kills`
+
+
+def at_once(*words: str) -> tuple[list[int], str]:
+    """The command in two processes, as torchrun starts them: how each ended, and what both said of it.
+
+    torchrun itself is run by tests/project/test_site_commands.py.
+    """
+    with ThreadPoolExecutor(2) as threads:
+        done = [
+            threads.submit(command, SUPPORT, "experiments.run", *words, **environment)
+            for environment in environments(2)
+        ]
+    return [one.result().returncode for one in done], "".join(one.result().stderr for one in done)
 
 
 def test_what_the_first_process_alone_knows_is_the_one_message(tmp_path: Path) -> None:
     wrong = ["data=mnist", f"data.root={tmp_path}/nowhere", f"folder={tmp_path}/run"]
-    done = started(*TORCHRUN, "-m", "experiments.run", *wrong, status=1)
-    ours = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(ours) == 1, done.stderr
+    ends, said = at_once(*wrong)
+    assert ends == [2, 2]
+    ours = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert len(ours) == 1, said
     assert f"{tmp_path}/nowhere" in ours[0]
     assert not (tmp_path / "run").exists()
 
 
-def test_torchrun_leaves_one_set_of_files_and_one_message(tmp_path: Path) -> None:
-    command = ["-m", "experiments.run", *TINY, f"folder={tmp_path}"]
-    # torchrun ends the survivor when it looks and finds one gone, not before the survivor has noticed it
-    done = started(*TORCHRUN, "--monitor-interval=5", *command, status=1)
-    ours = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(ours) == 1, done.stderr
+def test_two_commands_leave_one_set_of_files_and_one_message(tmp_path: Path) -> None:
+    words = [*TINY, f"folder={tmp_path}"]
+    ends, said = at_once(*words)
+    assert ends == [2, -signal.SIGKILL]
+    ours = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert len(ours) == 1, said
     assert "another process of this run ended" in ours[0]
     assert str(tmp_path / "chain-0.pt") in ours[0]
-    assert "epoch 1/6: free energy" in done.stderr
+    assert "epoch 1/6: free energy" in said
     assert len(history.read(tmp_path / "history.csv")) == 4
-    again = started(*command)
+    again = command(SUPPORT, "experiments.run", *words)
     assert "resuming at epoch 4 of 6" in again.stderr
     assert json.loads((tmp_path / "metrics.json").read_text())["processes"] == 1
     assert len(history.read(tmp_path / "history.csv")) == 6

@@ -32,11 +32,11 @@ def forks() -> ForkServerContext:
     return context
 
 
-def command(folder: Path, *arguments: str) -> CompletedProcess[str]:
+def command(folder: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
     """`python -m` with these arguments in `folder`, to its end."""
     with TemporaryDirectory() as place:
         said = [Path(place, name) for name in ("stdout", "stderr")]
-        process = forks().Process(target=_run, args=(folder, arguments, dict(os.environ), said))
+        process = forks().Process(target=_run, args=(folder, arguments, {**os.environ, **environment}, said))
         process.start()
         process.join(600)
         if process.is_alive():

@@ -22,12 +22,9 @@ Work = Callable[[ProcessGroup, Path], Any]
 
 def on_processes(size: int, work: Work, folder: Path) -> list[Any]:
     """What `work(ranks, folder)` returns, or the exception it raises, in each of `size` processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     processes = [
-        forks().Process(target=_run, args=(rank, size, port, seeds.SHIFT, work, folder), daemon=True)
-        for rank in range(size)
+        forks().Process(target=_run, args=(environment, seeds.SHIFT, work, folder), daemon=True)
+        for environment in environments(size)
     ]
     for process in processes:
         process.start()
@@ -40,19 +37,27 @@ def on_processes(size: int, work: Work, folder: Path) -> list[Any]:
     return returned
 
 
-def _run(rank: int, size: int, port: int, shift: int, work: Work, folder: Path) -> None:
+def environments(size: int) -> list[dict[str, str]]:
+    """What `torchrun` tells each of `size` processes of one machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    whole = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **whole} for rank in range(size)]
+
+
+def _run(environment: dict[str, str], shift: int, work: Work, folder: Path) -> None:
     torch.set_num_threads(1)
     seeds.SHIFT = shift
     seeds.shift()
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= environment
     returned: Any
     try:
         with joined(torch.device("cpu")) as ranks:
             returned = work(ranks, folder)
     except (Exception, KeyboardInterrupt) as error:
         returned = f"{type(error).__name__}: {error}"
-    torch.save(returned, folder / f"returned-{rank}")
+    torch.save(returned, folder / f"returned-{environment['RANK']}")
     os._exit(0)
 
 
