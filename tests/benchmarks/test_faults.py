@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from commands import interpreter
+from commands import command
 from engine_fakes import classes
 from paths import ROOT
 from pyrobbb import BayesianNetwork, likelihoods, priors
@@ -30,7 +30,8 @@ from terminals import Terminal
 
 
 def test_killed_runs_end_the_same() -> None:
-    done = interpreter("-m", "benchmarks.faults", "--times", "2", "kills")
+    done = command(ROOT, "benchmarks.faults", "--times", "2", "kills")
+    assert done.returncode == 0, done.stderr
     (kills,) = done.stdout.splitlines()[2:]
     runs = re.search(r"\| (\d+) of (\d+) runs resumed to the same end", kills)
     assert runs is not None, kills

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ LATER = ["Calibration", "Most uncertain inputs", "Weights", "In ArviZ", "Version
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "default"
-    return folder, execute(folder, "published=someone 1.5", "figures=true")
+    return folder, execute(folder, "published=someone 1.5")
 
 
 def test_a_run_leaves_its_page_with_its_numbers(finished):
@@ -101,6 +102,7 @@ def test_a_run_without_draws_that_vary_leaves_its_page_without_loo(tmp_path, wha
 
 def test_what_a_command_killed_at_the_page_left_is_swept(finished):
     folder, _ = finished
+    (folder / "figures").mkdir(exist_ok=True)
     left = [folder / ".report.html.1-ab.part", folder / "figures" / ".weights.png.1-ab.part"]
     for path in left:
         path.write_text("half")
@@ -189,15 +191,6 @@ def test_what_has_no_posterior_or_no_steps_has_a_page_too(tmp_path, prior):
     assert ("How training went" in found) == (prior == "deterministic")
 
 
-def test_it_can_be_switched_off_and_made_later(tmp_path, monkeypatch, capsys):
-    execute(tmp_path, "report=false")
-    assert not (tmp_path / "report.html").exists()
-    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path)])
-    report.main()
-    assert str(tmp_path / "report.html") in capsys.readouterr().out
-    assert "Weights" in headings(page(tmp_path))
-
-
 def test_without_the_extra_a_line_says_so_and_the_run_is_finished(tmp_path, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.startswith("pyrobbb.report")]:
         monkeypatch.delitem(sys.modules, name)
@@ -228,14 +221,19 @@ def test_bad_folders_are_refused(tmp_path):
         report.report(tmp_path)
 
 
-def test_the_command_that_repeats_a_run(tmp_path, monkeypatch):
+def test_the_command_that_repeats_a_run_and_a_page_that_is_made_later(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [*SMALL, "prior.sigma1=2", "folder=here"]
+    words = [*SMALL, "figures=false", "report=false", "prior.sigma1=2", "folder=here"]
     monkeypatch.setattr(sys, "argv", ["run", *words])
     run_module.main()
     said = json.loads((tmp_path / "here" / "provenance.json").read_text())["command"]
     assert said.startswith("python -m experiments.run ")
     assert all(word in said for word in ("prior.sigma1=2", "'model.hidden=[4]'", "folder=here"))
+    assert not (tmp_path / "here" / "report.html").exists()
+    monkeypatch.setattr(sys, "argv", ["report", "here"])
+    report.main()
+    assert str(Path("here", "report.html")) in capsys.readouterr().out
+    assert "Weights" in headings(page(tmp_path / "here"))
     (tmp_path / "mine.yaml").write_text("defaults: [run, _self_]\nname: mine\n")
     monkeypatch.setattr(sys, "argv", ["run", "mine.yaml", *words[:-1], "folder=there"])
     run_module.main()

@@ -54,7 +54,9 @@ def browser():
 def made(browser, tmp_path_factory):
     """A run's folder and that of a sweep of two."""
     root = tmp_path_factory.mktemp("runs")
-    run_module.execute(declared("run", [*SMALL, "chains=2", f"folder={root / 'a' / 'default'}"]))
+    run_module.execute(
+        declared("run", [*SMALL, "chains=2", "figures=false", f"folder={root / 'a' / 'default'}"])
+    )
     other = shutil.copytree(root / "a" / "default", root / "a" / "other")
     config = yaml.safe_load((other / "config.yaml").read_text())
     config["optim"]["lr"] = 0.5
