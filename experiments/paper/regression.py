@@ -46,6 +46,7 @@ PRIORS = {
     "fan_in": ["prior=fan_in_normal"],
 }
 NETWORKS = 5  # seeds of each kind
+DRAWS = 1000  # of each, for what is measured
 SEEN = 0.4  # held-out rows lie beyond
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
 GRID = torch.linspace(-0.4, 1.2, 81)[:, None]
@@ -90,16 +91,16 @@ def held_out(prior: str, overrides: Sequence[str], folder: Path, curve: PaperCur
     rows = round(curve.N * (SEEN - curve.low) / (curve.high - curve.low))
     result = bayesian(prior, [*overrides, f"data.high={SEEN}", f"data.N={rows}"], folder)
     beyond = replace(curve, low=SEEN, N=200, seed=curve.seed + 1).load().train
-    predict = partial(result.posterior.predict, beyond.x, beyond.y, draws=1000, seed=1)
+    predict = partial(result.posterior.predict, beyond.x, beyond.y, draws=DRAWS, seed=1)
     return [float(predict(chains=[c]).log_predictive.mean()) for c in range(NETWORKS)]
 
 
 def quantiles(posterior: Posterior, x: Tensor, chains: Sequence[int] | None = None) -> Tensor:
-    """2.5, 25, 50, 75 and 97.5 % of E[y | x, w] over 1000 draws of w at `x` `(G, 1)`, `(5, G)`.
+    """2.5, 25, 50, 75 and 97.5 % of E[y | x, w] over many draws of w at `x` `(G, 1)`, `(5, G)`.
 
     The noise of an observation is not in them.
     """
-    prediction = posterior.predict(x, draws=1000, chains=chains, seed=1)
+    prediction = posterior.predict(x, draws=DRAWS, chains=chains, seed=1)
     assert isinstance(prediction, ValuePrediction)
     return prediction.function_quantiles(LEVELS)[..., 0].cpu()
 

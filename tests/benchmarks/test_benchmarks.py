@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import gpu, growth, parts, peers, prediction, report, steps
 from benchmarks.timing import Spread, figures, in_turn, ratio, spread
-from commands import interpreter
+from commands import command, interpreter
 from paths import ROOT
 from pyrobbb._support.random_state import isolated
 from pyrobbb.inference import NaturalGradient
@@ -108,7 +108,8 @@ def test_the_plot_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_the_gpu_section_says_that_there_is_no_gpu() -> None:
-    done = interpreter("-m", "benchmarks.gpu", "never", "--first", status=2)
+    done = command(ROOT, "benchmarks.gpu", "never", "--first")
+    assert done.returncode == 2
     assert "CUDA" in done.stderr
     assert not (ROOT / "never").exists()
 

@@ -105,39 +105,25 @@ def faults(page, path: Path, said: list[str], width: str, leaving_out=()):
     return [*found, *findings(page, leaving_out), *(("console", words) for words in said)]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [("desktop", "light"), ("phone", "light"), ("phone", "dark")])
-@pytest.mark.parametrize("name", ["run", "sweep"])
-def test_a_report_is_drawn_and_accessible(browser, made, name, width, scheme):
-    page, said = opened(browser, made[name], width, scheme)
+def drawn_and_accessible(browser, path: Path, width: str, scheme="light"):
+    """The page, when its charts are drawn and nothing is wrong with it."""
+    page, said = opened(browser, path, width, scheme)
     page.wait_for_function(DRAWN)
     assert page.locator(".chart svg").count() == page.locator(".chart").count() >= 1
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
     assert said == []
     assert findings(page) == []
-    page.close()
+    return page
 
 
-def test_the_audit_finds_what_is_wrong(browser, tmp_path):
-    words = '<p style="color: #999; background: #aaa">pale</p><img src="data:,">'
-    script = '<script>console.error("no")</script>'
-    (tmp_path / "bad.html").write_text(f"<!doctype html><title>t</title><main>{words}{script}</main>")
-    page, said = opened(browser, tmp_path / "bad.html", "phone")
-    assert {"color-contrast", "image-alt", "html-has-lang"} <= {name for name, _ in findings(page)}
-    assert said == ["no"]
-    page.close()
-
-
-def test_a_chart_answers_a_pointer(browser, made):
-    page, _ = opened(browser, made["run"], "desktop")
+def a_chart_answers_a_pointer(page):
     point = page.locator("#chart-1 .mark-symbol path").first
     point.hover(force=True)
     page.wait_for_selector("#vg-tooltip-element.visible")
     assert "free energy" in page.locator("#vg-tooltip-element").inner_text()
-    page.close()
 
 
-def test_a_table_is_sorted_from_the_keyboard(browser, made):
-    page, _ = opened(browser, made["sweep"], "desktop")
+def a_table_is_sorted_from_the_keyboard(page):
     button = page.get_by_role("button", name="optim.lr")
     column = (
         "() => [...document.querySelectorAll('.sortable tbody tr')].map((r) => r.cells[1].textContent.trim())"
@@ -148,12 +134,9 @@ def test_a_table_is_sorted_from_the_keyboard(browser, made):
     page.keyboard.press("Enter")
     assert page.evaluate(column) == ["0.5", "0.001"]
     assert page.locator("th[aria-sort=descending]").count() == 1
-    page.close()
 
 
-@pytest.mark.parametrize("name", ["run", "sweep"])
-def test_the_numbers_of_the_charts_are_reached_from_the_keyboard(browser, made, name):
-    page, _ = opened(browser, made[name], "desktop")
+def numbers_are_reached_from_the_keyboard(page):
     for summary in page.locator("details > summary").all():
         summary.focus()
         page.keyboard.press("Enter")
@@ -168,18 +151,45 @@ def test_the_numbers_of_the_charts_are_reached_from_the_keyboard(browser, made, 
     for i in range(regions.count()):  # a table wider than the page is scrolled by the arrow keys
         regions.nth(i).focus()
         assert regions.nth(i).evaluate("(region) => region === document.activeElement")
-    page.close()
 
 
-def test_a_chart_is_narrower_on_paper_and_as_before_afterwards(browser, made):
-    page, _ = opened(browser, made["run"], "desktop")
-    page.wait_for_function(DRAWN)
+def a_chart_is_narrower_on_paper_and_as_before_afterwards(page):
     wide = "document.querySelector('#chart-1 svg').getBoundingClientRect().width"
     before = page.evaluate(wide)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(wide) == pytest.approx(440, abs=2)
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(wide) == pytest.approx(before, abs=2)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["run", "sweep"])
+def test_a_report_is_drawn_and_accessible_on_a_phone(browser, made, name, scheme):
+    drawn_and_accessible(browser, made[name], "phone", scheme).close()
+
+
+def test_the_report_of_a_run_is_drawn_and_answers_at_a_desk(browser, made):
+    page = drawn_and_accessible(browser, made["run"], "desktop")
+    a_chart_answers_a_pointer(page)
+    a_chart_is_narrower_on_paper_and_as_before_afterwards(page)
+    numbers_are_reached_from_the_keyboard(page)
+    page.close()
+
+
+def test_the_report_of_a_sweep_is_drawn_and_answers_at_a_desk(browser, made):
+    page = drawn_and_accessible(browser, made["sweep"], "desktop")
+    a_table_is_sorted_from_the_keyboard(page)
+    numbers_are_reached_from_the_keyboard(page)
+    page.close()
+
+
+def test_the_audit_finds_what_is_wrong(browser, tmp_path):
+    words = '<p style="color: #999; background: #aaa">pale</p><img src="data:,">'
+    script = '<script>console.error("no")</script>'
+    (tmp_path / "bad.html").write_text(f"<!doctype html><title>t</title><main>{words}{script}</main>")
+    page, said = opened(browser, tmp_path / "bad.html", "phone")
+    assert {"color-contrast", "image-alt", "html-has-lang"} <= {name for name, _ in findings(page)}
+    assert said == ["no"]
     page.close()
 
 

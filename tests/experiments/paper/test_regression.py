@@ -41,7 +41,8 @@ def test_numbers_are_those_of_the_quantiles_and_of_this_curve():
     assert found["truth within"] == [True, True, False]  # 1.2 and more at x = 1.2
 
 
-def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path):
+def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
+    monkeypatch.setattr(paper_regression, "DRAWS", 20)
     small = ["epochs=1", "draws=4", "data.test=5", "data.N=50", "batch_size=20", "model.hidden=[3]"]
     small += ["fast=off", "priors=[gaussian]", "nuts_warmup=2", "nuts_draws=4", "nuts_depth=1"]
     paper_regression.main([*small, f"folder={tmp_path}"])

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from experiments._runner.build import ConfigError
 from experiments.results.records import Records
+from experiments.scoreboard import regressions
 from experiments.scoreboard.__main__ import main, report
 from experiments.scoreboard.choose import markdown, read
 from experiments.scoreboard.compare import cell, difference
@@ -49,14 +50,17 @@ def test_regressions_choose_on_validation_rows_and_keep_a_record(
     assert main(words)["rows"] == record["rows"]  # finished points are read back
 
 
-def test_layers_and_noise_are_chosen_too(tmp_path: Path) -> None:
+def test_layers_and_noise_are_chosen_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, noises = regressions.NETWORKS["chosen"]
+    assert layers == ([50], [50, 50], [100, 100])
+    monkeypatch.setitem(regressions.NETWORKS, "chosen", (layers[:2], noises))
     names = "methods=[plain network,ensemble of 5]"
     words = ["part=regressions", "quick=true", "network=chosen", "splits=[0]", names, f"folder={tmp_path}"]
     record = main(words)
     plain, ensemble = record["rows"][:2]
     tried = {(tuple(t["hidden"]), t["noise"], t["prior.gain"]): t["log_likelihood"] for t in plain["trials"]}
-    assert len(tried) == record["budget"]["settings tried"] == 3 * 2 * 2
-    assert {hidden for hidden, _, _ in tried} == {(50,), (50, 50), (100, 100)}
+    assert len(tried) == record["budget"]["settings tried"] == 2 * 2 * 2
+    assert {hidden for hidden, _, _ in tried} == {(50,), (50, 50)}
     assert {noise for _, noise, _ in tried} == {"one for all rows", "of the inputs"}
     of_mixture = [trial["log_likelihood"] for trial in ensemble["trials"]]
     assert not set(of_mixture) & set(tried.values()), "a mixture is chosen as a whole"
