@@ -115,7 +115,7 @@ class Place:
 def places(chosen: Settings) -> Iterator[Place]:
     """Every table's first split before any table's second."""
     if chosen.quick:
-        yield from (Place("sine", "standard", split) for split in (0, 1))
+        yield from (Place("sine", "standard", split) for split in chosen.splits[:2])
         return
     for kind, key in KINDS.items():
         for split in getattr(chosen, key):

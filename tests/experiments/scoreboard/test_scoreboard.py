@@ -57,7 +57,7 @@ def test_layers_and_noise_are_chosen_too(tmp_path: Path, monkeypatch: pytest.Mon
     names = "methods=[plain network,ensemble of 5]"
     words = ["part=regressions", "quick=true", "network=chosen", "splits=[0]", names, f"folder={tmp_path}"]
     record = main(words)
-    plain, ensemble = record["rows"][:2]
+    plain, ensemble = record["rows"]
     tried = {(tuple(t["hidden"]), t["noise"], t["prior.gain"]): t["log_likelihood"] for t in plain["trials"]}
     assert len(tried) == record["budget"]["settings tried"] == 2 * 2 * 2
     assert {hidden for hidden, _, _ in tried} == {(50,), (50, 50)}
