@@ -114,15 +114,6 @@ def test_a_bandit_falls_back_in_one_line(broken: None) -> None:
     assert torch.equal(learners[0].update.loc, learners[1].update.loc)
 
 
-def test_dropout_draws_the_same_masks_compiled() -> None:
-    case = Case(PRIORS["normal"])
-    case.model.network.append(nn.Dropout(0.5))
-    step = case.step(fast="compiled")
-    (said,) = case.said
-    assert said.startswith("compiling the training step")
-    assert type(step).__name__ == "ProgramStep"
-
-
 def test_products_come_out_transposed_where_only_their_transpose_is_used() -> None:
     a, b = torch.randn(3, 4, 5), torch.randn(3, 5, 6)
 

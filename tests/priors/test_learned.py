@@ -96,7 +96,7 @@ def test_empirical_bayes_finds_the_greatest_marginal_likelihood(by: str, guide: 
         model, guide(model), data, epochs=1000, batch_size=200, device="cpu", progress=None,
         optim=partial(torch.optim.Adam, lr=0.03), rates={"groups": 0.3} if by == "gradient" else None,
         schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=1000), record_every=1000,
-        samples=4, fast="eager" if guide is not AutoNormal and by == "em" else "compiled",
+        samples=4,
     )  # fmt: skip
     assert learned(posterior.model) == pytest.approx({"scale": 0.8}, rel=0.03)
 
