@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import warnings
@@ -140,10 +141,10 @@ def nothing_changes() -> Iterator[None]:
 
 def _global_state() -> dict[str, Any]:
     return {
-        "torch's random state": torch.get_rng_state().tolist(),
-        "numpy's random state": str(np.random.get_state()),  # noqa: NPY002
+        "torch's random state": torch.get_rng_state().numpy().tobytes(),
+        "numpy's random state": pickle.dumps(np.random.get_state()),  # noqa: NPY002
         "Python's random state": random.getstate(),
-        "the param store": {k: v.tolist() for k, v in pyro.get_param_store().items()},
+        "the param store": {k: v.detach().numpy().tobytes() for k, v in pyro.get_param_store().items()},
         "Pyro's settings": str(pyro.settings.get()),
         "validation": (
             pyro.distributions.is_validation_enabled(),
