@@ -133,7 +133,7 @@ def check_argument(argument: str) -> None:
             f"beyond English, quote it, \"{key}='...'\""
         ) from error
     names = sorted(path.stem for path in (Path(__file__).parent / name).glob("*.yaml"))
-    if not names or name == "experiment":  # not a group of components
+    if not names:  # not a group of components
         return
     if not isinstance(value, str | list | Sweep):
         if isinstance(value, dict):

@@ -431,6 +431,8 @@ def test_one_epoch_is_not_said_to_be_several():
         ("=3", "'=3' has no key; write key=value"),
         ("prior=3", "prior: 3 is not a name; there are"),
         ("kl=1e-3", "kl: 0.001 is not a name; there are"),
+        ("experiment=null", "experiment: null is not a name; there are best, bound"),
+        ("experiment=mnist", ""),
         ("prior={_target_:my.Prior,scale:2}", "keys of prior are given one by one, prior._target_=my.Prior"),
         ("model=[400,400]", ""),  # a list of names, which Hydra looks for
         ("prior=normal", ""),
