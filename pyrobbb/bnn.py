@@ -20,7 +20,7 @@ from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
-from pyrobbb._support.network_checks import check_event, padding_rows
+from pyrobbb._support.network_checks import check_event, check_hooks, padding_rows
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.distributions import applied
 from pyrobbb.likelihoods import Likelihood
@@ -58,8 +58,8 @@ class BayesianNetwork(Named):
 
     Raises:
         ValueError: If an argument has the wrong type, the network has no parameter, a parameter has no
-            floating-point values, a layer mixes the rows of a batch, or the prior names absent parameters,
-            does not fit their shapes or would not be trained.
+            floating-point values, a layer mixes the rows of a batch or keeps a weight that a hook made, or
+            the prior names absent parameters, does not fit their shapes or would not be trained.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class BayesianNetwork(Named):
             raise ValueError(
                 "network is a scripted module, whose parameters cannot be drawn; give its original"
             )
+        check_hooks(network)
         self.N: Any = None if N is None else checks.count("N", N)
         self.prior = deepcopy(prior)
         self._priors = ["prior"] if isinstance(prior, nn.Module) else []

@@ -9,10 +9,18 @@ from pyro import poutine
 from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from pyrobbb._support.random_state import isolated
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
+    WeightNorm: "torch.nn.utils.parametrizations.weight_norm is its new form",
+    SpectralNorm: "torch.nn.utils.parametrizations.spectral_norm is its new form",
+    BasePruningMethod: "torch.nn.utils.prune.remove(layer, name) makes it an ordinary weight",
+}
 
 
 def check_values(name: str, parameter: Tensor) -> None:
@@ -57,6 +65,19 @@ def check_embeddings(network: nn.Module) -> None:
                 f"{layer} has sparse=True, but the posterior of every row changes at each step: use "
                 f"sparse=False"
             )
+
+
+def check_hooks(network: nn.Module) -> None:
+    """Raise ValueError for a weight that a hook of torch's makes at each call and leaves on its layer."""
+    for name, module in network.named_modules():
+        trained = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
+        for hook in module._forward_pre_hooks.values() if trained else ():
+            for kind, instead in LEAVES_WEIGHTS.items():
+                if isinstance(hook, kind):
+                    raise ValueError(
+                        f"layer {name!r} ({type(module).__name__}) has a weight that {kind.__name__} makes "
+                        f"at each call and leaves there, where a draw must not stay: {instead}"
+                    )
 
 
 def padding_rows(network: nn.Module) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pyro import poutine
 from pyro.infer import RenyiELBO
 from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.utils.data import DataLoader, TensorDataset
 
 import seeds
@@ -241,6 +242,16 @@ MODEL_CASES: list[Case] = [
         "an embedding of sparse gradients",
         lambda: model(nn.Sequential(nn.EmbeddingBag(9, 3, sparse=True))),
         "layer '0' (EmbeddingBag) has sparse=True, but the posterior of every row changes at each step",
+    ),
+    (
+        "a weight that a hook makes",
+        lambda: model(nn.Sequential(nn.utils.spectral_norm(nn.Linear(3, 3)))),
+        "layer '0' (Linear) has a weight that SpectralNorm makes at each call",
+    ),
+    (
+        "a layer that torch pruned",
+        lambda: model(prune.l1_unstructured(nn.Linear(3, 3), "weight", 0.5)),
+        "torch.nn.utils.prune.remove(layer, name) makes it an ordinary weight",
     ),
     (
         "lazy layer",
