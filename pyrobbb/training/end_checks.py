@@ -41,7 +41,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     rows = train.take(spread(len(train), ROWS))
     try:
         prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
-        noise = prediction.noise
+        noise = torch.cat([part.stddev for part in prediction.components]).double().square().mean(0)
     except NonFiniteOutputError:
         raise
     except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
@@ -50,9 +50,9 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
         return
     if not bool(prediction.log_predictive[rows.counts > 0].isfinite().all()):
         raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
-    squares = (model.likelihood.encode(rows.y) - prediction.means).square().mean(0)
-    counts = rows.counts.to(rows.y)
-    noise, squares = (part.reshape(len(part), -1).to(counts) for part in (noise, squares))
+    squares = (model.likelihood.encode(rows.y) - prediction.means).double().square().mean(0)
+    counts = rows.counts.double()
+    noise, squares = (part.reshape(len(part), -1) for part in (noise, squares))
     shares = counts / counts.sum()
     scales, residuals = (torch.einsum("n,nk->k", shares, part).sqrt() for part in (noise, squares))
     apart = shares[:, None] * (squares - residuals.square())

@@ -68,6 +68,21 @@ def test_noise_that_the_network_gives_has_no_option(likelihood: Any, caplog: Any
     assert message.endswith(": train longer")
 
 
+@pytest.mark.parametrize("unit", [1e-25, 1e25])  # whose square is beyond single precision
+@pytest.mark.parametrize(("noise", "told"), [(0.5, False), (3.0, True)])
+def test_noise_is_compared_in_any_unit(unit: float, noise: float, told: bool, caplog: Any) -> None:
+    likelihood = likelihoods.Rescaled(likelihoods.Normal(scale=noise), [0.0], [unit])
+    data = line()
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(net.weight)
+    model = BayesianNetwork(net, priors.Normal(), likelihood, N=100)
+    guide = MeanFieldNormal(model)
+    guide()
+    warn_of_noise(model, guide, Split(data.train.x, data.train.y * unit))
+    messages = [record.getMessage() for record in caplog.records]
+    assert [f"noise of standard deviation {noise * unit:.3g}" in each for each in messages] == [True] * told
+
+
 def test_the_worst_output_is_named(caplog: Any) -> None:
     x = normal(100, 1)
     y = torch.cat([x + 0.5 * normal(100, 1, seed=1), x + 0.1 * normal(100, 1, seed=2)], 1)
