@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
@@ -177,13 +178,27 @@ def _unused(model: BayesianNetwork, x: Tensor) -> list[str]:
         output = model.apply_network(weights, x)
         found: Sequence[Tensor | None] = [None] * len(weights)
         if output.requires_grad:
-            found = torch.autograd.grad(output.sum(), list(weights.values()), allow_unused=True)
+            found = _slopes(output.sum(), list(weights.values()))
     return [name for name, slope in zip(weights, found, strict=True) if slope is None]
+
+
+def _slopes(value: Tensor, of: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    """The derivative of a value of the network's by each tensor; ValueError if there is none to take."""
+    try:
+        return torch.autograd.grad(value, of, allow_unused=True)
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        raise ValueError(
+            f"the network's gradient cannot be taken: {checks.one_line(error, 200)}; a layer must not change "
+            f"in place what its gradient needs, nor may torch.utils.checkpoint compute it again later, when "
+            f"the drawn weights have left the network"
+        ) from error
 
 
 def _reaches_others(last: Tensor, rows: Tensor) -> bool:
     """Whether a value of the last row has slopes along the rows before it, however small."""
-    (slope,) = torch.autograd.grad(last, rows, allow_unused=True) if last.requires_grad else (None,)
+    (slope,) = _slopes(last, [rows]) if last.requires_grad else (None,)
     return slope is not None and bool(slope[:-1].nan_to_num().any())
 
 

@@ -15,6 +15,7 @@ from pyro.infer import RenyiELBO
 from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
 from torch import Tensor, nn
 from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import seeds
@@ -64,6 +65,13 @@ def steep() -> nn.Module:
     net = nn.Linear(3, 3)
     nn.init.constant_(net.weight, 1e4)
     return net
+
+
+class Recomputed(nn.Linear):
+    """A layer whose activations are computed again for the gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(lambda rows: super(Recomputed, self).forward(rows).tanh(), x, use_reentrant=False)
 
 
 def model(net: Any = None, prior: Any = None, likelihood: Any = None, N: Any = 12) -> BayesianNetwork:
@@ -267,6 +275,11 @@ MODEL_CASES: list[Case] = [
     ),
     ("one class", lambda: train(net=network(width=1)), "Categorical needs at least 2 classes"),
     ("output that overflows", lambda: train(X * 1e37, net=steep()), "is not finite for the first row of x"),
+    (
+        "activations computed again",
+        lambda: train(net=Recomputed(3, 3)),
+        "nor may torch.utils.checkpoint compute it again later, when the drawn weights have left the network",
+    ),
     (
         "rows lost",
         lambda: train(net=nn.Sequential(nn.Linear(3, 3), nn.Flatten(0))),
