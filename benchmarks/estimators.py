@@ -75,7 +75,8 @@ def _moments(
         step: Any = dispatch.make_step(model, guide, optimizer, rows, estimator=estimator, fast="eager")
         mean, squares, along = torch.zeros(directions.shape[1]), torch.zeros(()), []
         for k in range(1, draws + 1):  # Welford
-            gradient = agreement.gradients(step, rows, torch.randn(step.noise_shape))[2]
+            _, _, *parts = agreement.gradients(step, rows, torch.randn(step.noise_shape))
+            gradient = torch.cat(parts)
             before = gradient - mean
             mean = mean + before / k
             squares = squares + before @ (gradient - mean)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import gpu, growth, parts, peers, prediction, report, steps
+from benchmarks import estimators, gpu, growth, parts, peers, prediction, report, steps
 from benchmarks.timing import Spread, figures, in_turn, ratio, spread
 from commands import command, interpreter
 from paths import ROOT
@@ -37,6 +37,12 @@ def test_works_run_in_turn() -> None:
 
 def test_the_number_of_weights_is_the_networks() -> None:
     assert growth.weights(20) == steps.network(20).num_weights
+
+
+def test_noise_on_the_outputs_has_the_same_mean_gradient_and_less_variance() -> None:
+    z, variance = estimators.gradients(draws=100)
+    assert 0 < z < 6
+    assert variance > 5  # 12 with ten thousand draws
 
 
 def test_each_contender_changes_its_parameters() -> None:
