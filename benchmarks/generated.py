@@ -73,7 +73,7 @@ def step_kernels(width: int = 1200, optimizer: str = "Adam", samples: int = 1) -
         noise = torch.zeros(samples, guide.loc.numel())
         state = update.state()
         inputs = [noise, torch.ones(()), update.rates(1)[0], *batch, torch.ones(len(batch[0])), *state]
-        with mock.patch.object(fast_math, "on_cpu", return_value=False):
+        with mock.patch.object(fast_math, "written_out", return_value=False):
             graph, held = lift(record(program, inputs), len(inputs))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions

@@ -34,6 +34,9 @@ _INDUCTOR = {
     "fallback_random": True,
     "shape_padding": False,
 }
+# Give a buffer to what several others use: inductor follows a formula down to its inputs at each use, so that
+# polynomials of polynomials take a minute to compile, and drops the buffers again where it fuses their loops.
+_BUFFERS = {"realize_opcount_threshold": 8}
 KEPT = 256  # compiled programs, a step being a few
 _COMPILED: dict[Hashable, Program] = {}
 
@@ -152,7 +155,9 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
         # Code for one thread is wrong on two: each would do all of the work, and a result that is changed in
         # place is changed twice.
         threads = {"cpp.threads": max(2, torch.get_num_threads())}
-        with _own_cache(), _unlogged(), inductor.config.patch(_INDUCTOR | threads), warnings.catch_warnings():
+        buffers = {} if any(value.is_cuda for value in inputs) else _BUFFERS
+        options = _INDUCTOR | threads | buffers
+        with _own_cache(), _unlogged(), inductor.config.patch(options), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except Exception as error:

@@ -19,6 +19,7 @@ import torch
 from numpy.polynomial import Chebyshev, Polynomial
 from torch import Tensor
 
+MANY = 10_000
 _LEAST = -86.0  # exp(-86) = 4.5e-38 is still a normal float32 number
 
 
@@ -51,7 +52,7 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
 
 def log(x: Tensor) -> Tensor:
     """The natural logarithm to one unit in the last place, from exponent and fraction of each float32."""
-    if not on_cpu(x):
+    if not written_out(x):
         return NotImplemented
     denormal = x < _NORMAL
     bits = torch.where(denormal, x * 2.0**23, x).view(torch.int32)
@@ -63,15 +64,18 @@ def log(x: Tensor) -> Tensor:
     return torch.where(x < math.inf, value, x)
 
 
-def on_cpu(x: Tensor) -> bool:
-    """Whether exponential and logarithm are written out: CUDA has fast ones, other precisions need more."""
-    return x.dtype == torch.float32 and not x.is_cuda
+def written_out(x: Tensor) -> bool:
+    """Whether it pays to write out exponential and logarithm, which takes longer to compile.
+
+    CUDA has fast ones, other precisions need longer polynomials.
+    """
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() >= MANY
 
 
 def _decayed(x: Tensor) -> Tensor:
     """The t of soft-plus and sigmoid, exp(-|x|)."""
     x = torch.clamp_min(-x.abs(), _LEAST)
-    if not on_cpu(x):
+    if not written_out(x):
         return torch.exp(x)
     n = torch.round(x * math.log2(math.e))
     power = ((n.to(torch.int32) + 127) << 23).view(torch.float32)  # of two, the n-th
