@@ -281,8 +281,6 @@ TABLES: dict[str, Text] = {
     "bench.steps": of("bench_steps", headed(steps), NONE),
     "bench.aims": of("bench_steps", aims, NONE),
     "bench.replay": of("bench_replay", headed(replayed), NONE),
-    "bench.peers": of("bench_peers", headed(steps), NONE),
-    "bench.peer_aims": of("bench_peers", aims, NONE),
     "planted": of("planted", headed(planted), NONE),
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),
     "scoreboard": which,
