@@ -242,6 +242,11 @@ class ValuePrediction(Prediction):
         return self._noise.to(self.means.dtype)
 
     @property
+    def noise_std(self) -> Tensor:
+        """The root of `noise`, also where that is beyond single precision."""
+        return self._noise.sqrt().to(self.means.dtype)
+
+    @property
     def variance(self) -> Tensor:
         """Var[y | x]: the spread of the means over draws, plus the mean noise variance."""
         return self._variance.to(self.means.dtype)

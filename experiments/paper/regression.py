@@ -142,7 +142,7 @@ def said(fit: Posterior, x: Tensor) -> Tensor:
     prediction = fit.predict(x)
     assert isinstance(prediction, ValuePrediction)
     z = torch.special.ndtri(torch.tensor(LEVELS))[:, None]
-    return prediction.mean[:, 0] + z * prediction.noise[:, 0].sqrt()
+    return prediction.mean[:, 0] + z * prediction.noise_std[:, 0]
 
 
 def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -> Result:

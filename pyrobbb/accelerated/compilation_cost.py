@@ -76,7 +76,7 @@ def fastest(
         except (CannotCompileError, CannotRecordError) as reason:
             failed = failed or reason
             continue
-        if prepares[0] is compiled_program and prepare is not compiled_program:
+        if failed and prepares[0] is compiled_program:
             log(f"training without compiled code, several times slower: {failed}")
         return step
     assert failed is not None

@@ -1,9 +1,9 @@
 """Logarithm, soft-plus, sigmoid, sine and cosine written for speed: short polynomials and no denormals.
 
 To a program that inductor compiles for the CPU, torch's exponentials and logarithms are calls of a vector
-library, which take five times as long as polynomials among the program's own operations. An exponential that
-underflows to a denormal costs a hundred cycles on most CPUs: under the paper's spike prior many weights do
-that at every step. Soft-plus and sigmoid are functions of t = exp(-|x|) in (0, 1], where log(1 + t) is a
+library, which take several times as long as polynomials among the program's own operations. An exponential
+that underflows to a denormal costs a hundred cycles on most CPUs: under the paper's spike prior many weights
+do that at every step. Soft-plus and sigmoid are functions of t = exp(-|x|) in (0, 1], where log(1 + t) is a
 polynomial to float32 precision. `RULES` are applied while a program is recorded to be compiled; the program
 itself keeps calling torch's own functions.
 """

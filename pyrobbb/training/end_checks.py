@@ -41,7 +41,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     rows = train.take(spread(len(train), ROWS))
     try:
         prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
-        noise = torch.cat([part.stddev for part in prediction.components]).double().square().mean(0)
+        noise = prediction.noise_std.double().square()
     except NonFiniteOutputError:
         raise
     except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance

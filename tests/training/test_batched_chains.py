@@ -61,7 +61,7 @@ def training(r: int, prior: Any = None, **options: Any) -> Training:
     return Training(model, method.guide(model, MeanFieldNormal), data, **defaults | options)
 
 
-@pytest.mark.parametrize(("fast", "samples"), [("eager", 1), ("eager", 3), ("compiled", 1)])
+@pytest.mark.parametrize(("fast", "samples"), [("eager", 1), ("eager", 3), ("compiled", 2)])
 def test_each_ends_where_it_ends_alone(fast: str, samples: int) -> None:
     alone = [training(r, samples=samples) for r in range(3)]
     for run in alone:
