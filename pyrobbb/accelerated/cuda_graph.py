@@ -188,8 +188,8 @@ class Captured:
 def _end_failed_capture(pool: Any, stream: Any, some: Tensor) -> None:
     """What torch leaves undone: its memory pool stays open (before 2.12), its generator in the capture."""
     if torch.__version__ < "2.12":
-        device = torch.cuda.current_device()
         with suppress(RuntimeError):
+            device = torch.cuda.current_device()
             torch._C._cuda_endAllocateToPool(device, pool)
             torch._C._cuda_releasePool(device, pool)
     with suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
