@@ -7,7 +7,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -155,9 +155,10 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
         # Code for one thread is wrong on two: each would do all of the work, and a result that is changed in
         # place is changed twice.
         threads = {"cpp.threads": max(2, torch.get_num_threads())}
-        buffers = {} if any(value.is_cuda for value in inputs) else _BUFFERS
-        options = _INDUCTOR | threads | buffers
-        with _own_cache(), _unlogged(), inductor.config.patch(options), warnings.catch_warnings():
+        cuda = any(value.is_cuda for value in inputs)
+        options = _INDUCTOR | threads | ({} if cuda else _BUFFERS)
+        cache = nullcontext() if cuda else _own_cache()
+        with cache, _unlogged(), inductor.config.patch(options), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except Exception as error:
@@ -181,7 +182,8 @@ def _own_cache() -> Iterator[None]:
     """Keep programs for different instruction sets apart on disk.
 
     Inductor's key has no instruction set in it: a program for AVX-512 would be loaded, and compute nonsense,
-    under AVX2, as in a home folder that two machines share.
+    under AVX2, as in a home folder that two machines share. For CUDA it does name the device; finding out the
+    instruction set takes a minute in each process where the CPU has many.
     """
     before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")  # inductor's modules set it
 
