@@ -29,7 +29,7 @@ from pyrobbb.training.progress import Printed
 
 EPOCHS = 600
 SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out
-BURST = 200
+BURST = 50
 
 
 def machine() -> dict[str, Any]:
