@@ -9,11 +9,13 @@ apart: they stay in the second-level cache.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -28,7 +30,7 @@ from benchmarks.steps import network, rows
 from pyrobbb._support.files import make_folder, write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import fast_math
-from pyrobbb.accelerated.cuda_rewrites import fewer_launches
+from pyrobbb.accelerated.cuda_rewrites import rewritten
 from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.record import lift, record
 from pyrobbb.accelerated.updates import Update
@@ -37,10 +39,12 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.mean_field import MeanFieldNormal
 
 SMALL = 1_000_000
-OPTIMIZERS = {
-    "Adam": partial(torch.optim.Adam, lr=1e-3),
-    "SGD": partial(torch.optim.SGD, lr=1e-3),
-    "SGD with momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
+ADAM = partial(torch.optim.Adam, lr=1e-3)
+CASES = {  # the optimiser, and whether products are in TF32
+    "Adam": (ADAM, False),
+    "Adam, TF32": (ADAM, True),
+    "SGD": (partial(torch.optim.SGD, lr=1e-3), False),
+    "SGD with momentum": (partial(torch.optim.SGD, lr=1e-3, momentum=0.9), False),
 }
 HOPPER = SimpleNamespace(
     name="a mocked device", major=9, minor=0, multi_processor_count=132, regs_per_multiprocessor=65536,
@@ -61,14 +65,15 @@ class _Generated(BaseException):
     """Ends a compilation once its code is there."""
 
 
-def step_kernels(width: int = 1200, optimizer: str = "Adam", samples: int = 1) -> list[Kernel]:
+def step_kernels(width: int = 1200, case: str = "Adam", samples: int = 1) -> list[Kernel]:
     """The launches of one step of this library, at two hidden layers and batch 128, the noise first."""
+    optimizer, tf32 = CASES[case]
     with isolated(0):
         model = network(width)
         guide = MeanFieldNormal(model)
         batch = rows()
         guide(*batch)
-        update = Update(OPTIMIZERS[optimizer](guide.parameters()))
+        update = Update(optimizer(guide.parameters()))
         program = whole_program(model, guide, element_wise(model, guide, Split(*batch)), update, samples)
         noise = torch.zeros(samples, guide.loc.numel())
         state = update.state()
@@ -77,12 +82,12 @@ def step_kernels(width: int = 1200, optimizer: str = "Adam", samples: int = 1) -
             graph, held = lift(record(program, inputs), len(inputs))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions
-            return [Kernel("normal_", noise.nbytes, 0), *kernels(graph, [*inputs, *held])]
+            return [Kernel("normal_", noise.nbytes, 0), *kernels(graph, [*inputs, *held], tf32)]
 
 
-def kernels(graph: GraphModule, inputs: Sequence[Tensor]) -> list[Kernel]:
+def kernels(graph: GraphModule, inputs: Sequence[Tensor], tf32: bool = False) -> list[Kernel]:
     """The launches of a recorded program, as if its inputs were on CUDA."""
-    code, scheduled = generated(_on_cuda(graph, inputs))
+    code, scheduled = generated(_on_cuda(graph, inputs, tf32))
     names = re.findall(r"^\s+(?:\w+ = )?(\w+(?:\.\w+)*)(?:\.run|)\(.*$", code, re.MULTILINE)
     names = [n for n in names if n.startswith(("triton_", "extern_kernels.", "torch.ops."))]
     assert len(names) == len(scheduled), (names, scheduled)
@@ -115,7 +120,7 @@ def generated(graph: GraphModule) -> tuple[str, list[tuple[int, int]]]:
     return code[0][code[0].index("def call(") :], counts
 
 
-def _on_cuda(graph: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
+def _on_cuda(graph: GraphModule, inputs: Sequence[Tensor], tf32: bool) -> GraphModule:
     """The program as it would have been recorded on CUDA."""
     device = torch.device("cuda", 0)
     with FakeTensorMode():
@@ -124,7 +129,7 @@ def _on_cuda(graph: GraphModule, inputs: Sequence[Tensor]) -> GraphModule:
     for node in graph.graph.nodes:
         if node.op == "placeholder":
             node.meta["val"] = next(left)
-    for node in fewer_launches(graph).graph.nodes:
+    for node in rewritten(graph, tf32=tf32).graph.nodes:
         if "device" in node.kwargs:
             node.update_kwarg("device", device)
     graph.recompile()
@@ -183,6 +188,8 @@ def _bytes(lowering: Any, node: Any) -> tuple[int, int]:
         parts = [*node.node.inputs, *results]
         sizes = [_size(part.get_numel(), part.get_dtype()) for part in parts]
     else:
+        # how often the body runs: a load at an index that is looked up counts as all of its tensor otherwise
+        elements = max(math.prod(map(int, chain(*part.get_ranges()))) for part in node.get_nodes())
         written = {dep.name for dep in node.read_writes.writes}
         touched: dict[str, int] = {}
         for dep in [*node.read_writes.reads, *node.read_writes.writes]:
@@ -191,7 +198,7 @@ def _bytes(lowering: Any, node: Any) -> tuple[int, int]:
                 continue
             buffer = lowering.get_buffer(dep.name)
             most = _size(buffer.get_numel(), buffer.get_dtype())
-            accessed = _size(dep.get_numel(), buffer.get_dtype())
+            accessed = _size(min(dep.get_numel(), elements), buffer.get_dtype())
             touched[dep.name] = max(touched.get(dep.name, 0), min(most, accessed))
         sizes = list(touched.values())
     return sum(s for s in sizes if s >= SMALL), sum(s for s in sizes if s < SMALL)
@@ -205,20 +212,20 @@ PARTS = {
     "noise": "normal_",
     "weights and KL": "triton_per_fused_abs",
     "products": ("extern_kernels", "torch.ops"),
-    "loss, activations, biases": ("triton_per_fused_add", "triton_red"),
+    "loss, activations, biases": ("triton_per_fused_add", "triton_red", "triton_poi_fused_add"),
     "KL gradient, chain rule, optimiser": "triton_poi_fused_abs",
 }
 
 
 def table(found: dict[str, Any]) -> str:
     """The counts of a record as Markdown, by parts of a step."""
-    lines = ["| part | " + " | ".join(f"{name}: launches | MB" for name in OPTIMIZERS) + " |"]
-    lines.append("|---" * (1 + 2 * len(OPTIMIZERS)) + "|")
+    lines = ["| part | " + " | ".join(f"{name}: launches | MB" for name in CASES) + " |"]
+    lines.append("|---" * (1 + 2 * len(CASES)) + "|")
     for part, prefix in PARTS.items():
-        each = [[k for k in found[name]["kernels"] if k[0].startswith(prefix)] for name in OPTIMIZERS]
+        each = [[k for k in found[name]["kernels"] if k[0].startswith(prefix)] for name in CASES]
         cells = [f"{len(kernels)} | {sum(k[1] for k in kernels) / 1e6:.0f}" for kernels in each]
         lines.append(f"| {part} | " + " | ".join(cells) + " |")
-    cells = [f"{found[name]['launches']} | {found[name]['MB']:.0f}" for name in OPTIMIZERS]
+    cells = [f"{found[name]['launches']} | {found[name]['MB']:.0f}" for name in CASES]
     return "\n".join([*lines, "| all | " + " | ".join(cells) + " |"])
 
 
@@ -229,8 +236,8 @@ def main() -> None:
     options = parser.parse_args()
     version = torch.__version__.partition("+")[0]
     found: dict[str, Any] = {"torch": version, "network": "784-1200-1200-10", "batch": 128}
-    for name in OPTIMIZERS:
-        each = step_kernels(optimizer=name)
+    for name in CASES:
+        each = step_kernels(case=name)
         large, small = (sum(getattr(k, size) for k in each) / 1e6 for size in ("large", "small"))
         print(f"{name}: {len(each)} launches, {large:.0f} MB, and {small:.0f} MB in small tensors")
         found[name] = {

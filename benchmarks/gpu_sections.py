@@ -32,7 +32,7 @@ SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out
 BURST = 50
 
 
-def machine() -> dict[str, Any]:
+def device() -> dict[str, Any]:
     """What the figures were taken on."""
     properties = torch.cuda.get_device_properties(0)
     return {

@@ -30,11 +30,11 @@ def command_line(module: str, arguments: Sequence[str]) -> str:
 def provenance(command: str) -> dict[str, Any]:
     """The head of a record under `docs/records/`, and `provenance.json` of a run."""
     processor = cpu_info("model name") or platform.processor() or platform.machine()
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else processor
+    gpu = f"; {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return {
         "command": command,
         "date": date.today().isoformat(),
-        "machine": f"{os.cpu_count()} CPU cores ({device}), {torch.get_num_threads()} used",
+        "machine": f"{os.cpu_count()} CPU cores ({processor}), {torch.get_num_threads()} used{gpu}",
         "versions": {
             "torch": torch.__version__,
             "python": platform.python_version(),

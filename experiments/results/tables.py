@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks import generated
+from benchmarks import generated, gpu_report
 from benchmarks.planted import SOUND
 from experiments import analyse
 from experiments._runner.tables import estimate, markdown
@@ -282,6 +282,7 @@ TABLES: dict[str, Text] = {
     "bench.aims": of("bench_steps", aims, NONE),
     "bench.replay": of("bench_replay", headed(replayed), NONE),
     "planted": of("planted", headed(planted), NONE),
+    "gpu": of("gpu", headed(gpu_report.report), NONE),
     "cuda_kernels": of("cuda_kernels", generated.table, NONE),
     "scoreboard": which,
     "scoreboard_budget": budget,

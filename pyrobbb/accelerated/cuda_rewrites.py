@@ -1,4 +1,6 @@
-"""Rewrites of a recorded program that save launches on CUDA, where a tiny kernel takes microseconds too."""
+"""Rewrites of a recorded program for CUDA, where a tiny kernel takes microseconds too, and a product that
+does something else besides takes another one's time.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,23 @@ from torch.fx import GraphModule, Node
 _aten: Any = torch.ops.aten
 
 
-def fewer_launches(graph: GraphModule) -> GraphModule:
-    """`graph` with every rewrite of this file, in place."""
+def rewritten(graph: GraphModule, *, tf32: bool) -> GraphModule:
+    """`graph` with every rewrite of this file, in place; `tf32` if its products may be in TF32."""
     for node in list(graph.graph.nodes):
-        if node.target is _aten.relu.default:
+        if node.target is _aten.relu.default and tf32:
             _activate_in_product(graph, node)
         elif node.target is _aten.scatter_add.default:
             _compare(graph, node)
+    for node in list(graph.graph.nodes):
+        if node.target is _aten.addmm.default:
+            _add_bias_later(graph, node)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
 
 
 def _activate_in_product(graph: GraphModule, relu: Node) -> None:
-    """A linear layer and its ReLU are one call of the library of products."""
+    """A linear layer and its ReLU are one call of the library of products, which is as fast in TF32."""
     product = relu.args[0]
     assert isinstance(product, Node)
     if product.target is not _aten.addmm.default or len(product.users) > 1 or product.kwargs:
@@ -32,6 +37,23 @@ def _activate_in_product(graph: GraphModule, relu: Node) -> None:
         both = graph.graph.call_function(_aten._addmm_activation.default, product.args)
     _replace(graph, relu, both)
     graph.graph.erase_node(product)
+
+
+def _add_bias_later(graph: GraphModule, layer: Node) -> None:
+    """A product without the bias, which fuses with what comes after it.
+
+    With the bias the library takes other kernels: on an H200 1.4 to 2.3 times as long in float32. It is
+    subtracted because inductor turns a product and an addition into one call again.
+    """
+    bias, a, b = layer.args
+    assert isinstance(bias, Node)
+    if bias.meta["val"].dim() != 1 or layer.kwargs:
+        return
+    with graph.graph.inserting_before(layer):
+        product = graph.graph.call_function(_aten.mm.default, (a, b))
+        negative = graph.graph.call_function(_aten.neg.default, (bias,))
+        value = graph.graph.call_function(_aten.sub.Tensor, (product, negative))
+    _replace(graph, layer, value)
 
 
 def _compare(graph: GraphModule, scatter: Node) -> None:

@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pyrobbb._support.device import uses_tf32
 from pyrobbb.accelerated.compile import compile
-from pyrobbb.accelerated.cuda_rewrites import fewer_launches
+from pyrobbb.accelerated.cuda_rewrites import rewritten
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.accelerated.fused_kl import gradients, log_ratio
 from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
@@ -122,7 +123,7 @@ class WholeStep(ProgramStep):
         inputs = [self.noise, self.share, self.update.rates(1)[0], *batch, self.full.once, *self.state]
         graph, self.held = lift(record(whole, inputs), len(inputs))
         if self.share.is_cuda:
-            graph = fewer_launches(graph)
+            graph = rewritten(graph, tf32=uses_tf32(self.share.device))
         self.whole = compile(graph, [*inputs, *self.held])
 
     def reset(self) -> None:

@@ -14,7 +14,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.optim import clip_gradients, load_state, trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import whole_step
-from pyrobbb.accelerated.cuda_rewrites import fewer_launches
+from pyrobbb.accelerated.cuda_rewrites import rewritten
 from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program
@@ -139,8 +139,9 @@ def test_only_plain_steps_are_supported() -> None:
     assert not Update.supported(clipped)
 
 
-def test_rewrites_for_cuda_change_no_result() -> None:
-    """A class's log-probability and its gradient through ReLU: no scatter, no activation by itself."""
+@pytest.mark.parametrize("tf32", [True, False])
+def test_rewrites_for_cuda_change_no_result(tf32: bool) -> None:
+    """A class's log-probability and its gradient through ReLU: no scatter, no product with a bias alone."""
 
     def program(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
         with torch.enable_grad():
@@ -154,8 +155,9 @@ def test_rewrites_for_cuda_change_no_result() -> None:
     expected = graph(*inputs)
     before = {node.target for node in graph.graph.nodes}
     assert {aten.scatter_add.default, aten.relu.default} <= before
-    after = {node.target for node in fewer_launches(graph).graph.nodes}
-    assert not {aten.scatter_add.default, aten.relu.default, aten.addmm.default} & after
-    assert aten._addmm_activation.default in after
+    after = {node.target for node in rewritten(graph, tf32=tf32).graph.nodes}
+    assert not {aten.scatter_add.default, aten.addmm.default} & after
+    assert (aten._addmm_activation.default in after) is tf32
+    assert (aten.relu.default in after) is not tf32
     for a, b in zip(graph(*inputs), expected, strict=True):
         torch.testing.assert_close(a, b)

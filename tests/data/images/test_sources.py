@@ -106,7 +106,12 @@ def flipped(raw: bytes) -> bytes:
     [
         (RAW[IMAGES][:-100], False, "23,436 bytes", "23,536 bytes.*cut"),
         (flipped(RAW[IMAGES]), False, "MD5 [0-9a-f]{32}", f"Tiny's {IMAGES}, unzipped"),
-        (gzip.compress(flipped(RAW[IMAGES]), mtime=0), True, "MD5 [0-9a-f]{32}", f"Tiny's {IMAGES}, unzipped"),
+        (
+            gzip.compress(flipped(RAW[IMAGES]), mtime=0),
+            True,
+            "MD5 [0-9a-f]{32}",
+            f"Tiny's {IMAGES}, unzipped",
+        ),
         (GZIPPED[IMAGES][:-100], True, "a gzip file that is cut", "a complete gzip file"),
         (b"<html>Not found</html>", True, "a web page", "a gzip file"),
         (b"<html>Not found</html>", False, "a web page", "an IDX file"),
