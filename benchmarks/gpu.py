@@ -89,9 +89,11 @@ def _table(found: Found) -> tuple[bool, str]:
 
 
 SECTIONS = {
-    "tests": Section(lambda *_: measure.tests(["tests/test_cuda.py"], hidden=False), True, _passed),
-    "cpu_tests": Section(lambda *_: measure.tests(FAST_PATH, hidden=True), True, _passed),
-    "profile": Section(lambda *_: measure.profile(), True, _profiled),
+    "tests": Section(lambda *_: measure.suite(["tests/test_cuda.py"]), True, _passed),
+    "cpu_tests": Section(lambda *_: measure.suite(FAST_PATH, hidden=True), True, _passed),
+    "suite": Section(lambda *_: measure.suite(["tests"], "-n", "auto"), False, _passed),
+    "profile": Section(lambda at, _: measure.profile(at / "profile"), True, _profiled),
+    "profile_tf32": Section(lambda at, _: measure.profile(at / "profile", tf32=True), False, _profiled),
     "step_400": Section(lambda _, rounds: measure.step(400, rounds), False, partial(_stepped, 400)),
     "step_1200": Section(lambda _, rounds: measure.step(1200, rounds), True, partial(_stepped, 1200)),
     "epochs": Section(lambda at, _: measure.epochs(at / "some", measure.SAMPLE), False, _trained),

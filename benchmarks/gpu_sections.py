@@ -30,6 +30,7 @@ from pyrobbb.training.progress import Printed
 EPOCHS = 600
 SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out
 BURST = 50
+WIDE = ["model.hidden=[1200,1200]", "fast=compiled", "device=cuda", "seed=1"]
 
 
 def device() -> dict[str, Any]:
@@ -90,22 +91,19 @@ def _many(work: Work) -> Work:
     return burst
 
 
-def profile(width: int = 1200, count: int = 50) -> dict[str, Any]:
-    """The kernels of `count` steps by their time on the device, and the wall-clock time of as many."""
-    work = steps.ours(width, device="cuda", told=steps.Told("profile"))
-    for _ in range(10):
-        work()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        for _ in range(count):
-            work()
-        torch.cuda.synchronize()
-    began = perf_counter()
-    for _ in range(count):
-        work()
-    torch.cuda.synchronize()
-    wall = 1e3 * (perf_counter() - began) / count
-    events = sorted(seen.key_averages(), key=lambda event: -event.device_time_total)
+def profile(folder: Path, *, tf32: bool = False) -> dict[str, Any]:
+    """The kernels of an epoch of 2x1200 by their time on the device, and the wall-clock time of a step.
+
+    As in any training: from the second epoch on, twenty steps go with one launch.
+    """
+    settings = [*WIDE, "epochs=6", "data.validation=0", f"tf32={str(tf32).lower()}"]
+    run = build(compose("table1_mixture", settings, folder=folder))
+    told, seen = steps.Told("profile"), _Profiled(4)
+    training = run.training(run.data.load().to("cuda"), 0, None, progress=told, callbacks=[seen])
+    training.run()
+    count, rows = training.M, training.history.rows
+    wall = 1e3 * min(row.seconds for row in rows[2:]) / count
+    events = sorted(seen.profiler.key_averages(), key=lambda event: -event.device_time_total)
     kernels = [
         {"name": e.key[:80], "us": round(e.device_time_total / count, 2), "calls": round(e.count / count, 2)}
         for e in events
@@ -118,12 +116,29 @@ def profile(width: int = 1200, count: int = 50) -> dict[str, Any]:
         "kernels_ms": round(sum(kernel["us"] for kernel in kernels) / 1e3, 4),
         "launches": round(sum(kernel["calls"] for kernel in kernels), 1),
         "kernels": kernels,
+        "said": told.lines,
     }
 
 
-def tests(paths: Sequence[str], *, hidden: bool) -> dict[str, Any]:
+class _Profiled(Callback):
+    """Profiles the epoch after the given one."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.epochs = after, 0
+        self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+    def on_epoch(self, view: View, row: history.Epoch) -> None:
+        torch.cuda.synchronize()
+        self.epochs += 1
+        if self.epochs == self.after:
+            self.profiler.start()
+        elif self.epochs == self.after + 1:
+            self.profiler.stop()
+
+
+def suite(paths: Sequence[str], *more: str, hidden: bool = False) -> dict[str, Any]:
     """Run tests in a process of their own; `hidden` hides the device from them."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", *paths]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", *paths, *more]
     around = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if hidden else {})
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=around)
     lines = done.stdout.strip().splitlines()[-30:] + done.stderr.strip().splitlines()[-10:]
@@ -133,7 +148,7 @@ def tests(paths: Sequence[str], *, hidden: bool) -> dict[str, Any]:
 
 def cell(folder: Path, count: int = 20) -> dict[str, Any]:
     """`count` epochs of the slowest row of Table 1; minutes of all its cells, multiplied out."""
-    settings = ["model.hidden=[1200,1200]", f"epochs={count}", "fast=compiled", "device=cuda", "seed=1"]
+    settings = [*WIDE, f"epochs={count}"]
     run = build(compose("table1_mixture_sgd", settings, folder=folder))
     training = run.training(run.data.load().to("cuda"), 0, None, progress=steps.Told("cell"))
     began = perf_counter()
@@ -152,7 +167,7 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
     those of its history, which leave out the validation after each epoch.
     """
     whole = count == EPOCHS
-    settings = ["model.hidden=[1200,1200]", f"epochs={count}", "fast=compiled", "device=cuda", "seed=1"]
+    settings = [*WIDE, f"epochs={count}"]
     run = build(compose("table1_mixture", settings, folder=folder))
     began = perf_counter()
     data = run.data.load().to("cuda")
