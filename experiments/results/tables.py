@@ -225,6 +225,20 @@ def first_run(record: Record) -> str:
     return f"{said}, on {record['machine']}, {record['date']}."
 
 
+def on_gpu(record: Record) -> str:
+    """How long the cells of Table 1 took that were trained on a GPU, for the README."""
+    said = []
+    for part in record["each"]:
+        device = part["machine"].rpartition("; ")[2]
+        for cell in part["cells"]:
+            if cell["metrics"]["device"].startswith("cuda"):
+                what = f"{cell['metrics']['epochs']} epochs of row `{cell['row']}`, 2x{cell['width']}"
+                said.append(
+                    f"{what}, took {cell['metrics']['train_seconds']:.0f} s ({device}, {part['date']})"
+                )
+    return "; ".join(said)
+
+
 def example(record: Record) -> str:
     """What the README's first example printed in that clone."""
     return record["example"]
@@ -273,6 +287,7 @@ TABLES: dict[str, Text] = {
     "bound_paths": of("bound_paths", headed(as_printed(priors)), NONE),
     **{name: of(name, headed(as_printed(priors)), NONE) for name in RANKS},
     "first_run": of("first_run", first_run, "nothing."),
+    "table1.gpu": of("table1_full", on_gpu, "nothing."),
     "first_run.example": of("first_run", as_printed(example), ""),
     "uci": own_tables.uci,
     "own_tables": of("own_tables", own_tables.scores, NONE),

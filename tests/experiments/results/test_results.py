@@ -118,6 +118,14 @@ def test_times_are_said_where_a_record_has_them(tmp_path):
         "in a fresh clone `make mnist` took 100 s, set-up included, then `make test` 500 s, "
         "on 4 cores, 2030-01-01."
     )
+    for i, device in enumerate(("cpu", "cuda"), start=1):
+        metrics = {"device": device, "epochs": 9, "train_seconds": 4.6}
+        part = {"machine": "4 cores; a card", "date": "2030-01-01", "widths": [20], "weights": {}}
+        part["cells"] = [{"row": "sgd", "width": 20, "seed": i, "metrics": metrics}]
+        (tmp_path / f"table1_full-{i}.json").write_text(json.dumps(part))
+    assert (
+        TEXTS["table1.gpu"](Records(tmp_path)) == "9 epochs of row `sgd`, 2x20, took 5 s (a card, 2030-01-01)"
+    )
     record = {"command": "a", "machine": "b", "date": "c", "versions": {"torch": "2"}}
     assert made_by(record) == "`a`; b, torch 2, c."
     record["runs"] = [{"metrics": {"train_seconds": 90}}]
