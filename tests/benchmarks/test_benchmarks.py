@@ -112,7 +112,6 @@ def test_the_plot_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "growth.png").stat().st_size > 1000
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_the_gpu_section_says_that_there_is_no_gpu() -> None:
     done = command(ROOT, "benchmarks.gpu", "never", "--first")
     assert done.returncode == 2

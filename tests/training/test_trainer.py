@@ -604,7 +604,6 @@ def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
 # Arguments
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_asked_for_and_absent() -> None:
     with pytest.raises(
         ValueError, match="device 'cuda' was requested, but torch finds no CUDA device; use device=cpu"
