@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain as one_after_another
 from math import sqrt
 
 import torch
@@ -11,7 +12,9 @@ from pyro.infer.autoguide import AutoDelta
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import Weights
 from pyrobbb.distributions import on_real_line
-from pyrobbb.draws import Chain, fitted, one_draw
+from pyrobbb.draws import Chain, fitted, some_draws
+
+TOGETHER = 10  # draws that are in memory at once
 
 
 def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
@@ -29,7 +32,8 @@ def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
             if set(names) <= set(locs):
                 return {name: locs[name] for name in names}, {name: scales[name] for name in names}
         if isinstance(guide, AutoDelta):
-            locs = {name: value for name, value in guide.median().items() if name in names}
+            points = guide.median()
+            locs = {name: points[name] for name in names}
             return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
         if set(names) - set(model.sites) or not all(on_real_line(model.prior_of(name)) for name in names):
             return _moments_of_draws(chain, names)  # a median is not a mean there
@@ -46,8 +50,9 @@ def _moments_of_draws(chain: Chain, names: Sequence[str], draws: int = 200) -> t
     """Mean and standard deviation of some draws, one after another (Welford)."""
     means: Weights = {}
     squares: Weights = {}
-    for s in range(1, draws + 1):
-        weights = one_draw(chain, (0, 0, s - 1))
+    keys = [(0, 0, s) for s in range(draws)]
+    blocks = (some_draws(chain, keys[s : s + TOGETHER]) for s in range(0, draws, TOGETHER))
+    for s, weights in enumerate(one_after_another.from_iterable(blocks), start=1):
         for name in names:
             w = weights[name]
             before = means.setdefault(name, torch.zeros_like(w))

@@ -27,7 +27,7 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.layer_summary import LEVELS, as_numpy, variational
 from pyrobbb.evaluation.metrics import entropy
 from pyrobbb.evaluation.weight_selection import WeightSelection
-from pyrobbb.posterior import Posterior, moments
+from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
 __all__ = ["WeightSelection", "to_arviz", "to_groups"]
@@ -136,8 +136,7 @@ def to_groups(
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
     _as_drawn(groups, posterior, draws)
-    layers = list(moments(posterior.chains[0])[0])
-    return groups, {"parameter": chosen.labels, "layer": layers, "level": LEVELS}
+    return groups, {"parameter": chosen.labels, "layer": list(posterior.model.sites), "level": LEVELS}
 
 
 def to_arviz(posterior: Posterior, data: Dataset, **options: Any) -> Any:
