@@ -39,6 +39,8 @@ class Reopened:
 def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     """Load the data named in the folder's configuration, and the posterior from its checkpoints.
 
+    On a machine without the device that it was trained on, it comes to the best one there.
+
     Args:
         folder: With `config.yaml` and `chain-0.pt`, `chain-1.pt`, ... as `experiments.run` leaves them.
         trust: Call what `config.yaml` names, whatever it is; otherwise only parts of this library.
@@ -49,7 +51,8 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     """
     folder = Path(folder)
     register_resolvers()
-    run = build(OmegaConf.create(trusted_config(folder, trust)))
+    config = trusted_config(folder, trust)
+    run = build(OmegaConf.create({**config, "device": _here(config.get("device"))}))
     device = best_device(run.device)
     data = run.data.load().to(device)
     first = data.train.head(1)
@@ -73,6 +76,15 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         chains.append((model, guide))
     weights = read_json(folder / "metrics.json").get("chain_weights")
     return Reopened(run, data, Posterior(chains, weights=weights, columns=data.columns), epoch)
+
+
+def _here(device: Any) -> Any:
+    """The device that the run was made on, or the best there is on a machine without it."""
+    try:
+        best_device(device)
+    except ValueError:
+        return "auto"
+    return device
 
 
 def check_finished(folder: Path, config: DictConfig) -> None:

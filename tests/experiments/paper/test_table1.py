@@ -111,6 +111,17 @@ def test_a_finished_run_is_opened_again(fitted, tmp_path):
         reopen(tmp_path)
 
 
+def test_a_run_of_a_device_is_opened_where_there_is_none(fitted, tmp_path):
+    folder, result = fitted
+    shutil.copy(folder / "chain-0.pt", tmp_path)
+    there = (folder / "config.yaml").read_text().replace("device: auto", "device: cuda:3")
+    assert "cuda:3" in there
+    (tmp_path / "config.yaml").write_text(there)
+    opened, x = reopen(tmp_path), result.data.test.x
+    assert opened.posterior.model.device.type == "cpu"
+    assert torch.equal(opened.posterior.predict(x, draws=3).probs, result.posterior.predict(x, draws=3).probs)
+
+
 def test_pruning_reads_any_run_folder(fitted, capsys):
     folder, result = fitted
     found = pruning.analyse(folder, [0, 0.5, 0.98, 1.0], draws=3)
