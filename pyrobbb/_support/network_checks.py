@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 from pyro import poutine
 from pyro.distributions import TorchDistribution
 from pyro.nn import PyroModule
@@ -123,3 +124,36 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[list[str]]:
+    """What the body does to the buffers of `model` is undone at the end.
+
+    The list then has the names of those in whose place the body put another tensor, which a recording of it
+    does not see. The initial values of weights are buffers too, but a network is called with others.
+    """
+    replaced: list[str] = []
+    found = [
+        (part, name, path, buffer, buffer.detach().clone())
+        for path, part in model.named_modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield replaced
+    finally:
+        for part, name, path, buffer, value in found:
+            if part._buffers.get(name) is not buffer:
+                replaced.append(f"{path}.{name}".removeprefix("network."))
+                part._buffers[name] = buffer
+            if not torch.equal(buffer, value):
+                buffer.detach().copy_(value)
+
+
+def says_replaced(names: Sequence[str]) -> str:
+    """Why a step of a network that puts other tensors in the place of its buffers cannot be recorded."""
+    return (
+        f"the network puts another tensor in the place of its buffer {names[0]!r} when it is called; one "
+        f"that is changed in place, as by copy_(), can be recorded"
+    )

@@ -10,6 +10,7 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
+from pyrobbb._support.network_checks import buffers_kept, says_replaced
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.agreement import difference, gradients
@@ -100,19 +101,22 @@ def make_step(
 
     step: MeanFieldStep | ProgramStep
     try:
-        try:
-            segments = [] if point else element_wise(model, guide, first)
-        except NotFastError as reason:
-            if estimator == "local":
-                raise
-            step = _pyro(case, pay(size, PYRO), reason)
-        else:
-            if point:
-                step = _point(case, pay(sum(p.numel() for p in trained(optimizer)), POINT))
-            elif estimator == "local":
-                step = _local(case, segments, pay(size, LOCAL))
+        with buffers_kept(model) as replaced:
+            try:
+                segments = [] if point else element_wise(model, guide, first)
+            except NotFastError as reason:
+                if estimator == "local":
+                    raise
+                step = _pyro(case, pay(size, PYRO), reason)
             else:
-                step = _mean_field(case, segments, pay(size, MEAN_FIELD))
+                if point:
+                    step = _point(case, pay(sum(p.numel() for p in trained(optimizer)), POINT))
+                elif estimator == "local":
+                    step = _local(case, segments, pay(size, LOCAL))
+                else:
+                    step = _mean_field(case, segments, pay(size, MEAN_FIELD))
+        if replaced:
+            raise NotFastError(says_replaced(replaced))
         if estimator == "weights" or point:
             _check(step, case)
     except NotFastError as reason:
@@ -123,7 +127,8 @@ def make_step(
     whole = step if alone else SummedStep(step, ranks)
     if not first.x.is_cuda:
         return whole
-    lost = lost_by(step, first.x, first.y)
+    with buffers_kept(model):
+        lost = lost_by(step, first.x, first.y)
     if lost is not None:
         log(f"training without a CUDA graph, bound by launches: {lost}")
         return whole
@@ -237,10 +242,10 @@ def _check(step: MeanFieldStep | ProgramStep, case: _Case) -> None:
     flat = len(step.noise_shape) == 2  # draw after draw, else in the order of Pyro's vectorised draws
     reference = ReferenceStep(model, guide, optimizer, samples=samples, vectorize=not flat)
     noise = torch.randn(step.noise_shape, dtype=step.share.dtype).to(step.share.device)
-    with case.forked():
+    with case.forked(), buffers_kept(model):
         ours = gradients(step, first, noise)
     try:
-        with case.forked():
+        with case.forked(), buffers_kept(model):
             theirs = gradients(reference, first, noise, N=model.N)
     except NoiseUsedUpError as reason:
         raise NotFastError("the network draws normal noise of its own in forward") from reason

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.optim import set_gradient, trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.agreement import Seen, difference
@@ -79,16 +80,19 @@ class ProgramStep(FastStep):
             set_gradient(parameter, gradient)
         return Terms(kl, nll)
 
-    def check_still(self, rows: Split) -> None:
+    def check_still(self, rows: Split, model: nn.Module) -> None:
         """Raise ValueError if the program computes something else by now than what was recorded of it.
 
         A recording keeps what the network reads besides tensors, such as a temperature that a callback
-        changes, as it stood. `rows` are a minibatch.
+        changes, as it stood. `rows` are a minibatch, and the buffers of `model` stay as they are.
         """
         batch = None if self.fixed is None else self.fixed(rows.x, rows.y, rows.weights)
         if batch is None:
             return
-        kept, now = (self._seen(program, batch) for program in (self.run, self.program))
+        with buffers_kept(model):
+            kept = self._seen(self.run, batch)
+        with buffers_kept(model):
+            now = self._seen(self.program, batch)
         if not all(bool(value.isfinite().all()) for value in now):
             return
         if (found := difference(kept, now)) is not None:

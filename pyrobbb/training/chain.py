@@ -19,6 +19,7 @@ from pyrobbb._support import checks, optim
 from pyrobbb._support.device import best_device, tf32_products
 from pyrobbb._support.files import locked, make_folder, remove_partial_files
 from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, check_targets, first_output
+from pyrobbb._support.network_checks import buffers_kept, says_replaced
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb.accelerated.program_step import ProgramStep
@@ -186,13 +187,23 @@ class Chain:
         self.buffers = compatibility.buffers(self.model)  # before training changes some
         if isinstance(self.guide, FlatGuide):
             self.guide.restart()
-        self.step: Step = self.inference.step(
-            self.model, self.guide, self.optimizer,
-            self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
-            samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
-            elbo=options.elbo, fast=options.fast,
-            steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
-        )  # fmt: skip
+        self.step = self._made_step(options.fast)
+
+    def _made_step(self, fast: str) -> Step:
+        """The step of the method, as fast as the network lets it be."""
+        options = self.options
+        with buffers_kept(self.model) as replaced:
+            step: Step = self.inference.step(
+                self.model, self.guide, self.optimizer,
+                self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
+                samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
+                elbo=options.elbo, fast=fast,
+                steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
+            )  # fmt: skip
+        if not replaced or fast == "off":
+            return step
+        self.progress.log(f"training step by step, without a recording: {says_replaced(replaced)}")
+        return self._made_step("off")
 
     # What is known of it
 
@@ -323,7 +334,7 @@ class Chain:
     def _check_recording(self) -> None:
         """ValueError if a recorded step no longer computes what the model does."""
         if isinstance(self.step, ProgramStep):
-            self.step.check_still(self.sample.head(self.batch_size))
+            self.step.check_still(self.sample.head(self.batch_size), self.model)
 
     def _measured(self) -> Epoch:
         """The history row of the epoch that ends here."""
