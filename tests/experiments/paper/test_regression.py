@@ -13,9 +13,9 @@ from pyrobbb.data import PaperCurve
 
 def test_a14_the_median_follows_the_curve_on_the_data(tmp_path):
     """Whether the interval widens enough off them is for `experiments.paper.regression` to say."""
-    result = fitted(compose("paper_regression", ["draws=20", "data.test=50"], folder=tmp_path))
+    result = fitted(compose("paper_regression", ["epochs=160", "draws=20", "data.test=50"], folder=tmp_path))
     found = paper_regression.of_posterior(result.posterior, result.run.data)
-    assert found["rmse inside"] <= 0.09  # mean 0.021, sd 0.010 over three seeds; of a constant 0.16
+    assert found["rmse inside"] <= 0.09  # mean 0.034, sd 0.003 over three seeds; of a constant 0.16
     assert min(found["ratio"]) > 0
 
 
