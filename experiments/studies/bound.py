@@ -13,7 +13,7 @@ temperatures=[1] by which the KL is multiplied in training
 starts=[-5]      rho's initial value
 seeds=[1,2,3]    which seeds
 data.validation=0    trains on all images, without a validation error
-quick=true       two priors on synthetic data, for a test
+quick=true       two priors, or those of priors=, on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
 """
 
@@ -231,7 +231,9 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
     """Fit what is missing, and report."""
     chosen, overrides, out = STUDY.begin(arguments)
     if chosen.quick:
-        chosen.networks, chosen.priors, chosen.seeds = ["2x400"], ["learned", "ard"], [1, 2]
+        chosen.networks, chosen.seeds = ["2x400"], [1, 2]
+        if chosen.priors == Settings().priors:
+            chosen.priors = ["learned", "ard"]
     points = places(chosen)
     networks = NETWORKS if not chosen.quick else {"2x400": []}
     configs = {}
