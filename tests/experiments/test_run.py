@@ -181,7 +181,8 @@ def test_every_experiment_trains_and_predicts_as_declared(name, tmp_path, monkey
     if "MNIST" in declared.data._target_:
         small += ["model.hidden=[4,4]", f"data.root={data_fakes.put(tmp_path / 'data')}"]
         small += ["data.validation=5"] if declared.data.validation else []
-    result = build(config(f"experiment={name}", *small)).execute(tmp_path / "run")
+    smaller = OmegaConf.merge(declared, OmegaConf.from_dotlist(small))
+    result = build(smaller).execute(tmp_path / "run")
     found = result.metrics if result.data.test is None else result.metrics["test"]
     numbers = [v for v in flat(found).values() if not isinstance(v, str) and v is not None]
     assert np.isfinite(numbers).all()
@@ -539,25 +540,26 @@ def test_a_file_of_ones_own_that_cannot_be_run(tmp_path, name, content, words):
 
 def test_a_refused_run_leaves_nothing_and_the_right_one_follows(tmp_path):
     folder = tmp_path / "new" / "run"
+    refused, right = (config(*TINY, f"optim.lr={lr}", f"folder={folder}") for lr in (-1, 0.001))
     with pytest.raises(ValueError, match="Invalid learning rate"):
-        run_module.execute(config(*TINY, "optim.lr=-1", f"folder={folder}"), quiet=True)
+        run_module.execute(refused, quiet=True)
     assert not (tmp_path / "new").exists()
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="Invalid learning rate"):
-        run_module.execute(config(*TINY, "optim.lr=-1", f"folder={folder}"), quiet=True)
+        run_module.execute(refused, quiet=True)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
-    metrics = run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
+    metrics = run_module.execute(right, quiet=True)
     assert metrics["epochs"] == 2
 
     (folder / "posterior.nc").unlink()  # of a finished run: made again from the checkpoint
-    again = run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
+    again = run_module.execute(right, quiet=True)
     assert again["test"] == metrics["test"]
     assert (folder / "posterior.nc").exists()
     for content in ("", "[]", '{"test"'):
         (folder / "metrics.json").write_text(content)
         with pytest.raises(ConfigError, match=r"metrics.json is damaged .*remove it, and the same command"):
-            run_module.execute(config(*TINY, f"folder={folder}"), quiet=True)
+            run_module.execute(right, quiet=True)
     (folder / "config.yaml").unlink()
     with pytest.raises(ConfigError, match=r"holds \S+ without the config.yaml that says which run"):
         run_module.execute(config(*TINY, "model.hidden=[9]", f"folder={folder}"), quiet=True)
