@@ -84,7 +84,8 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     ),
     "callbacks": lambda n: (
         n["best"].best_epoch > 20
-        and len(n["posterior"].history.rows) == len(n["settled"].coverage) < 300
+        and len(rows := n["posterior"].history.rows) < 300
+        and len(n["settled"].coverage) == len(rows) // 5
         and "fell by less" in n["posterior"].history.stopped
     ),
     "export": lambda n: (
