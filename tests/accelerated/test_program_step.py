@@ -34,11 +34,13 @@ def rows(count: int) -> Split:
 
 
 def made(kind: str, fast: str) -> ProgramStep | ReferenceStep:
-    """The step of a small network whose noise is learned, so that a point parameter is there too."""
+    """The step of one layer, which is soon compiled; its noise is learned: a point parameter is there too."""
     torch.manual_seed(1)
-    network = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    network = nn.Sequential(nn.Linear(2, 1))
     if kind == "weights":
-        network.insert(2, nn.Dropout(0.3))
+        network.insert(0, nn.Dropout(0.3))
+    elif kind == "dropout":  # which drops the inputs of layers after the first
+        network = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
     prior = priors.Deterministic() if kind == "point" else priors.Normal(sigma=0.5)
     model = BayesianNetwork(network, prior, likelihoods.Normal(scale=0.3, learn_scale=True), N=N)
     first = rows(B)
