@@ -149,7 +149,7 @@ def test_the_gradient_varies_less_than_that_of_drawn_weights() -> None:
 
 
 def test_it_trains_compiled_as_uncompiled() -> None:
-    """Under a learned prior with a KL in closed form, and a mixture, which has none; one layer: soon compiled.
+    """Under a learned prior with a KL in closed form, and a mixture, which has none; one layer compiles soon.
 
     The closed form of normal priors: tests/accelerated/test_program_step.py.
     """
