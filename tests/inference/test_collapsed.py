@@ -108,7 +108,7 @@ def test_the_energy_is_the_integral_over_the_last_layer(
 def test_the_gradient_is_one_program_with_the_same_numbers() -> None:
     """Of a network without biases, whose program is the shortest to compile."""
     with isolated(3):
-        net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Tanh(), nn.Linear(3, 1, bias=False)).double()
+        net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Tanh(), nn.Linear(1, 1, bias=False)).double()
     made, (x, y) = model(net, NORMAL), rows()
     one = torch.ones((), dtype=torch.float64)
     collapsed = Collapsed(made, EmpiricalGuide(made, 1), x)
