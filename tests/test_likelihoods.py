@@ -380,9 +380,9 @@ def test_a_latent_concentration_has_the_posterior_of_quadrature() -> None:
     model = BayesianNetwork(
         torch.nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.NegativeBinomial(concentration=prior)
     )
-    draws = 500
+    draws = 200
     posterior = fit(
-        model, None, data, inference=NUTS(warmup=200, draws=draws), device="cpu", progress=None, seed=1
+        model, None, data, inference=NUTS(warmup=100, draws=draws), device="cpu", progress=None, seed=1
     )
     r = torch.linspace(0.05, 30.0, 20_000)
     log = prior.log_prob(r) + dist.NegativeBinomial(r[:, None], logits=-r.log()[:, None]).log_prob(

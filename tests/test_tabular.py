@@ -87,7 +87,7 @@ def test_without_a_bound_the_noise_is_the_one_that_held_rows_are_likelier_under(
         slope = np.where(np.arange(400) < 200, 1, sign)
         table = {"x": x, "y": x + np.exp(slope * x - 1) * RNG.standard_normal(400)}
         data = from_table(table, validation=range(200, 400))
-        posterior = fit_table(data, hidden=(10,), epochs=100, inference=inference, folder=tmp_path / name)
+        posterior = fit_table(data, hidden=(10,), epochs=50, inference=inference, folder=tmp_path / name)
         likelihood = posterior.model.likelihood.likelihood
         heteroscedastic[name] = isinstance(likelihood, likelihoods.HeteroscedasticNormal)
         assert posterior.model.N == 200
@@ -222,7 +222,7 @@ def test_the_units_change_nothing_but_themselves():
 def test_classes_and_noise_that_follows_the_inputs():
     classes = {"size": SIZE, "label": np.where(SIZE > 110, "large", "small")}
     data = from_table(classes, test=0.2)
-    probs = fit_table(data, epochs=100).predict(data.test.x).probs
+    probs = fit_table(data, epochs=100, prior=Normal()).predict(data.test.x).probs
     assert float((probs.argmax(-1) == data.test.y).double().mean()) > 0.9
     spread = table_likelihood(from_table(HOUSES).spec, "heteroscedastic")
     assert spread.width(1) == 2

@@ -75,7 +75,7 @@ def test_the_radius_has_the_tail_of_two_normals() -> None:
 
 
 def test_tails_hold_what_they_should() -> None:
-    n = 20_000_000
+    n = 5_000_000
     a, b = torch.empty(n // 2), torch.empty(n // 2)
     normals(words(3, 5), torch.tensor(0, dtype=torch.int32), a, b)
     size = torch.cat([a, b]).abs()

@@ -90,15 +90,15 @@ def test_empirical_bayes_finds_the_greatest_marginal_likelihood(by: str, guide: 
         y = 0.8 * torch.randn(200, 1)
         y *= (0.89 / y.square().mean()).sqrt()  # 0.89 = 0.8^2 + 0.5^2
         data = from_arrays(torch.eye(200), y, task="regression")
-        prior = priors.Learned(priors.Normal(sigma=0.3), by=by, every=5)
+        prior = priors.Learned(priors.Normal(sigma=0.3), by=by, every=2)
         model = BayesianNetwork(nn.Linear(200, 1, bias=False), prior, GAUSS)
     posterior = fit(
-        model, guide(model), data, epochs=1000, batch_size=200, device="cpu", progress=None,
-        optim=partial(torch.optim.Adam, lr=0.03), rates={"groups": 0.3} if by == "gradient" else None,
-        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=1000), record_every=1000,
+        model, guide(model), data, epochs=400, batch_size=200, device="cpu", progress=None,
+        optim=partial(torch.optim.Adam, lr=0.1), rates={"groups": 0.3} if by == "gradient" else None,
+        schedule=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=400), record_every=400,
         samples=4,
     )  # fmt: skip
-    drawn = by == "em" and guide is AutoNormal  # whose moments are of draws: over eight seeds 0.794, sd 0.007
+    drawn = by == "em" and guide is AutoNormal  # whose moments are of draws: over eight seeds 0.801, sd 0.005
     assert learned(posterior.model) == pytest.approx({"scale": 0.8}, rel=0.06 if drawn else 0.03)
 
 

@@ -179,9 +179,9 @@ def test_a_hierarchical_prior_finds_the_scale_of_its_weights() -> None:
         model = BayesianNetwork(net, Hierarchical(), likelihoods.Normal(scale=0.05), 40)
         guide = AutoNormal(model, init_scale=0.05)
         posterior = fit(
-            model, guide, data, epochs=600, batch_size=40, samples=8, vectorize=True, fast="off",
-            optim=partial(torch.optim.Adam, lr=0.03), device="cpu",
-            schedule=partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[450], gamma=0.1),
+            model, guide, data, epochs=250, batch_size=40, samples=8, vectorize=True, fast="off",
+            optim=partial(torch.optim.Adam, lr=0.06), device="cpu",
+            schedule=partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[200], gamma=0.1),
         )  # fmt: skip
     s = torch.linspace(0.5, 6.0, 4000)
     log = dist.HalfCauchy(1.0).log_prob(s) + dist.Normal(0.0, s[:, None]).log_prob(y[:, 0]).sum(1)
