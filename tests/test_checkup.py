@@ -94,7 +94,7 @@ def test_a_sigma_that_is_wrong_is_told_from_a_mu_that_is() -> None:
     assert findings["optimum"].passed is True
     model, guide = exact(data)
     guide.loc.data += 0.1
-    findings = found(Posterior([(model, guide)]), data, steps=400)
+    findings = found(Posterior([(model, guide)]), data, steps=150)
     assert findings["sigma"].value == pytest.approx(0, abs=0.01)
     assert findings["optimum"].passed is False
 

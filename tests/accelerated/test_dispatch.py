@@ -112,8 +112,8 @@ def test_compiled_passes_agree_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compiled_programs_agree_too() -> None:
-    """One draw, and Pyro's program: tests/accelerated/test_program_step.py."""
-    case = Case(PRIORS["mixture"], "normal_learnt")
+    """Of one layer, soon compiled. One draw, and Pyro's program: tests/accelerated/test_program_step.py."""
+    case = Case(PRIORS["mixture"], "normal_learnt", network=nn.Sequential(nn.Linear(4, 3)))
     step = case.step(fast="compiled", samples=3)
     assert type(step) is ProgramStep, case.said
     case.assert_close(step, samples=3, rtol=SINGLE)
