@@ -30,7 +30,7 @@ class Fading(nn.Module):
         super().__init__()
         self.in_place = in_place
         self.register_buffer("factor", torch.ones(()))
-        self.register_buffer("mask", torch.ones(1).expand(3))  # which nothing can be written to
+        self.register_buffer("mask", torch.ones(1).expand(2))  # which nothing can be written to
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.in_place:
@@ -45,7 +45,7 @@ def made(fast: str, *, in_place: bool) -> tuple[Any, Fading, Split, list[str]]:
     said: list[str] = []
     with isolated(0):
         fading = Fading(in_place=in_place)
-        network = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), fading, nn.Linear(3, 1))
+        network = nn.Sequential(fading, nn.Linear(2, 1))
         model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.5), N=B)
         rows = Split(torch.randn(B, 2), torch.randn(B, 1))
         guide = MeanFieldNormal(model)
@@ -67,11 +67,10 @@ def test_one_that_is_changed_in_place_is_recorded(fast: str) -> None:
     assert float(fading.factor) == 0.5**STEPS
 
 
-@pytest.mark.parametrize("fast", ["eager", "compiled"])
-def test_one_that_is_replaced_trains_on_pyro_s_path_and_is_named(fast: str) -> None:
-    step, fading, rows, said = made(fast, in_place=False)
+def test_one_that_is_replaced_trains_on_pyro_s_path_and_is_named() -> None:
+    step, fading, rows, said = made("compiled", in_place=False)
     assert isinstance(step, ReferenceStep)
-    assert "another tensor in the place of its buffer '2.factor'" in said[-1]
+    assert "another tensor in the place of its buffer '0.factor'" in said[-1]
     assert type(fading.factor) is Tensor
     for _ in range(STEPS):
         step(rows.x, rows.y, 1.0, 1.0)
@@ -91,7 +90,7 @@ class Said(Silent):
 def test_a_training_sees_each_call_s_own_buffer(in_place: bool, method: Inference) -> None:
     """It neither ends, as where a network changed unseen, nor keeps the first call's."""
     with isolated(0):
-        network = nn.Sequential(nn.Linear(2, 3), Fading(in_place=in_place), nn.Linear(3, 1))
+        network = nn.Sequential(Fading(in_place=in_place), nn.Linear(2, 1))
         model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.5))
         data = from_arrays(torch.randn(4 * B, 2), torch.randn(4 * B, 1), task="regression")
     guide, said = method.guide(model, MeanFieldNormal if type(method) is SVI else None), Said()
@@ -110,8 +109,8 @@ def test_what_the_body_did_to_buffers_is_undone() -> None:
     fading, replaced = Fading(in_place=True), Fading(in_place=False)
     both = nn.ModuleList([fading, replaced])
     with buffers_kept(both) as names:
-        fading(torch.ones(3))
-        replaced(torch.ones(3))
+        fading(torch.ones(2))
+        replaced(torch.ones(2))
         assert [float(fading.factor), float(replaced.factor)] == [0.5, 0.5]
     assert [float(fading.factor), float(replaced.factor)] == [1.0, 1.0]
     assert names == ["1.factor"]
