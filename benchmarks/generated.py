@@ -209,11 +209,11 @@ def _size(count: Any, dtype: torch.dtype) -> int:
 
 
 PARTS = {
-    "noise": "normal_",
-    "weights and KL": "triton_per_fused_abs",
+    "noise": ("normal_",),
+    "weights and KL": ("triton_per_fused_abs",),
     "products": ("extern_kernels", "torch.ops"),
     "loss, activations, biases": ("triton_per_fused_add", "triton_red", "triton_poi_fused_add"),
-    "KL gradient, chain rule, optimiser": "triton_poi_fused_abs",
+    "KL gradient, chain rule, optimiser": ("triton_poi_fused_abs",),
 }
 
 

@@ -13,9 +13,10 @@ import json
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +54,11 @@ def reckoned(case: str = "Adam") -> float:
     return 1e3 * (sum(own) / BANDWIDTH + LAUNCH * len(kernels) + PRODUCTS[case])
 
 
+def _lost(lines: Iterable[str]) -> list[str]:
+    """What a training said of a slower path."""
+    return [line for line in lines if line.startswith("training with")]
+
+
 def _passed(found: Found) -> tuple[bool, str]:
     return found["status"] == 0, found["said"][-1] if found["said"] else "no output"
 
@@ -60,7 +66,9 @@ def _passed(found: Found) -> tuple[bool, str]:
 def _profiled(found: Found) -> tuple[bool, str]:
     kernels, wall = found["kernels_ms"], found["wall_ms"]
     text = f"{found['launches']} kernels, {kernels} ms of {wall} ms a step (reckoned: {_both()})"
-    return kernels >= 0.7 * wall, text if kernels >= 0.7 * wall else f"{text}: bound by the host"
+    lost = _lost(found["said"])
+    text += "" if kernels >= 0.7 * wall else ": bound by the host"
+    return kernels >= 0.7 * wall and not lost, "; ".join([text, *lost])
 
 
 def _both() -> str:
@@ -70,7 +78,7 @@ def _both() -> str:
 def _stepped(width: int, found: Found) -> tuple[bool, str]:
     ms, faster = found["ms"], found["pyro_over_ours"]
     text = f"{ms['ours']} ms, {ms['ours, TF32']} in TF32; {faster:.1f} times as fast as Pyro's loop"
-    lost = [line for lines in found["said"].values() for line in lines if line.startswith("training with")]
+    lost = _lost(chain(*found["said"].values()))
     if width == 1200:
         text += f" (reckoned: {_both()}; at least 15 times)"
     return not lost and faster >= 15, "; ".join([text, *lost])
@@ -78,7 +86,7 @@ def _stepped(width: int, found: Found) -> tuple[bool, str]:
 
 def _trained(found: Found) -> tuple[bool, str]:
     seconds = found.get("seconds", found.get("seconds_for_600_reckoned"))
-    lost = [line for line in found.get("said", []) if line.startswith("training with")]
+    lost = _lost(found.get("said", []))
     text = f"600 epochs of 2x1200 in {seconds} s (reckoned: {STEPS * reckoned() / 1e3:.0f}; aim: 60)"
     return seconds < 60 and not lost, "; ".join([text, *lost])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks import generated
 from experiments._runner.tables import markdown
 
 WAYS = {
@@ -14,12 +15,9 @@ WAYS = {
     "pyro": "Pyro as usually written",
     "plain": "a plain network's step, without a graph",
 }
-PARTS = {
+PARTS = generated.PARTS | {  # what the libraries call their kernels
     "noise": ("distribution_elementwise",),
-    "weights and KL": ("triton_per_fused_abs",),
     "products": ("gemm", "cutlass", "cublas", "scal_kernel"),
-    "KL gradient, chain rule, optimiser": ("triton_poi_fused_abs",),
-    "loss, activations, biases": ("triton_per_fused_add", "triton_red", "triton_poi_fused_add"),
 }
 REST = "rates, sums, the batch's copies"
 

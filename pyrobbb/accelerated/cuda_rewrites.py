@@ -42,8 +42,8 @@ def _activate_in_product(graph: GraphModule, relu: Node) -> None:
 def _add_bias_later(graph: GraphModule, layer: Node) -> None:
     """A product without the bias, which fuses with what comes after it.
 
-    With the bias the library takes other kernels: on an H200 1.4 to 2.3 times as long in float32. It is
-    subtracted because inductor turns a product and an addition into one call again.
+    With the bias the library takes other kernels, in float32 slower ones on an H200. It is subtracted because
+    inductor turns a product and an addition into one call again.
     """
     bias, a, b = layer.args
     assert isinstance(bias, Node)

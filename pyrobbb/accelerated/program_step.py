@@ -89,10 +89,7 @@ class ProgramStep(FastStep):
         batch = None if self.fixed is None else self.fixed(rows.x, rows.y, rows.weights)
         if batch is None:
             return
-        with buffers_kept(model):
-            kept = self._seen(self.run, batch)
-        with buffers_kept(model):
-            now = self._seen(self.program, batch)
+        kept, now = (self._seen(program, batch, model) for program in (self.run, self.program))
         if not all(bool(value.isfinite().all()) for value in now):
             return
         if (found := difference(kept, now)) is not None:
@@ -102,7 +99,7 @@ class ProgramStep(FastStep):
                 f"first; train with fast='off', or keep what changes in a buffer"
             )
 
-    def _seen(self, program: Program, batch: tuple[Tensor, ...]) -> Seen:
+    def _seen(self, program: Program, batch: tuple[Tensor, ...], model: nn.Module) -> Seen:
         """What a program gives on one noise, which is the same at each call, as are masks that it draws."""
-        with isolated(0, device=self.share.device), torch.no_grad():
+        with isolated(0, device=self.share.device), torch.no_grad(), buffers_kept(model):
             return tuple(program(torch.randn_like(self.noise), self.share, *batch))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from engine_fakes import Listens
 from pyrobbb import BayesianNetwork, MeanFieldNormal, likelihoods, priors
 from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.random_state import isolated
@@ -17,7 +18,6 @@ from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference import MAP, SVI, Inference
 from pyrobbb.svi import ReferenceStep
-from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
 
 B, STEPS = 8, 5
@@ -77,14 +77,6 @@ def test_one_that_is_replaced_trains_on_pyro_s_path_and_is_named() -> None:
     assert float(fading.factor) == 0.5**STEPS
 
 
-class Said(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def log(self, message: str) -> None:
-        self.lines.append(message)
-
-
 @pytest.mark.parametrize("method", [SVI(), MAP()])
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_training_sees_each_call_s_own_buffer(in_place: bool, method: Inference) -> None:
@@ -93,7 +85,7 @@ def test_a_training_sees_each_call_s_own_buffer(in_place: bool, method: Inferenc
         network = nn.Sequential(Fading(in_place=in_place), nn.Linear(2, 1))
         model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.5))
         data = from_arrays(torch.randn(4 * B, 2), torch.randn(4 * B, 1), task="regression")
-    guide, said = method.guide(model, MeanFieldNormal if type(method) is SVI else None), Said()
+    guide, said = method.guide(model, MeanFieldNormal if type(method) is SVI else None), Listens()
     training = Training(
         model, guide, data, inference=method, progress=said,
         epochs=3, batch_size=B, optim=partial(torch.optim.Adam, lr=0.01), fast="compiled",
@@ -102,7 +94,7 @@ def test_a_training_sees_each_call_s_own_buffer(in_place: bool, method: Inferenc
     before = float(own.factor)
     training.run()
     assert float(own.factor) == before * 0.5 ** (3 * 4)
-    assert any("another tensor in the place of its buffer" in line for line in said.lines) is not in_place
+    assert any("another tensor in the place of its buffer" in line for line in said.said) is not in_place
 
 
 def test_what_the_body_did_to_buffers_is_undone() -> None:
