@@ -84,6 +84,14 @@ def _stepped(width: int, found: Found) -> tuple[bool, str]:
     return not lost and faster >= 15, "; ".join([text, *lost])
 
 
+def _together(found: Found) -> tuple[bool, str]:
+    alone, together = (found["seconds_per_epoch"][way] for way in ("alone", "together"))
+    text = f"{found['chains']} chains take {together / alone:.2f} of their time one after the other"
+    lost = [line for line in found["said"] if not line.startswith("compiling")]
+    lost += [] if found["same"] else ["they do not end alike"]
+    return together < alone and not lost, "; ".join([text, *lost])
+
+
 def _trained(found: Found) -> tuple[bool, str]:
     seconds = found.get("seconds", found.get("seconds_for_600_reckoned"))
     lost = _lost(found.get("said", []))
@@ -104,6 +112,8 @@ SECTIONS = {
     "profile_tf32": Section(lambda at, _: measure.profile(at / "profile", tf32=True), False, _profiled),
     "step_400": Section(lambda _, rounds: measure.step(400, rounds), False, partial(_stepped, 400)),
     "step_1200": Section(lambda _, rounds: measure.step(1200, rounds), True, partial(_stepped, 1200)),
+    "chains_400": Section(lambda *_: measure.chains(400), True, _together),
+    "chains_1200": Section(lambda *_: measure.chains(1200), True, _together),
     "epochs": Section(lambda at, _: measure.epochs(at / "some", measure.SAMPLE), False, _trained),
     "epochs_600": Section(lambda at, _: measure.epochs(at / "2x1200", measure.EPOCHS), True, _trained),
     "cell": Section(lambda at, _: measure.cell(at / "cell"), True, _table),

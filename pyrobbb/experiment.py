@@ -58,7 +58,8 @@ class Run(Options):
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit. Some methods make their own.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         stacking: Weigh the chains by stacking on the validation data, instead of alike.
-        together: Train the chains of a small network as one batch, several times faster.
+        together: Train the chains of a small network as one batch, several times faster; on CUDA of any network,
+            side by side.
         draws: Weight draws for the final predictions, of each chain.
         export_weights: How many weights (or which) go into `posterior.nc`.
         observations: Number of training data whose log-likelihood is stored there.
@@ -158,7 +159,7 @@ class Run(Options):
             own = callbacks if self.chains == 1 else deepcopy(callbacks)
             return self.training(data, chain, folder, progress, ranks, fast=fast, callbacks=own)
 
-        chains = train_all(make, self.chains, fast=self.fast, together=self.together)
+        chains = train_all(make, self.chains, fast=self.fast, together=self.together, device=self.device)
         posterior = Posterior([(t.model, t.guide) for t in chains], columns=data.columns)
         posterior.history = [t.history for t in chains]
         if held is not None:

@@ -13,6 +13,7 @@ import torch
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
 from torch import Tensor, nn
 
+from engine_fakes import Listens
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.optim import fused, load_state, on_device
@@ -30,6 +31,8 @@ from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation.arviz_export import to_arviz
 from pyrobbb.evaluation.ood import auroc
+from pyrobbb.inference import MAP, SVI
+from pyrobbb.inference.method import Inference
 from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.predictive import ClassPrediction
@@ -294,6 +297,34 @@ def test_two_chains_are_one_batch_of_steps() -> None:
             alone = gradients(one.step().step, one.rows, noise[:, r], share=0.1)
             for a, b in zip(ours[r], alone, strict=True):
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+@pytest.mark.parametrize("inference", [SVI(), MAP()])
+def test_chains_side_by_side_end_as_one_after_the_other(
+    fast: str, inference: Inference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five chains with graphs of four steps and a short last batch, bit for bit."""
+    monkeypatch.setattr(GraphStep, "MANY", 4)
+    with isolated(1):
+        data = from_arrays(torch.randn(11 * B + 3, 4), torch.randn(11 * B + 3, 2), task="regression")
+
+    def made() -> BayesianNetwork:
+        network = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 2))
+        return BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(0.5))
+
+    ends = []
+    for together in (True, False):
+        heard = Listens()
+        posterior = fit(
+            made, MeanFieldNormal if isinstance(inference, SVI) else None, data,
+            chains=5, together=together, epochs=4, batch_size=B, optim=ADAM, fast=fast, seed=1,
+            inference=inference, progress=heard,
+        )  # fmt: skip
+        assert not [line for line in heard.said if line.startswith(("training", "the chains"))]
+        ends.append([p.detach() for _, guide in posterior.chains for p in guide.parameters()])
+    for one, other in zip(*ends, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 class Sides(Environment):

@@ -55,7 +55,7 @@ def fitted(config: DictConfig, *, keep: bool = False, around: str = "") -> tuple
     folder = Path(config.folder) if keep else None
     chains = train_all(
         lambda chain, fast: run.training(data, chain, folder, Silent(), fast=fast),
-        run.chains, fast=run.fast, together=run.together,
+        run.chains, fast=run.fast, together=run.together, device=run.device,
     )  # fmt: skip
     posterior = Posterior([(chain.model, chain.guide) for chain in chains])
     return run, data, Laplace(structure=around).around(posterior, data.train) if around else posterior

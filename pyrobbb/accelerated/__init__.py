@@ -8,8 +8,8 @@ step, or what Pyro runs for any guide; `local_program` has its noise on the laye
 and `whole_step`, on CUDA, the optimiser (`updates`) in its program. `batched_step` and `batched_update` take
 the steps of several chains at once, the second with Adam in the program. `record` and `compile` work on
 tensor programs, `fast_math` defines soft-plus in them, `cuda_rewrites` saves launches, `cuda_graph` turns
-steps into one CUDA graph. `replay_noise` gives Pyro the noise that the fast path drew, so that both can be
-compared.
+steps into one CUDA graph, and runs the graphs of several chains side by side. `replay_noise` gives Pyro the
+noise that the fast path drew, so that both can be compared.
 """
 
 from pyrobbb.accelerated.compilation_cost import FAST

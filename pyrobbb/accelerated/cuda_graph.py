@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -46,8 +46,16 @@ class GraphStep:
         self.x, self.y = torch.empty_like(first.x), torch.empty_like(first.y)
         self.counts = None if first.weights is None else torch.empty_like(first.weights)
         self.batches: Batches | None = None
+        with torch.cuda.device_of(first.x):
+            self.stream = torch.cuda.Stream()  # of all captures: what cuBLAS works in belongs to a stream
+        self.generator: torch.Generator | None = None
         self.failed = False  # to capture one step
         self.several = True  # may be captured at once
+        self.reset()
+
+    def draw_from(self, generator: torch.Generator | None) -> None:
+        """Draw the noise from a generator, by default torch's global one; of a step that has `normals`."""
+        self.generator = self.step.normals.generator = generator
         self.reset()
 
     def reset(self) -> None:
@@ -80,7 +88,7 @@ class GraphStep:
         self.step.share.fill_(share)
         if self.one is None:
             try:
-                self.one = Captured(lambda: self.step.take(self.x, self.y, self.counts), self.optimizer)
+                self.one = self._captured(lambda: self.step.take(self.x, self.y, self.counts))
             except RuntimeError as error:
                 self.failed = True
                 self.log(f"training without a CUDA graph, bound by launches: {error}")
@@ -102,32 +110,34 @@ class GraphStep:
         """Whether `take_many` can be called: the step is captured, and nothing has changed since."""
         return self.one is not None and self.several and hyperparameters(self.optimizer) == self.held
 
-    def take_many(self, first: int) -> Terms | None:
-        """Take steps first, ..., first + MANY - 1 of the epoch; their terms, (MANY,).
-
-        None if they cannot be captured: nothing has been done then.
-        """
+    def capture_many(self) -> bool:
+        """Whether `take_many` can be called in the epoch that began; captures its steps if that is to do."""
         assert self.batches is not None
         batches = self.batches
-        with torch.cuda.device_of(self.x):
-            batches.first.fill_(first)
-            if self.many is None:
+        if self.many is None:
+            batches.first.zero_()
+            with torch.cuda.device_of(self.x):
                 try:
-                    self.many = Captured(lambda: self.step.take_all(*batches.read(self.MANY)), self.optimizer)
+                    self.many = self._captured(lambda: self.step.take_all(*batches.read(self.MANY)))
                 except RuntimeError as error:
                     self.several = False
                     self.log(f"training with one launch per step: {error}")
-                    return None
-                batches.first.fill_(first)
+        return self.many is not None
+
+    def take_many(self, first: int) -> Terms:
+        """Take steps first, ..., first + MANY - 1 of the epoch; their terms, (MANY,)."""
+        assert self.batches is not None
+        assert self.many is not None
+        with torch.cuda.device_of(self.x):
+            self.batches.first.fill_(first)
             return self.many.replay()
 
+    def _captured(self, work: Callable[[], Terms]) -> Captured:
+        return Captured(work, self.optimizer, self.stream, self.generator)
+
     def _on_the_side(self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None) -> Terms:
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            terms = self.step(x, y, share, data, counts)
-        current.wait_stream(stream)
-        return terms
+        with side_by_side([self.stream]) as (own,), own:
+            return self.step(x, y, share, data, counts)
 
 
 class Batches:
@@ -153,28 +163,51 @@ class Batches:
         return part(data.x), part(data.y), self.shares.index_select(0, chosen), counts
 
 
+@contextmanager
+def side_by_side(streams: Sequence[Any]) -> Iterator[list[AbstractContextManager[None]]]:
+    """A context for each stream: its work comes after all that was launched before, and before the rest."""
+    current = torch.cuda.current_stream()
+    for stream in streams:
+        stream.wait_stream(current)
+    try:
+        yield [torch.cuda.stream(stream) for stream in streams]
+    finally:
+        for stream in streams:
+            current.wait_stream(stream)
+
+
 class Captured:
     """A CUDA graph of `work`, which returns terms and changes what `optimizer` trains.
+
+    `generator` is what it draws from besides torch's global one.
 
     Raises:
         RuntimeError: If it cannot be captured; everything is as it was then.
     """
 
-    def __init__(self, work: Callable[[], Terms], optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self,
+        work: Callable[[], Terms],
+        optimizer: torch.optim.Optimizer,
+        stream: Any,
+        generator: torch.Generator | None,
+    ) -> None:
         gc.collect()  # else memory of before may be freed, which is forbidden, during the capture
         random = torch.cuda.get_rng_state()
-        # a stream of this device: the one that torch would take is of the device it first captured on
-        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+        own = None if generator is None else (generator, generator.get_state())
+        current = torch.cuda.current_stream()
         pool = torch.cuda.graph_pool_handle()
-        self.graph = torch.cuda.CUDAGraph()
+        self.graph = graph_of(generator)
         try:
             with torch.cuda.graph(self.graph, pool=pool, stream=stream), NumbersByKernels():
                 self.terms = work()
         except RuntimeError as error:
             del self.graph  # releases the generator
             torch.cuda.set_stream(current)  # torch does not leave the stream of a capture that fails
-            _end_failed_capture(pool, stream, trained(optimizer)[0])
+            _end_failed_capture(pool, stream, trained(optimizer)[0], generator)
             torch.cuda.set_rng_state(random)
+            if own is not None:
+                own[0].set_state(own[1])
             forget_gradients(optimizer)  # which may lie in the graph's memory
             cause = error.__context__  # that of the work itself, where ending the capture failed as well
             raise RuntimeError(first_line(cause if isinstance(cause, Exception) else error)) from error
@@ -185,15 +218,23 @@ class Captured:
         return self.terms
 
 
-def _end_failed_capture(pool: Any, stream: Any, some: Tensor) -> None:
-    """What torch leaves undone: its memory pool stays open (before 2.12), its generator in the capture."""
+def graph_of(generator: torch.Generator | None) -> Any:
+    """An empty graph, whose replays draw from `generator` too."""
+    graph = torch.cuda.CUDAGraph()
+    if generator is not None:
+        graph.register_generator_state(generator)
+    return graph
+
+
+def _end_failed_capture(pool: Any, stream: Any, some: Tensor, generator: torch.Generator | None) -> None:
+    """What torch leaves undone: its memory pool stays open (before 2.12), its generators in the capture."""
     if torch.__version__ < "2.12":
         with suppress(RuntimeError):
             device = torch.cuda.current_device()
             torch._C._cuda_endAllocateToPool(device, pool)
             torch._C._cuda_releasePool(device, pool)
-    with suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
-        some.detach().clone()  # the end of a whole capture ends it for the generator too
+    with suppress(RuntimeError), torch.cuda.graph(graph_of(generator), stream=stream):
+        some.detach().clone()  # the end of a whole capture ends it for the generators too
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:

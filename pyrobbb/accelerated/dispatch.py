@@ -27,7 +27,7 @@ from pyrobbb.accelerated.compilation_cost import (
 from pyrobbb.accelerated.compile import CannotCompileError, compiled_program
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
 from pyrobbb.accelerated.distributed_step import SummedStep
-from pyrobbb.accelerated.fast_step import NotFastError
+from pyrobbb.accelerated.fast_step import FastStep, NotFastError
 from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
@@ -124,15 +124,22 @@ def make_step(
             raise ValueError(f"estimator='local' does not fit: {reason}; take 'weights'") from reason
         log(f"training with Pyro's own SVI, several times slower than the fast path: {reason}")
         return reference if alone else SummedStep(reference, ranks)
-    whole = step if alone else SummedStep(step, ranks)
+    return as_graph(step if alone else SummedStep(step, ranks), model, first, log)
+
+
+def as_graph(
+    step: FastStep, model: nn.Module, first: Split, log: Callable[[str], None]
+) -> FastStep | GraphStep:
+    """On CUDA, `step` as a graph if it can be one; `log` is told if it cannot."""
     if not first.x.is_cuda:
-        return whole
+        return step
+    own: Any = step.step if isinstance(step, SummedStep) else step
     with buffers_kept(model):
-        lost = lost_by(step, first.x, first.y)
+        lost = lost_by(own, first.x, first.y)
     if lost is not None:
         log(f"training without a CUDA graph, bound by launches: {lost}")
-        return whole
-    return GraphStep(whole, first, log)
+        return step
+    return GraphStep(step, first, log)
 
 
 class _Case(NamedTuple):

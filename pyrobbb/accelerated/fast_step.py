@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import trained
+from pyrobbb.accelerated.rng import Normals
 from pyrobbb.svi import Terms
 
 
@@ -21,6 +22,7 @@ class FastStep(ABC):
     optimizer: torch.optim.Optimizer
     share: Tensor  # of the KL, without dimensions
     noise_shape: tuple[int, ...]
+    normals: Normals
 
     def __call__(
         self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None

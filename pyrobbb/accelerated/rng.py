@@ -40,9 +40,9 @@ def threefry(
     return x0, x1
 
 
-def draw_key(key: Tensor) -> None:
-    """Fill `key`, int32 of shape (2,), from torch's global generator."""
-    key.random_(-(2**31), 2**31)
+def draw_key(key: Tensor, generator: torch.Generator | None = None) -> None:
+    """Fill `key`, int32 of shape (2,), from a generator, by default torch's global one."""
+    key.random_(-(2**31), 2**31, generator=generator)
 
 
 def box_muller(bits0: Tensor, bits1: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +73,9 @@ def normals(key: Tensor, time: Tensor, half: Tensor, other: Tensor) -> None:
 
 
 class Normals:
-    """A vector of standard normals that can be drawn again and again from torch's global random state.
+    """A vector of standard normals that can be drawn again and again.
+
+    From torch's global random state, or from that of `generator` where one is set.
 
     Args:
         size: How many.
@@ -89,6 +91,7 @@ class Normals:
     def __init__(self, size: int, like: Tensor, *, compiled: bool = False) -> None:
         both = torch.zeros(2 * ((size + 1) // 2), dtype=like.dtype, device=like.device)
         self.values = both[:size]
+        self.generator: torch.Generator | None = None
         self._run: Callable[..., object] | None = None
         if compiled and size >= self.MINIMUM and both.dtype == torch.float32 and not both.is_cuda:
             zeros = torch.zeros(2, dtype=torch.int32), torch.zeros((), dtype=torch.int32)
@@ -98,9 +101,9 @@ class Normals:
     def draw(self) -> None:
         """Fill `values` afresh."""
         if self._run is None:
-            self.values.normal_()
+            self.values.normal_(generator=self.generator)
         else:
-            draw_key(self._inputs[0])
+            draw_key(self._inputs[0], self.generator)
             self._run(*self._inputs)
 
 

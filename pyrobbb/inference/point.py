@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.accelerated.compilation_cost import POINT, Prepare, fastest, ways
+from pyrobbb.accelerated.dispatch import as_graph
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.bnn import BayesianNetwork
@@ -45,6 +46,8 @@ class DescentStep(ProgramStep):
         batch: A batch `(x, y)` of the usual size.
         prepare: What to do with the program for it; see `ProgramStep`.
     """
+
+    replayable: ClassVar[bool] = True  # as a CUDA graph, which repeats nothing but operations on tensors
 
     def __init__(
         self,
@@ -99,7 +102,8 @@ class Descent(OwnStep):
 
         size, steps = guide.loc.numel(), options["steps"]
         prepares = ways(options["fast"], size, steps, POINT, device=first.x.device)
-        return fastest(make, [*prepares, None], options["log"])
+        step = fastest(make, [*prepares, None], options["log"])
+        return as_graph(step, model, first, options["log"]) if self.takes.replayable else step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,6 +85,8 @@ class SWAGGuide(FlatGuide):
 class SWAGStep(DescentStep):
     """A step of the descent, after which a snapshot may be due."""
 
+    replayable = False
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         method = self.method

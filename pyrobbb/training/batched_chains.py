@@ -97,29 +97,22 @@ class BatchedChains:
 
     def _check_alike(self) -> Chain:
         first = self.chains[0]
+        check_in_step(self.chains)
+        if first.device.type != "cpu":
+            raise NotBatchableError(f"trainings are batched on the CPU only, but these are on {first.device}")
         for c in self.chains:
-            if c.ranks.size > 1:
-                raise NotBatchableError("trainings on several processes are not batched")
-            if c.device.type != "cpu":
-                raise NotBatchableError(f"trainings are batched on the CPU only, but one is on {c.device}")
             if not isinstance(c.step, MeanFieldStep | ProgramStep) or len(c.step.noise_shape) != 2:
                 raise NotBatchableError(
                     "each training must take the fast path with a mean-field normal guide, or descend to a "
                     "point"
                 )
             self.alone.append(c.step)
-            for name, mine, theirs in (
+            _same(
                 ("methods", type(first.inference).__name__, type(c.inference).__name__),
-                ("numbers of data", len(first.train), len(c.train)),
                 ("shapes of an input", first.train.head(1).x.shape, c.train.head(1).x.shape),
-                ("batch sizes", first.batch_size, c.batch_size),
-                ("epochs", first.epochs, c.epochs),
                 ("draws per step", self.alone[0].noise_shape[0], c.step.noise_shape[0]),
                 ("likelihoods", repr(first.model.likelihood), repr(c.model.likelihood)),
-                ("places to resume from", (first.epoch, first.batch), (c.epoch, c.batch)),
-            ):
-                if mine != theirs:
-                    raise NotBatchableError(f"trainings with different {name}: {mine} and {theirs}")
+            )
         return first
 
     def _compare(self, parts: Sequence[Split]) -> None:
@@ -150,6 +143,12 @@ class BatchedChains:
             step.optimise()
         return terms
 
+    def keep_noise(self) -> None:
+        """Leave each chain's random state with it, where it already is."""
+
+    def release(self) -> None:
+        """Let each chain step alone from here on, as it always could."""
+
     def _evaluate(self, parts: Sequence[Split], kl_weights: Sequence[float], noise: Tensor) -> Terms:
         weighted = any(part.weights is not None for part in parts)
         counts = torch.stack([part.counts for part in parts]) if weighted else None
@@ -163,6 +162,27 @@ class BatchedChains:
             drawn.append(self.kind.draw(step))
             chain.noise = random_state(chain.device)
         return torch.stack(drawn, dim=-2)
+
+
+def check_in_step(chains: Sequence[Chain]) -> None:
+    """NotBatchableError unless the chains can take their steps at the same time."""
+    first = chains[0]
+    for c in chains:
+        if c.ranks.size > 1:
+            raise NotBatchableError("trainings on several processes are not batched")
+        _same(
+            ("devices", first.device, c.device),
+            ("numbers of data", len(first.train), len(c.train)),
+            ("batch sizes", first.batch_size, c.batch_size),
+            ("epochs", first.epochs, c.epochs),
+            ("places to resume from", (first.epoch, first.batch), (c.epoch, c.batch)),
+        )
+
+
+def _same(*each: tuple[str, Any, Any]) -> None:
+    for name, mine, theirs in each:
+        if mine != theirs:
+            raise NotBatchableError(f"trainings with different {name}: {mine} and {theirs}")
 
 
 def _joined(parts: Sequence[Split]) -> tuple[Tensor, Tensor]:

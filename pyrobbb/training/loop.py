@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from pyrobbb.accelerated import GraphStep
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
+from pyrobbb.training.interleaved_chains import InterleavedChains
 from pyrobbb.training.progress import Printed
 from pyrobbb.training.resumption import Resumable
 
@@ -30,7 +32,7 @@ class Loop:
         own = any(chain.callbacks for chain in chains)
         self.callbacks = self.ranks.any(own)[0]  # in whichever process: all then ask one another at each step
         self.active: list[Resumable] = []
-        self.batched: BatchedChains | None = None
+        self.joint: BatchedChains | InterleavedChains | None = None
         if len(self._unfinished()) > 1:
             self._activate(self._unfinished())
 
@@ -39,8 +41,12 @@ class Loop:
 
     def _activate(self, chains: list[Resumable]) -> None:
         """Step these chains from here on: one with its own step, several with one joint step."""
-        self.active = chains
-        self.batched = BatchedChains(chains, self.fast) if len(chains) > 1 else None
+        if self.joint is not None:
+            self.joint.release()
+        self.active, self.joint = chains, None
+        if len(chains) > 1:
+            on_cuda = self.device.type == "cuda"
+            self.joint = InterleavedChains(chains) if on_cuda else BatchedChains(chains, self.fast)
 
     def run(self) -> None:
         """Epoch by epoch to the end; Ctrl-C and SIGTERM end all chains after a step, with checkpoints."""
@@ -66,7 +72,7 @@ class Loop:
                 while unfinished := self._unfinished():
                     if unfinished != self.active:
                         self._activate(unfinished)
-                        if self.batched is None:
+                        if self.joint is None:
                             set_random_state(unfinished[0].noise, self.device)
                     self._run_epoch()
                     self._pause(last=not self._unfinished())
@@ -86,6 +92,8 @@ class Loop:
                 raise LostProcessError(f"{error}; {self._kept()}") from error
             finally:
                 self._keep_noise()
+                if self.joint is not None:
+                    self.joint.release()
                 self.progress.stop()
 
     def _run_epoch(self) -> None:
@@ -94,19 +102,17 @@ class Loop:
         began = perf_counter() - R * first.spent
         each = [chain.begin_epoch() for chain in self.active]
         rows = each[0]
-        if R == 1:
-            first.spent = perf_counter() - began
-            if self._run_many(rows):
-                return
-            began = perf_counter() - first.spent
+        self._spend(began)
+        if self._run_many(each):
+            return
+        began = perf_counter() - R * first.spent
         batches = [chain.batches(own) for chain, own in zip(self.active, each, strict=True)]
         sums = torch.stack([chain.sums for chain in self.active])
         for chain, own in zip(self.active, sums, strict=True):
             chain.sums = own
         for i in range(first.batch, first.M):
             self._run_step(i, len(rows[i]), batches, sums)
-            for chain in self.active:
-                chain.spent = (perf_counter() - began) / R
+            self._spend(began)
             if i + 1 < first.M:  # an epoch's last step is kept together with its end
                 if self._stopped():
                     return
@@ -114,7 +120,7 @@ class Loop:
                 began = perf_counter() - R * first.spent
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # the steps were only launched; their work counts too
-            first.spent = perf_counter() - began
+            self._spend(began)
         for chain in self.active:
             chain.end_epoch()
         self._stopped()
@@ -125,43 +131,59 @@ class Loop:
         changes = bool(first.model.learned) or any(True for _ in first.model.network.parameters())
         return None if changes or first.done or not first.inference.bounds else first.trivial
 
-    def _run_many(self, rows: Sequence[Tensor]) -> bool:
+    def _run_many(self, each: Sequence[tuple[Tensor, ...]]) -> bool:
         """On CUDA, as much of the epoch as goes with many steps per launch; whether a callback stopped it.
 
-        The same steps as one by one. Callbacks that observe steps, priors that are learned, other processes
-        and data that are not on the device need them one by one.
+        The same steps as one by one. `each` has the rows of each chain's minibatches.
         """
-        chain, B = self.active[0], len(rows[0])
-        step, data = chain.step, chain.train
-        if not (isinstance(step, GraphStep) and step.ready and isinstance(data, Split)):
+        steps = [self._graph_of(chain) for chain in self.active]
+        if not all(steps):
             return False
-        if chain.steppers or chain.learned or self.ranks.size > 1:
-            return False
-        if getattr(data.x, "device", None) != step.x.device:
-            return False
-        order = torch.stack([part for part in rows if len(part) == B])
-        fraction = B / len(data)
-        step.begin_epoch(data, order, [chain.kl_weight(i, fraction) for i in range(len(order))])
-        began = perf_counter() - chain.spent
-        while chain.batch + step.MANY <= len(order):
-            chain.between_steps = False
-            terms = step.take_many(chain.batch)
-            if terms is not None:
-                chain.seen[chain.batch :][: step.MANY].copy_(terms.kl + terms.nll)
+        first, R, B, many = self.active[0], len(self.active), len(each[0][0]), GraphStep.MANY
+        fraction, full = B / len(first.train), len(first.train) // B
+        for chain, step, rows in zip(self.active, steps, each, strict=True):
+            weights = [chain.kl_weight(i, fraction) for i in range(full)]
+            step.begin_epoch(chain.train, torch.stack(rows[:full]), weights)
+        began = perf_counter() - R * first.spent
+        while first.batch + many <= full and all(step.capture_many() for step in steps):
+            for chain in self.active:
+                chain.between_steps = False
+            if isinstance(self.joint, InterleavedChains):
+                taken = self.joint.take_many()
+            else:
+                taken = [steps[0].take_many(first.batch)]
+            for chain, terms in zip(self.active, taken, strict=True):
+                chain.seen[chain.batch :][:many].copy_(terms.kl + terms.nll)
                 chain.sums += torch.stack([terms.kl * fraction, terms.nll], dim=-1).to(chain.sums).sum(0)
-                chain.batch += step.MANY
-            chain.between_steps = True
-            if terms is None:
-                break
-            for _ in range(step.MANY):
+                chain.batch += many
+                chain.between_steps = True
+            for _ in range(many):
                 self.progress.step()
-            chain.spent = perf_counter() - began
-            if chain.batch < chain.M:
+            self._spend(began)
+            if first.batch < first.M:
                 if self._stopped():
                     return True
                 self._pause()
-                began = perf_counter() - chain.spent
+                began = perf_counter() - R * first.spent
         return False
+
+    def _graph_of(self, chain: Resumable) -> Any:
+        """The chain's step if it can take many at once, else None.
+
+        Callbacks that observe steps, priors that are learned, other processes and data that are not on the
+        device need them one by one.
+        """
+        step, data = chain.step, chain.train
+        if not (isinstance(step, GraphStep) and step.ready and isinstance(data, Split)):
+            return None
+        if chain.steppers or chain.learned or self.ranks.size > 1:
+            return None
+        return step if getattr(data.x, "device", None) == step.x.device else None
+
+    def _spend(self, began: float) -> None:
+        """Divide the time since `began` among the chains."""
+        for chain in self.active:
+            chain.spent = (perf_counter() - began) / len(self.active)
 
     def _run_step(self, i: int, B: int, batches: Sequence[Iterator[Split]], sums: Tensor) -> None:
         """Step i of the epoch, counted from 0, on minibatches of B rows."""
@@ -170,18 +192,18 @@ class Loop:
         weights = [chain.kl_weight(i, fraction) for chain in self.active]
         for chain in self.active:
             chain.between_steps = False
-        if self.batched is None:
+        if self.joint is None:
             [part], [weight] = parts, weights
             mine = len(part) / B  # this process's share of the minibatch
             terms = self.active[0].step(part.x, part.y, weight * mine, fraction * mine, part.weights)
         else:
-            terms = self.batched(parts, weights)
+            terms = self.joint(parts, weights)
         self._sum(terms, i, fraction, sums)
         for r, chain in enumerate(self.active):
             chain.learn_prior(i)
             chain.batch = i + 1
             if chain.steppers:
-                own = terms if self.batched is None else Terms(terms.kl[r], terms.nll[r])
+                own = terms if self.joint is None else Terms(terms.kl[r], terms.nll[r])
                 chain.tell("on_step", own)
             chain.between_steps = True
         self.progress.step()
@@ -190,7 +212,8 @@ class Loop:
         """Add what the step saw to the epoch's sums, KL and NLL in the last dimension."""
         both = torch.stack([terms.kl * fraction, terms.nll], dim=-1)
         if self.device.type == "cuda":
-            self.active[0].seen[i].copy_(terms.kl + terms.nll)  # checked once per epoch, without waiting
+            for chain, value in zip(self.active, (terms.kl + terms.nll).reshape(-1), strict=True):
+                chain.seen[i].copy_(value)  # checked once per epoch, without waiting
         elif not bool(both.isfinite().all()):
             each = torch.stack([terms.kl, terms.nll], dim=-1).reshape(-1, 2)
             r = int((~each.isfinite().all(dim=1)).nonzero()[0])
@@ -215,10 +238,12 @@ class Loop:
         return any(chain.done for chain in self.active)
 
     def _keep_noise(self) -> None:
-        """A chain that steps alone draws from torch's generators; a batch keeps its chains' own streams."""
-        if self.batched is None:
-            chain = self.active[0] if self.active else self.first
-            chain.noise = random_state(self.device)
+        """A chain that steps alone draws from torch's generators, several from their own."""
+        if self.joint is not None:
+            self.joint.keep_noise()
+            return
+        chain = self.active[0] if self.active else self.first
+        chain.noise = random_state(self.device)
 
     def _save(self) -> None:
         self._keep_noise()

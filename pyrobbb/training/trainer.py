@@ -1,4 +1,4 @@
-"""How a training starts: one chain, several as one batch or one after the other, or by `fit`."""
+"""How a training starts: one chain, several together or one after the other, or by `fit`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.device import best_device
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.batched_step import NotBatchableError
@@ -61,18 +62,19 @@ class Training(Resumable):
 def train(chains: Sequence[Resumable], *, fast: str = "auto") -> None:
     """Train every chain to its end, one step of each at a time.
 
-    Several chains take one batched step: on the CPU, of the same network, data, likelihood, epochs, batch
-    size and draws per step, with mean-field guides or all by one method that finds a point estimate
-    (`MAP`, `SWAG`, ...). Seeds, the priors' parameters, optimisers and weights of the KL may differ. Each
-    ends as it would alone, up to rounding. Make them with `fast="eager"`: their own steps then serve for
-    noise and comparison only.
+    Several chains of the same number of data, epochs and batch size step together. On the CPU they take one
+    batched step: of the same network, likelihood and draws per step, with mean-field guides or all by one
+    method that finds a point estimate (`MAP`, `SWAG`, ...). Seeds, the priors' parameters, optimisers and
+    weights of the KL may differ. Each ends as it would alone, up to rounding. Make them with `fast="eager"`:
+    their own steps then serve for noise and comparison only. On CUDA each takes its own step, side by side
+    with the others'.
 
     Args:
         chains: All at the same epoch and batch.
         fast: "auto", "compiled" or "eager": the batched step, as in `Options`.
 
     Raises:
-        NotBatchableError: If several cannot be batched; nothing has been trained then.
+        NotBatchableError: If several cannot step together; nothing has been trained then.
         NonFiniteLossError: If the free energy of one of them becomes infinite or NaN.
     """
     if not chains:
@@ -85,15 +87,21 @@ def train(chains: Sequence[Resumable], *, fast: str = "auto") -> None:
 
 
 def train_all(
-    make: Callable[[int, str], Training], chains: int, *, fast: str = "auto", together: bool = False
+    make: Callable[[int, str], Training],
+    chains: int,
+    *,
+    fast: str = "auto",
+    together: bool = False,
+    device: str | None = None,
 ) -> list[Training]:
-    """Train chains 0, 1, ... to their ends, as one batch if asked and possible, or one after the other.
+    """Train chains 0, 1, ... to their ends, together if asked and possible, or one after the other.
 
     Args:
         make: Makes the training of a chain, from its number and `fast`; a checkpoint of it is resumed.
         chains: How many.
         fast: As in `Options`.
-        together: Batch them.
+        together: Let them step together (`train`).
+        device: As in `Options`.
     """
 
     def made(fast: str) -> list[Training]:
@@ -105,7 +113,7 @@ def train_all(
         return found
 
     if together and chains > 1 and fast != "off":
-        trainings = made("eager")
+        trainings = made(fast if best_device(device).type == "cuda" else "eager")
         try:
             train(trainings, fast=fast)
             return trainings
@@ -152,7 +160,8 @@ def fit(
             its transforms. N is their number of rows.
         validation: Takes the place of the data's own validation rows: a `Split`, or of torch's.
         chains: Independent restarts, from seeds seed, seed + 1, ...
-        together: Train several chains of a small network as one batch, where that can be done.
+        together: Train several chains of a small network as one batch, where that can be done; on CUDA of
+            any, side by side.
         seed: See `Options`.
         fast: See `Options`.
         folder: Where checkpoints and history go; None keeps nothing.
@@ -213,7 +222,7 @@ def fit(
             **options,
         )  # fmt: skip
 
-    trained = train_all(make, chains, fast=fast, together=together)
+    trained = train_all(make, chains, fast=fast, together=together, device=options.get("device"))
     columns = data.columns if isinstance(data, Dataset) else None
     posterior = held(Posterior([(training.model, training.guide) for training in trained], columns=columns))
     if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
