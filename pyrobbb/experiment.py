@@ -58,7 +58,7 @@ class Run(Options):
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit. Some methods make their own.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         stacking: Weigh the chains by stacking on the validation data, instead of alike.
-        together: Train the chains of a small network as one batch, several times faster; on CUDA of any network,
+        together: Train the chains of a small network as one batch, several times faster; on CUDA of any,
             side by side.
         draws: Weight draws for the final predictions, of each chain.
         export_weights: How many weights (or which) go into `posterior.nc`.
