@@ -81,8 +81,11 @@ class InterleavedChains:
     def _done(self, works: Sequence[Callable[[], Terms]], apart: bool) -> list[Terms]:
         if apart:
             return [work() for work in works]
-        with side_by_side([step.stream for step in self.steps]) as streams:
-            terms = []
+        terms = []
+        with (
+            torch.cuda.device_of(self.steps[0].x),  # streams belong to the current device
+            side_by_side([step.stream for step in self.steps]) as streams,
+        ):
             for work, stream in zip(works, streams, strict=True):
                 with stream:
                     terms.append(work())
