@@ -20,7 +20,14 @@ from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
-from pyrobbb._support.network_checks import check_event, check_hooks, padding_rows
+from pyrobbb._support.network_checks import (
+    check_event,
+    check_layers,
+    copied,
+    nothing_left,
+    padding_rows,
+    wrapped,
+)
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.distributions import applied
 from pyrobbb.likelihoods import Likelihood
@@ -79,11 +86,7 @@ class BayesianNetwork(Named):
             if not isinstance(value, kind):
                 raise ValueError(f"{name} must be a {kind.__module__}.{kind.__name__}, got {value!r}")
         assert likelihood is not None
-        if isinstance(network, torch.jit.ScriptModule):
-            raise ValueError(
-                "network is a scripted module, whose parameters cannot be drawn; give its original"
-            )
-        check_hooks(network)
+        check_layers(network)
         self.N: Any = None if N is None else checks.count("N", N)
         self.prior = deepcopy(prior)
         self._priors = ["prior"] if isinstance(prior, nn.Module) else []
@@ -92,11 +95,11 @@ class BayesianNetwork(Named):
                 self._priors.append(f"prior_{i}")
                 setattr(self, self._priors[-1], part)
         self.likelihood = deepcopy(likelihood)
-        self.network = deepcopy(network)
+        self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)
         trained = [getattr(self, part) for part in self._priors]
-        self.sites, hyper = make_room(self.network, self.prior, trained)
+        self.sites, hyper, self._left = make_room(self.network, self.prior, trained)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
         self.places = places(self.network, self.sites)
         own = tuple(self._own_latents())
@@ -159,10 +162,16 @@ class BayesianNetwork(Named):
         return [name for name in self.sites if name in there]
 
     @property
+    def every_weight(self) -> Weights:
+        """Each weight that now lies in the network, in order: Bayesian, frozen or a point estimate."""
+        return dict(weights_in_order(self._modules["network"], self._left))
+
+    @property
     def frozen(self) -> Weights:
         """The network's frozen weights, which stay as they are."""
-        weights = weights_in_order(self._modules["network"])
-        fixed = {name: value for name, value in weights if not isinstance(value, nn.Parameter)}
+        fixed = {
+            name: value for name, value in self.every_weight.items() if not isinstance(value, nn.Parameter)
+        }
         return {name: value for name, value in fixed.items() if name not in self.places}
 
     def initial(self) -> Weights:
@@ -363,8 +372,11 @@ class BayesianNetwork(Named):
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
     # `places` has each once; torch itself would fill a module that has two paths twice, and leave it filled
-    output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
+    with nothing_left(network):
+        output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")
+    if output.requires_grad and not torch.is_grad_enabled() and not wrapped(output):
+        return output.detach()  # of a network that takes a gradient itself
     return output

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from fnmatch import fnmatchcase
 
 from torch import nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.network_checks import copied
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Centred, Deterministic, PerParameter
@@ -46,12 +46,12 @@ def partly_bayesian(
     checks.check_kinds(network=(network, nn.Module), where=(where, (str, Sequence)))
     patterns = [where] if isinstance(where, str) else list(where)
     checks.one_of("rest", rest, ("frozen", "trained"))
-    copied = deepcopy(network).eval()
+    own = copied(network).eval()
     if not patterns:
         raise ValueError("where must name at least one pattern of parameters")
     prior = PerParameter(default=Deterministic(), where=dict.fromkeys(patterns, Centred(sigma=sigma)))
-    prior.check([name for name, _ in copied.named_parameters()])
-    for name, parameter in copied.named_parameters():
+    prior.check([name for name, _ in own.named_parameters()])
+    for name, parameter in own.named_parameters():
         chosen = any(fnmatchcase(name, pattern) for pattern in patterns)
         parameter.requires_grad_(chosen or rest == "trained")
-    return BayesianNetwork(copied, prior, likelihood, N)
+    return BayesianNetwork(own, prior, likelihood, N)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 def make_room(
     network: nn.Module, prior: Prior, trained: Sequence[nn.Module]
-) -> tuple[tuple[str, ...], list[str]]:
-    """Replace each Bayesian parameter of `network` by a buffer holding its initial value.
+) -> tuple[tuple[str, ...], list[str], tuple[str, ...]]:
+    """Replace each Bayesian or frozen parameter of `network` by a buffer holding its initial value.
 
-    Returns their names, and those of the sites that the prior samples in `distribution`.
+    Returns the names of the Bayesian ones, those of the sites that the prior samples in `distribution`, and
+    the paths of all that are buffers now.
 
     Args:
         network: Changed in place.
@@ -63,8 +64,7 @@ def make_room(
             # frozen ones belong to the model's state, initial values do not
             module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
             left.append(path)
-    vars(network)["_weight_buffers"] = tuple(left)
-    return tuple(sites), hyper
+    return tuple(sites), hyper, tuple(left)
 
 
 def places(network: nn.Module, sites: Sequence[str]) -> dict[str, str]:
@@ -81,12 +81,12 @@ def places(network: nn.Module, sites: Sequence[str]) -> dict[str, str]:
     }
 
 
-def weights_in_order(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of a network that `make_room` changed, by its path: Bayesian, frozen or a point estimate.
+def weights_in_order(network: nn.Module, left: Container[str]) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of a network, by its path: Bayesian, frozen or a point estimate.
 
-    Buffers of the network's own, such as positional encodings, are none.
+    `left` are the paths of those that `make_room` made buffers; buffers of the network's own, such as
+    positional encodings, are no weights.
     """
-    left = vars(network)["_weight_buffers"]
     for path, module in network.named_modules():
         for key, value in {**module._parameters, **module._buffers}.items():
             name = f"{path}.{key}" if path else key

@@ -329,6 +329,33 @@ def test_copies_and_pickles() -> None:
         assert torch.equal(twin.apply_network(weights, x), model.apply_network(weights, x))
 
 
+def test_what_a_call_makes_of_a_draw_does_not_stay_on_the_network() -> None:
+    """Nor what the user's own call had left: neither could be copied. What is no draw's stays."""
+
+    class Remembers(nn.Linear):
+        seen: Any = None
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            self.seen = super().forward(x)
+            self.maps = {"last": [self.seen]}
+            return self.seen
+
+    net, x = Remembers(3, 2), normal(4, 3)
+    net(x)
+    model = BayesianNetwork(net, PRIOR, GAUSS, N=4)
+    kept = model.network.seen
+    assert torch.equal(kept, net.seen)
+    draws = {name: w.expand(2, *w.shape).clone().requires_grad_() for name, w in model.initial().items()}
+    for weights in (draws, {name: w[0] for name, w in draws.items()}):
+        assert model.apply_network(weights, x).requires_grad
+        assert model.network.seen is kept
+    assert "last" in model.network.maps  # the user's own call's, whose values
+    assert model.network.calls == 3
+    assert copy.deepcopy(model).sites == model.sites
+
+
 def test_weights_must_be_floating_point() -> None:
     net = nn.Linear(3, 2)
     net.scale = nn.Parameter(torch.ones(2, dtype=torch.long), requires_grad=False)

@@ -53,6 +53,19 @@ def test_the_prior_is_centred_on_the_trained_weights():
         assert bool((prior.scale == 0.3).all())
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_a_network_that_holds_the_graph_of_its_last_call():
+    """As the old weight_norm's does, in a layer that stays as it is; in one that is drawn it is refused."""
+    with isolated(0):
+        net = nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 4)), nn.Tanh(), nn.Linear(4, 3))
+    x = normal(5, 3)
+    output = net(x)
+    model = partly_bayesian(net, "2.*", likelihoods.Categorical())
+    assert torch.equal(model.apply_network(model.initial(), x), output)
+    with pytest.raises(ValueError, match=r"layer '0' .* has a weight that WeightNorm makes at each call"):
+        partly_bayesian(net, "0.*", likelihoods.Categorical())
+
+
 @pytest.mark.parametrize("rest", ["frozen", "trained"])
 def test_only_what_was_asked_for_is_trained(rest):
     net, data = _trained(), classes()

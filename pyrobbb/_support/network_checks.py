@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
 
 import torch
 from pyro import poutine
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support.random_state import isolated
 
@@ -68,9 +71,23 @@ def check_embeddings(network: nn.Module) -> None:
             )
 
 
-def check_hooks(network: nn.Module) -> None:
-    """Raise ValueError for a weight that a hook of torch's makes at each call and leaves on its layer."""
+def check_layers(network: nn.Module) -> None:
+    """Raise ValueError for a layer of which no copy with drawn weights can be made.
+
+    That is a scripted one, one without a shape yet, and one with a weight that a hook of torch's makes at
+    each call and leaves there.
+    """
     for name, module in network.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            what = f"layer {name!r}" if name else "network"
+            raise ValueError(
+                f"{what} is a scripted module, whose parameters cannot be drawn; give its original"
+            )
+        for key, buffer in module._buffers.items():  # of a parameter `check_values` says so
+            if buffer is not None and nn.parameter.is_lazy(buffer):
+                raise ValueError(
+                    f"the buffer {key!r} of layer {name!r} has no shape yet; call the network once on a batch"
+                )
         trained = any(parameter.requires_grad for parameter in module.parameters(recurse=False))
         for hook in module._forward_pre_hooks.values() if trained else ():
             for kind, instead in LEAVES_WEIGHTS.items():
@@ -79,6 +96,42 @@ def check_hooks(network: nn.Module) -> None:
                         f"layer {name!r} ({type(module).__name__}) has a weight that {kind.__name__} makes "
                         f"at each call and leaves there, where a draw must not stay: {instead}"
                     )
+
+
+def copied(network: nn.Module) -> nn.Module:
+    """A deep copy; of a graph that an earlier call left on a layer, which torch does not copy, the values."""
+    left = [value for module in network.modules() for value in vars(module).values() if _of_a_call(value)]
+    return deepcopy(network, {id(value): value.detach().clone() for value in left})
+
+
+@contextmanager
+def nothing_left(network: nn.Module) -> Iterator[None]:
+    """What the body makes of drawn weights and keeps on the network's own layers is taken away at the end.
+
+    Such as features kept for a look at them: they are parts of a graph, or of a `torch.func` that has ended,
+    which nothing can copy or save. Other attributes stay as the body leaves them.
+    """
+    own = [module for module in network.modules() if not type(module).__module__.startswith("torch.")]
+    before = [dict(vars(module)) for module in own]
+    try:
+        yield
+    finally:
+        for module, kept in zip(own, before, strict=True):
+            now = vars(module)
+            for key in [key for key, value in now.items() if value is not kept.get(key)]:
+                if any(_of_a_call(value) for value in tree_leaves(now[key])):
+                    del now[key]
+                    now.update({key: kept[key]} if key in kept else {})
+
+
+def _of_a_call(value: Any) -> bool:
+    """Whether it is a tensor with a graph, or of a `torch.func`."""
+    return isinstance(value, Tensor) and (value.grad_fn is not None or wrapped(value))
+
+
+def wrapped(value: Tensor) -> bool:
+    """Whether a tensor is one of `torch.func`'s, such as a batched one, and no plain one."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
 
 
 def padding_rows(network: nn.Module) -> dict[str, int]:

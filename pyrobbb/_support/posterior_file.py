@@ -55,7 +55,7 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
             "N": model.N,
             "padding": model.padding(),
             "of": _structure(model, guide),
-            "tensors": network_tensors(model.network),
+            "tensors": network_tensors(model.network, model.every_weight),
             "centres": model.centres(),
         }
         for model, guide in chains
@@ -79,7 +79,7 @@ def read(folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> tuple[
         if isinstance(guide, AutoLaplaceApproximation):
             guide = _curved(guide)
         guide()  # makes its parameters
-    mine, tensors = _structure(model, guide), network_tensors(model.network)
+    mine, tensors = _structure(model, guide), network_tensors(model.network, model.every_weight)
     chains = []
     for stored in content["chains"]:
         for what, theirs in stored["of"].items():

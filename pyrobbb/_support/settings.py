@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
@@ -135,9 +135,9 @@ def network_constants(network: nn.Module) -> dict[str, Any]:
     return {f"{path or 'network'}.{key}": value for path, m in own for key, value in constants(m).items()}
 
 
-def network_tensors(network: nn.Module) -> dict[str, Tensor]:
-    """The public tensors of a network's own modules that are in no `state_dict`, and are no weights."""
-    weights, found = set(vars(network).get("_weight_buffers", ())), {}
+def network_tensors(network: nn.Module, weights: Container[str]) -> dict[str, Tensor]:
+    """The public tensors of a network's own modules that are in no `state_dict`, nor among `weights`."""
+    found = {}
     for path, module in _own_modules(network).items():
         buffers = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
         for name, value in (vars(module) | buffers).items():

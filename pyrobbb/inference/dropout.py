@@ -26,7 +26,6 @@ from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
 from pyrobbb.initializers import Initial, network
 from pyrobbb.priors.units import unit_dim
-from pyrobbb.weight_sites import weights_in_order
 
 
 class DropoutGuide(FlatGuide):
@@ -35,7 +34,7 @@ class DropoutGuide(FlatGuide):
     def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = network) -> None:
         super().__init__(model, init_loc)
         self.p = p
-        values = dict(weights_in_order(model.network))
+        values = model.every_weight
         matrices = [name for name, value in values.items() if value.dim() > 1]
         self.masked = {  # the shape of each mask
             name: _mask_shape(values[name], model.owner(name)) for name in matrices[1:] if name in self.shapes

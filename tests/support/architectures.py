@@ -94,6 +94,19 @@ class Tied(nn.Module):
         return self.out(torch.tanh(self.second(torch.tanh(self.first(x)))))
 
 
+class Remembers(nn.Module):
+    """Keeps what is inside it for a look at it: as it is, and in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.features = torch.tanh(self.first(x))
+        self.every = [x, self.features]
+        return self.out(self.features)
+
+
 class LanguageModel(nn.Module):
     """Token by token the logits of the next, read out by the embedding's own weights."""
 
@@ -221,12 +234,14 @@ CASES: dict[str, Case] = {
     "batch norm, evaluating": Case(lambda: mlp(norm=lambda: nn.BatchNorm1d(5)).eval()),
     "dropout": Case(lambda: mlp(norm=lambda: nn.Dropout(0.2))),
     "prelu": Case(lambda: mlp(nn.PReLU)),
+    "a graph of torch.fx": Case(lambda: torch.fx.symbolic_trace(mlp())),
     "gated linear unit": Case(lambda: nn.Sequential(nn.Linear(4, 6), nn.GLU(), nn.Linear(3, 2))),
     "bilinear": Case(Bilinear),
     "tied weights": Case(Tied),
     "weight norm": Case(lambda: parametrizations.weight_norm(nn.Linear(4, 2))),
     "spectral norm": Case(lambda: parametrizations.spectral_norm(nn.Linear(4, 2)).eval()),
     "a parameter without dimensions": Case(Scalar),
+    "keeps its features": Case(Remembers),
     "no bias": Case(lambda: nn.Linear(4, 2, bias=False)),
     "float64": Case(lambda: mlp().double(), dtype=torch.float64),
     "bfloat16": Case(lambda: mlp().bfloat16(), dtype=torch.bfloat16),

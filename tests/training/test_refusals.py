@@ -266,6 +266,16 @@ MODEL_CASES: list[Case] = [
         lambda: model(nn.LazyLinear(3)),
         "parameter 'weight' has no shape yet; call the network once",
     ),
+    (
+        "a running mean of a lazy layer",
+        lambda: model(nn.Sequential(nn.Linear(3, 3), nn.LazyBatchNorm1d(affine=False).eval())),
+        "the buffer 'running_mean' of layer '1' has no shape yet; call the network once on a batch",
+    ),
+    (
+        "a scripted layer",
+        lambda: model(nn.Sequential(torch.jit.ScriptModule())),
+        "layer '0' is a scripted module, whose parameters cannot be drawn; give its original",
+    ),
     ("NaN weight", lambda: model(with_weight(NAN)), "parameter '0.weight' holds values that are not finite"),
     ("weights without values", lambda: model(nn.Linear(3, 3, device="meta")), "on the device meta"),
     (
