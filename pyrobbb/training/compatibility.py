@@ -24,6 +24,7 @@ from pyrobbb._support.settings import (
     constants,
     is_plain,
     network_constants,
+    network_tensors,
     values,
 )
 from pyrobbb.bnn import BayesianNetwork
@@ -101,9 +102,14 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
 
 
 def buffers(made: BayesianNetwork) -> dict[str, Tensor]:
-    """The tensors of a model's state that are neither weights nor parameters, such as a mean to subtract."""
+    """The tensors of a model that are neither weights nor parameters, such as a mean to subtract.
+
+    Those of its state, and of the network's own attributes.
+    """
     kept, weights = made.state_dict(), {f"network.{name}" for name in made.frozen}
     found = {name: value for name, value in made.named_buffers() if name in kept and name not in weights}
+    own = network_tensors(made.network, made.every_weight)
+    found |= {f"network.{name}": value for name, value in own.items()}
     return {name: value.detach().cpu().clone() for name, value in found.items()}
 
 
@@ -115,7 +121,7 @@ def unchanged(made: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> list[str
 def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: Any) -> None:
     """Raise CheckpointError if a buffer that is constant in a checkpoint was made with other values here."""
     for name in state.get("constant buffers", ()):  # which version 0.1.0 did not name
-        there, here = state["model"][name].cpu(), mine.get(name)
+        there, here = {**state["model"], **state.get("attributes", {})}[name].cpu(), mine.get(name)
         if here is None or (here.shape, here.dtype) != (there.shape, there.dtype):
             continue  # `load_module` says so
         if not _alike(there, here):

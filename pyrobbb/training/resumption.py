@@ -49,9 +49,10 @@ class Resumable(Chain):
 
         All processes must call this together, because it holds the noise of each.
         """
+        model, buffers = self.model.state_dict(), compatibility.buffers(self.model)
         return {
             "guide": self.guide.state_dict(),
-            "model": self.model.state_dict(),
+            "model": model,
             "optimizer": self.optimizer.state_dict(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
             "noise": self.ranks.gather(self.noise),
@@ -65,7 +66,8 @@ class Resumable(Chain):
             "finishing": self.history.finishing,
             "callbacks": [[kind, c.state_dict()] for kind, c in self.kinds_of_callbacks],
             "made_with": self._made_with(),
-            "constant buffers": compatibility.unchanged(self.buffers, compatibility.buffers(self.model)),
+            "constant buffers": compatibility.unchanged(self.buffers, buffers),
+            "attributes": {name: value for name, value in buffers.items() if name not in model},
         }
 
     def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
@@ -77,7 +79,7 @@ class Resumable(Chain):
         Raises:
             CheckpointError: If it belongs to another network or guide, or is not a training state.
         """
-        later = {"stopped", "callbacks", "finishing", "constant buffers"}  # than version 0.1.0
+        later = {"stopped", "callbacks", "finishing", "constant buffers", "attributes"}  # than version 0.1.0
         missing = sorted(self.state_dict().keys() - later - state.keys())
         if missing:
             raise CheckpointError(f"{path} is not a training checkpoint: it lacks {', '.join(missing)}")

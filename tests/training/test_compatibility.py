@@ -256,6 +256,30 @@ class Shifted(nn.Module):
         return self.linear(x - self.mean)
 
 
+class Plainly(nn.Module):
+    """Subtracts a tensor that is no buffer; remembers another from the last batch."""
+
+    def __init__(self, mean: float) -> None:
+        super().__init__()
+        self.mean, self.last = torch.full((3,), mean), torch.zeros(3)
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x[-1].detach()
+        return self.linear(x - self.mean)
+
+
+def test_constants_that_are_plain_tensors_are_compared(tmp_path: Path) -> None:
+    def fitted(mean: float, epochs: int) -> None:
+        model = BayesianNetwork(Plainly(mean), priors.Normal(), likelihoods.Normal(0.1), N=200)
+        fit(model, MeanFieldNormal, DATA, epochs=epochs, batch_size=50, progress=None, folder=tmp_path)
+
+    fitted(0.0, 1)
+    fitted(0.0, 2)
+    with pytest.raises(CheckpointError, match=r"other values of the buffer network\.mean; give"):
+        fitted(0.5, 3)
+
+
 class OwnBuffer(priors.Prior, nn.Module):
     def __init__(self, sigma: float) -> None:
         super().__init__()
