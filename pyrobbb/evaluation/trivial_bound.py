@@ -54,8 +54,11 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
     Returns:
         None where it is not computed: no Bayesian weights; latent variables of the prior or likelihood; a
         prior that is not a product of univariate distributions on the real line, or differs from weight to
-        weight; a network of which no single parameter tensor holds back the input.
+        weight; a network of which no single parameter tensor holds back the input; half precision, in which
+        the search fails.
     """
+    if model.dtype.itemsize < 4:
+        return None
     if not model.sites or set(model.latents) != set(model.sites) or model.N is None:
         return None
     with isolated(seed, device=model.device), torch.no_grad():

@@ -196,6 +196,11 @@ def test_it_is_not_computed_for_other_models(prior, likelihood):
     assert trivial_free_energy(model, Split(normal(20, 3), normal(20, 1))) is None
 
 
+def test_it_is_not_computed_in_half_precision():
+    model = BayesianNetwork(network(width=1).half(), priors.Normal(), likelihoods.Normal(0.1), 20)
+    assert trivial_free_energy(model, Split(normal(20, 3).half(), normal(20, 1).half())) is None
+
+
 def test_it_is_not_computed_where_the_input_goes_around_the_weights():
     data = classes(30)
     model = BayesianNetwork(Residual(nn.Linear(3, 3)), priors.Normal(), likelihoods.Categorical(), 30)
