@@ -42,6 +42,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks
+from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.process_group import ProcessGroup
@@ -113,7 +114,9 @@ class LaplaceGuide(FlatGuide):
                 try:
                     with torch.no_grad():
                         linearised(model, weights, self.names).apply_network(drawn, row.x)
-                except NotImplementedError as error:  # of torch, for an LSTM or weight_norm, say
+                except RuntimeError as error:  # of torch, for an LSTM or weight_norm, say
+                    if out_of_memory(error):
+                        raise
                     raise ValueError(
                         f"torch cannot linearise this network ({checks.one_line(error, 100)}): take "
                         f"Laplace(linearised=False), on the command line inference.linearised=false, which "

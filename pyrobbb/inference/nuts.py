@@ -105,10 +105,16 @@ class NUTS(OwnStep):
         def potential(at: Weights) -> Tensor:
             return _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, counts))
 
-        if bool(_start_energy(potential, initial).isnan()):
+        once, again = (_start_energy(potential, initial) for _ in range(2))
+        if bool(once.isnan()):
             raise ValueError(
                 "NUTS: the energy of the starting weights is not a number: scale x and y, or let the "
                 "weights start nearer to 0 (start)"
+            )
+        if not torch.allclose(once, again, rtol=1e-6):
+            raise ValueError(
+                f"NUTS needs one energy for one draw of the weights, but two calls of the network gave "
+                f"{float(once):.6g} and {float(again):.6g}: it has noise of its own, or changes its buffers"
             )
         kernel = infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth)
         run = MCMC(kernel, self.draws, self.warmup, initial_params=initial, disable_progbar=True)

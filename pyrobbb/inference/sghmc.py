@@ -29,7 +29,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pyrobbb._support import checks
+from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
@@ -82,6 +84,7 @@ class SGHMC(OwnStep):
     def step(
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
+        _check_still(model, guide, first)
         return SGHMCStep(
             self, model, guide, optimizer, first, options["steps"], options["fast"], options["log"]
         )
@@ -91,6 +94,23 @@ class SGHMC(OwnStep):
     ) -> bool:
         check_gathered(self, "draws", int(guide.kept), self.cycles * self.draws)
         return False
+
+
+def _check_still(model: BayesianNetwork, guide: EmpiricalGuide, first: Split) -> None:
+    """Raise ValueError if a call of the network in training changes what the next one gives."""
+    energy = Energy(model, guide)
+
+    def nll() -> Tensor:
+        with torch.no_grad(), isolated(0, device=first.x.device):  # of the same masks, if it draws some
+            return energy(guide.loc, first.x, first.y)[1]
+
+    with buffers_kept(model):
+        moved = not torch.allclose(nll(), nll(), rtol=1e-6, equal_nan=True)
+    if moved:
+        raise ValueError(
+            "SGHMC draws from one posterior, but the network changes with each call in training, as by a "
+            "running mean: give it as it is to stay, network.eval()"
+        )
 
 
 class SGHMCStep:

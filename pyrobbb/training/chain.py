@@ -29,6 +29,7 @@ from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
 from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.inference.method import OwnStep
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
@@ -40,7 +41,7 @@ from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Guarded, Progress, Silent
-from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
+from pyrobbb.training.site_checks import check_density, check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128
@@ -174,6 +175,8 @@ class Chain:
             raise ValueError(f"guide {name} does not fit this model: {error}") from error
         self.guide.to(self.device)
         check_sites(self.model, self.guide, first)
+        if isinstance(self.inference, OwnStep):
+            check_density(self.model, self.guide, first, type(self.inference).__name__)
         self.named = optim.named_parameters(self.model, self.guide)
         groups = optim.parameter_groups(self.named, options.optim, options.rates)
         self.optimizer = optim.made_optimizer(optim.fused(options.optim, self.device), groups)

@@ -13,7 +13,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
-from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
@@ -59,6 +59,7 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
         if split is not None:
             check_rows(model, part, split.x, split.y)
     _check_rows_alone(model, train.head(4))
+    _check_own_parameters(model, train.x[:4])
     unused, weights = _unused(model, train.x[:4]), model.initial().values()
     if unused and len(unused) == sum(value.is_floating_point() for value in weights):
         raise ValueError(UNUSED.format(", ".join(unused)))
@@ -214,6 +215,24 @@ def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:
         x = x.detach().clone().requires_grad_()
         last = model.apply_network({name: weights[name] for name in model.sites}, x)[-1].sum()
         return _reaches_others(last, x)
+
+
+def _check_own_parameters(model: BayesianNetwork, x: Tensor) -> None:
+    """ValueError if the network does something else with drawn weights than with parameters like them."""
+    weights = model.initial()
+    with torch.no_grad(), evaluating(model):
+        with isolated(0, device=x.device):
+            drawn, again = (model.apply_network(weights, x) for _ in range(2))
+        with isolated(0, device=x.device):
+            plain = network_with(model, weights)(x)
+    if torch.equal(drawn, again) and not torch.allclose(
+        drawn, plain, rtol=1e-2, atol=1e-3 * float(drawn.abs().max())
+    ):
+        raise ValueError(
+            "the network gives another output with drawn weights than with parameters of the same values: "
+            "its forward must not ask for its parameters() or state_dict(), of which a draw is none; name "
+            "the layers and weights there"
+        )
 
 
 def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:

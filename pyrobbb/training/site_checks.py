@@ -10,9 +10,11 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
+from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.inference.energy import log_prior
 from pyrobbb.priors import Learned
 
 
@@ -63,8 +65,33 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     if wrong:
         raise ValueError(f"the guide's sites do not match the model's; the guide has {'; '.join(wrong)}")
     _check_parameters(guide, guide_trace)
-    _check_leaves(model, model_trace)
+    with torch.enable_grad():
+        _check_leaves(model, model_trace, poutine.trace(model).get_trace(first.x, first.y))
     _check_draws(guide, first, wanted)
+
+
+def check_density(model: BayesianNetwork, guide: nn.Module, first: Split, method: str) -> None:
+    """Raise ValueError if the model's density is not prior times likelihood, which is all a method sees.
+
+    That is so where a class of the user's own scales the model, or adds a factor.
+    """
+    with torch.no_grad(), evaluating(model), poutine.block():
+        with isolated(0, device=first.x.device):
+            drawn = poutine.trace(guide).get_trace().nodes
+        values = {name: drawn[name]["value"] for name in model.latents}
+        with isolated(0, device=first.x.device):
+            given = poutine.condition(model, data=values)
+            whole = poutine.trace(given).get_trace(first.x, first.y).log_prob_sum()
+        with isolated(0, device=first.x.device):
+            nll = -model.N / len(first) * model.log_likelihood(values, first.x, first.y).sum()
+            prior = log_prior(model, values)
+    parts = prior - nll
+    if float((whole - parts).abs()) > 1e-2 * float(prior.abs() + nll.abs()):
+        raise ValueError(
+            f"{method} takes the model for its prior times its likelihood, but {type(model).__name__} has "
+            f"another density, {float(whole):.6g} instead of {float(parts):.6g} nats on {len(first)} rows: "
+            f"take svi, which runs the model itself"
+        )
 
 
 def check_trainable(model: nn.Module, guide: nn.Module) -> None:
@@ -101,13 +128,29 @@ def _check_parameters(guide: nn.Module, trace: Any) -> None:
         )
 
 
-def _check_leaves(model: nn.Module, trace: Any) -> None:
-    """Raise ValueError if a density depends on a parameter that is not the model's: nothing trains it."""
-    trace.compute_log_prob()
+def _check_leaves(model: nn.Module, trace: Any, again: Any) -> None:
+    """Raise ValueError if a density depends on a parameter that is not the model's: nothing trains it.
+
+    A leaf that each of two traces makes anew, as a network does that differentiates by its input, is none.
+    """
     own = {id(parameter) for parameter in model.parameters()}
     names = {id(_leaf(s["value"])): name for name, s in trace.nodes.items() if s["type"] == "param"}
+    there, kept = _leaves(trace), {id(leaf) for leaf in _leaves(again)}
+    for leaf in there:
+        if id(leaf) in kept - own:
+            what = names.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}")
+            raise ValueError(
+                f"the model depends on {what}, which is not a parameter of its modules and would not be "
+                f"trained: in a prior or likelihood make it an attribute, nn.Parameter or PyroParam; in a "
+                f"network call the layer instead of keeping a reference to its weight"
+            )
+
+
+def _leaves(trace: Any) -> list[Tensor]:
+    """The leaves of the graph that a trace's densities depend on."""
+    trace.compute_log_prob()
     waiting = [site["log_prob"].grad_fn for site in trace.nodes.values() if site["type"] == "sample"]
-    seen = {None}
+    seen, found = {None}, []
     while waiting:
         node = waiting.pop()
         if node in seen:
@@ -115,13 +158,8 @@ def _check_leaves(model: nn.Module, trace: Any) -> None:
         seen.add(node)
         waiting += [follows for follows, _ in node.next_functions]
         leaf = getattr(node, "variable", None)
-        if leaf is not None and id(leaf) not in own:
-            what = names.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}")
-            raise ValueError(
-                f"the model depends on {what}, which is not a parameter of its modules and would not be "
-                f"trained: in a prior or likelihood make it an attribute, nn.Parameter or PyroParam; in a "
-                f"network call the layer instead of keeping a reference to its weight"
-            )
+        found += [] if leaf is None else [leaf]
+    return found
 
 
 def _leaf(value: Tensor) -> Tensor:

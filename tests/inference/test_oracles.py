@@ -443,6 +443,16 @@ def test_a_layer_that_is_left_out_keeps_its_prior():
     assert bool((scale["weight"] < 0.9 * SIGMA).all())
 
 
+class _Slope(nn.Linear):
+    """The derivative of an energy by its input, which the layer takes itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            energy = torch.tanh(super().forward(x)).sum()
+            return torch.autograd.grad(energy, x, create_graph=True)[0][:, :1]
+
+
 class _Sharp(likelihoods.Likelihood):
     """Laplace noise: the second derivative of |y - f| is 0, and the posterior would be the prior."""
 
@@ -466,6 +476,8 @@ class _Sharp(likelihoods.Likelihood):
             {"structure": "kronecker", "linearised": False},
             "used once, .* take 'diagonal'",
         ),
+        (_Slope(D, 1), None, {}, r"torch cannot linearise this network \(You are attempting to call"),
+        (_Slope(D, 1), None, {"linearised": False}, None),
         (_recurrent(), None, {"linearised": False}, None),
         (_recurrent(), None, {"layers": "last"}, None),
         (nn.Linear(D, 1), _Sharp(), {}, "_Sharp has no second derivative"),

@@ -23,7 +23,7 @@ from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.arviz_export import to_groups
-from pyrobbb.inference import MAP, Laplace, NaturalGradient
+from pyrobbb.inference import MAP, NUTS, SGHMC, Inference, Laplace, NaturalGradient
 from pyrobbb.inference.ensemble import stacked
 from pyrobbb.initializers import FromRun
 from pyrobbb.training.trainer import NonFiniteLossError
@@ -119,9 +119,75 @@ class Constant(nn.Linear):
         return super().forward(x).detach()
 
 
+class ByParameters(nn.Module):
+    """Goes through whatever parameters a list has: of drawn weights, none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each, self.last = nn.ParameterList([nn.Parameter(torch.full((1, 1), 2.0))]), nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for weight in self.each.parameters():
+            x = x @ weight
+        out: Tensor = self.last(x)
+        return out
+
+
+class CountsHalf(BayesianNetwork):
+    """A likelihood that counts half."""
+
+    def forward(self, x: Any = None, y: Any = None) -> Any:
+        with pyro.poutine.scale(scale=0.5):
+            return super().forward(x, y)
+
+
+class Running(nn.Linear):
+    """Divides by a running mean of |x|, which moves in training."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.register_buffer("size", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.size.lerp_(x.detach().abs().mean(0), 0.1)
+        return super().forward(x / self.size)
+
+
+class AlwaysDrops(nn.Linear):
+    """Dropout that is on in evaluation, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(nn.functional.dropout(x, 0.5))
+
+
+def sample(network: nn.Module, method: Inference) -> Any:
+    return train(network, guide=None, inference=method, epochs=8)
+
+
+def half_counted(method: Inference) -> Any:
+    model = CountsHalf(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(scale=0.3))
+    return fit(model, None, rows(), inference=method, epochs=1, progress=None)
+
+
 @pytest.mark.parametrize(
     ("act", "message"),
     [
+        (lambda: train(ByParameters()), r"another output with drawn weights .* ask for its parameters\(\)"),
+        (
+            lambda: half_counted(MAP()),
+            "MAP takes the model for its prior times its likelihood, but CountsHalf has",
+        ),
+        (
+            lambda: half_counted(NUTS()),
+            "NUTS takes the model for its prior times its likelihood, but CountsHalf has",
+        ),
+        (lambda: half_counted(NaturalGradient()), "NaturalGradient takes the model for its prior times"),
+        (lambda: sample(Running(), SGHMC(cycles=1, draws=1)), "the network changes with each call in train"),
+        (
+            lambda: sample(AlwaysDrops(1, 1), NUTS(warmup=1, draws=4)),
+            "one energy for one draw of the weights, but two calls",
+        ),
         (lambda: train(likelihood=ByName()), "depends on noise, which is not a parameter of its modules"),
         (lambda: train(likelihood=Loose()), r"depends on a tensor of shape \(\)"),
         (lambda: train(likelihood=Centred()), "likelihood of a row depends on the other rows"),
@@ -133,6 +199,41 @@ class Constant(nn.Linear):
 def test_what_would_not_be_trained_is_refused(act: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         act()
+
+
+@pytest.mark.parametrize(
+    ("network", "method"),
+    [
+        (Running().eval(), SGHMC(cycles=1, draws=1)),
+        (nn.Sequential(nn.Linear(1, 2), nn.Dropout(0.5), nn.Linear(2, 1)), SGHMC(cycles=1, draws=1)),
+        (Running(), NUTS(warmup=1, draws=4)),  # which samples in evaluation mode
+    ],
+)
+def test_samplers_take_networks_that_stay_as_they_are(network: nn.Module, method: Inference) -> None:
+    assert sample(network, method).draw(1)
+
+
+class Slope(nn.Module):
+    """The derivative by x of an energy, tanh(w x + b), which is w (1 - tanh^2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            energy = torch.tanh(self.inner(x)).sum()
+            (slope,) = torch.autograd.grad(energy, x, create_graph=True)
+        return slope
+
+
+def test_a_network_may_differentiate_by_its_input() -> None:
+    posterior, x = train(Slope()), normal(5, 1, seed=2)
+    weights = posterior.draw(3)
+    w, b = weights["inner.weight"], weights["inner.bias"][:, None]
+    exact = w * (1 - torch.tanh(x * w + b).square())
+    torch.testing.assert_close(posterior.predict(x, draws=3).means, exact)
 
 
 class Detached(nn.Module):
