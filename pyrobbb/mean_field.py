@@ -118,7 +118,10 @@ def rho_of(sigma: Tensor) -> Tensor:
 def _check_real(site: dict[str, Any]) -> None:
     """ValueError if a normal would put weights where their prior has no density."""
     if not on_real_line(site["fn"]):
+        discrete = site["fn"].support.is_discrete
+        other = "that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
+        other = "of your own, that draws it there" if discrete else other
         raise ValueError(
             f"the prior of {site['name']!r} lives on {site['fn'].support}, a normal on the whole real line; "
-            f"use svi with a guide that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
+            f"use svi with a guide {other}"
         )

@@ -104,6 +104,11 @@ class Positive(priors.Prior):
         return priors.elementwise(dist.HalfNormal(1.0), parameter)
 
 
+class Discrete(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return priors.elementwise(dist.Bernoulli(0.5), parameter)
+
+
 class Spiked(priors.Prior):
     """A spike and a slab, of torch's own mixture."""
 
@@ -187,6 +192,7 @@ PIECES: dict[str, Piece] = {
     "AutoLowRankMultivariateNormal": Piece(partial(autoguide.AutoLowRankMultivariateNormal, rank=2)),
     "AutoIAFNormal, a flow": Piece(autoguide.AutoIAFNormal),
     "AutoDelta": Piece(autoguide.AutoDelta),
+    "AutoNormalMessenger, which runs the model": Piece(autoguide.AutoNormalMessenger),
     "AutoGuideList of two kinds": Piece(in_two_parts),
     "EasyGuide": Piece(Easy),
     "a guide by hand": Piece(Handmade),
@@ -208,6 +214,10 @@ PIECES: dict[str, Piece] = {
     ),
     "positive weights": Piece(autoguide.AutoNormal, prior=Positive()),
     "positive weights under our guide": Piece(prior=Positive(), refused=r"lives on .*AutoNormal"),
+    "discrete weights under our guide": Piece(prior=Discrete(), refused=r"lives on .*guide of your own"),
+    "discrete weights, at their mode": Piece(
+        partial(inference.MAP().guide, make=None), prior=Discrete(), refused=r"is no image of the real line"
+    ),
     "a prior without to_event": Piece(prior=Unshaped(), refused=r"event shape \(\), .*; end it with .expand"),
     # likelihoods
     "a mixture": Piece(likelihood=Mixture()),

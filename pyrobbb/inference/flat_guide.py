@@ -39,7 +39,7 @@ class FlatGuide(Named):
             raise ValueError("the model has no Bayesian weights for a guide to hold")
         with torch.no_grad(), isolated(), poutine.block():
             nodes = poutine.trace(model).get_trace().nodes
-        self.transforms = {name: biject_to(nodes[name]["fn"].support) for name in model.latents}
+        self.transforms = {name: _coordinates(name, nodes[name]["fn"].support) for name in model.latents}
         self.bounded = tuple(name for name in model.latents if not on_real_line(nodes[name]["fn"]))
         with torch.no_grad():
             starts = {name: _start(nodes[name], to, init_loc) for name, to in self.transforms.items()}
@@ -91,7 +91,20 @@ class FlatGuide(Named):
         return values, {name: torch.zeros_like(value) for name, value in values.items()}
 
 
+def _coordinates(name: str, support: Any) -> Any:
+    """The map from the real line to where a latent lives; ValueError if there is none."""
+    try:
+        return biject_to(support)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"the prior of {name!r} lives on {support}, which is no image of the real line: use svi with a "
+            f"guide of your own, that draws {name!r} there"
+        ) from error
+
+
 def _start(site: dict[str, Any], to: Any, init_loc: Initial) -> Tensor:
     """Where a latent starts, in its coordinates: at the prior's median if its value has no density there."""
-    start: Tensor = to.inv(init_loc(site))
-    return start if bool(start.isfinite().all()) else to.inv(torch.as_tensor(init_to_median(site)))
+    value = init_loc(site)
+    start: Tensor = to.inv(value)  # of a value outside an interval torch gives one at its end
+    inside = bool(site["fn"].support.check(value).all()) and bool(start.isfinite().all())
+    return start if inside else to.inv(torch.as_tensor(init_to_median(site)))

@@ -53,7 +53,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
             f"posterior value; make it an attribute instead, self.NAME = PyroSample(prior)"
         )
     auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
-    own = [k for k in guide_trace.stochastic_nodes if k not in auxiliary]
+    own = [k for k in guide_trace.stochastic_nodes if k not in {*auxiliary, "data"}]
     given = {k: guide_trace.nodes[k]["value"].shape for k in own}
     wrong = [f"no site {k!r}" for k in wanted if k not in given]
     wrong += [f"site {k!r}, which the model lacks" for k in given if k not in wanted]

@@ -111,6 +111,17 @@ def test_the_density_of_coordinates_has_the_jacobian_of_what_they_stand_for(scal
     assert float(total) == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.parametrize(("value", "start"), [(0.3, 0.3), (-0.2, 0.5), (1.4, 0.5)])
+def test_what_has_no_density_starts_at_the_median(value: float, start: float) -> None:
+    """At the end of an interval, where torch puts what lies outside, the gradient is 0."""
+    net = nn.Linear(1, 1, bias=False)
+    net.weight.data.fill_(value)
+    made = BayesianNetwork(net, priors.IID(dist.Beta(2.0, 2.0)), likelihoods.Normal(0.1), N=1)
+    with isolated(0):
+        guide = EmpiricalGuide(made, 1)
+    assert float(guide.values(guide.loc.detach())["weight"]) == pytest.approx(start, abs=0.2)
+
+
 def test_what_lives_on_the_line_needs_no_jacobian() -> None:
     made = model()
     guide = EmpiricalGuide(made, 1)
