@@ -391,7 +391,7 @@ class Chain:
     def tell(self, event: str, *what: Any) -> None:
         """Call this method of the callbacks."""
         if self.callbacks:
-            with isolated(device=self.device):
+            with isolated(device=self.device), torch.enable_grad():  # whatever a callback leaves behind
                 for callback in self.callbacks:
                     getattr(callback, event)(self, *what)
 

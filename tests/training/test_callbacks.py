@@ -37,7 +37,7 @@ def training(seed: int = 0, **options: Any) -> Training:
 
 
 class Notes(Callback):
-    """Records its events, and draws random numbers on the way."""
+    """Records its events, draws random numbers on the way and leaves gradients off."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -50,6 +50,7 @@ class Notes(Callback):
         self.events.append((view.epoch, view.batch, float(terms.kl), float(terms.nll)))
 
     def on_epoch(self, view: View, row: Epoch) -> None:
+        torch.set_grad_enabled(False)
         view.posterior.predict(torch.randn(2, 3), draws=2)
         self.events.append(row)
 
@@ -57,9 +58,10 @@ class Notes(Callback):
         self.events.append("end")
 
 
-def test_a_callback_sees_every_step_and_epoch_and_changes_nothing() -> None:
-    alone, notes = training(epochs=2), Notes()
-    watched = training(epochs=2, callbacks=[notes])
+@pytest.mark.parametrize("fast", ["eager", "off"])
+def test_a_callback_sees_every_step_and_epoch_and_changes_nothing(fast: str) -> None:
+    alone, notes = training(epochs=2, fast=fast), Notes()
+    watched = training(epochs=2, callbacks=[notes], fast=fast)
     alone.run()
     with nothing_changes():
         watched.run()
