@@ -258,6 +258,28 @@ def applied(fn: Callable[[Tensor], Tensor], distribution: Distribution) -> Any:
     return made
 
 
+def moment(distribution: Distribution, name: str) -> Tensor:
+    """Its `mean` or `stddev`, of the batch's shape; NaN where it states none, as one of a user's own may."""
+    try:
+        found: Tensor = getattr(distribution, name)
+    except NotImplementedError:
+        like = own_tensor(distribution)
+        return torch.full(distribution.batch_shape, torch.nan, dtype=like.dtype, device=like.device)
+    return found
+
+
+def own_tensor(distribution: Distribution) -> Tensor:
+    """One of those that a distribution and its parts are made of, for its precision and device."""
+    found: list[Tensor] = []
+
+    def note(value: Tensor) -> Tensor:
+        found.append(value)
+        return value
+
+    applied(note, distribution)
+    return next(value for value in found if value.is_floating_point())
+
+
 def on_real_line(distribution: Any) -> bool:
     """Whether a prior's support is the whole real line, or is not stated."""
     try:

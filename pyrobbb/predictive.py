@@ -16,7 +16,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.columns import class_numbers
 from pyrobbb.data.frames import by_target
-from pyrobbb.distributions import Affine, applied, univariate
+from pyrobbb.distributions import Affine, applied, moment, own_tensor, univariate
 from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
 
 SMALLEST = 1e-12  # level above 0
@@ -227,7 +227,7 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: If y has no mean, as under a Cauchy distribution.
         """
-        means = torch.cat([part.mean for part in self.components])
+        means = torch.cat([moment(part, "mean") for part in self.components])
         if bool(means.isnan().any()):
             raise ValueError(f"{self._name} has no mean: use median, or interval(0.95)")
         return means.mean(0)
@@ -258,7 +258,9 @@ class ValuePrediction(Prediction):
 
     @property
     def _noise(self) -> Tensor:
-        total = torch.stack([part.stddev.double().square().sum(0) for part in self.components]).sum(0)
+        total = torch.stack(
+            [moment(part, "stddev").double().square().sum(0) for part in self.components]
+        ).sum(0)
         if bool(total.isnan().any()):
             raise ValueError(f"{self._name} has no variance: use interval(0.95)")
         return total / len(self.means)
@@ -295,11 +297,14 @@ class ValuePrediction(Prediction):
         if small := [level for level in levels if 0 < level < SMALLEST]:
             raise ValueError(f"levels must be 0 or at least {SMALLEST:g}, got {small[0]:g}")
         precise = [applied(Tensor.double, part) for part in self.components]
+        like = own_tensor(self.components[0])
         try:
-            found = torch.stack([mixture_quantile(precise, level) for level in levels])
+            found = torch.stack(
+                [mixture_quantile(precise, level) for level in like.double().new_tensor(levels)]
+            )
         except NotImplementedError:  # no cdf
-            return sample_quantiles(self.components, levels)
-        return found.to(self.means.dtype)
+            return sample_quantiles(self.components, levels, like.device)
+        return found.to(like.dtype)
 
     def function_quantiles(self, levels: Sequence[float]) -> Tensor:
         """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, *K)`."""
@@ -312,13 +317,11 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: It has another number of values.
         """
-        like = self.means[0]
-        y = as_tensor(by_target("y", y, self.names)).to(like.device)
-        if y.numel() != like.numel() or len(y) != len(like):
-            raise ValueError(
-                f"y must have the shape of the prediction, {tuple(like.shape)}, got {tuple(y.shape)}"
-            )
-        return y.reshape(like.shape)
+        shape = self.components[0].batch_shape[1:]
+        y = as_tensor(by_target("y", y, self.names)).to(own_tensor(self.components[0]).device)
+        if y.numel() != shape.numel() or len(y) != shape[0]:
+            raise ValueError(f"y must have the shape of the prediction, {tuple(shape)}, got {tuple(y.shape)}")
+        return y.reshape(shape)
 
     def losses(self, y: Any) -> Tensor:
         """Squared error of the mean (the median where there is no mean), averaged over outputs."""
@@ -358,7 +361,7 @@ class ValuePrediction(Prediction):
 
     @property
     def _point(self) -> Tensor:
-        has_mean = not any(bool(part.mean.isnan().any()) for part in self.components)
+        has_mean = not any(bool(moment(part, "mean").isnan().any()) for part in self.components)
         return self.mean if has_mean else self.median
 
     @property
@@ -385,7 +388,7 @@ def _checked(levels: Sequence[float]) -> list[float]:
 
 
 def _centre(distribution: Any) -> Tensor:
-    mean: Tensor = distribution.mean
+    mean = moment(distribution, "mean")
     if not bool(mean.isnan().any()):
         return mean
     if isinstance(distribution, Affine):
@@ -393,6 +396,9 @@ def _centre(distribution: Any) -> Tensor:
     try:
         return distribution.icdf(torch.full_like(mean, 0.5))
     except NotImplementedError:  # a symmetric one, such as Student's t
+        if not isinstance(getattr(distribution, "loc", None), Tensor):
+            name = type(distribution).__name__
+            raise ValueError(f"{name} states neither a mean nor quantiles: define mean or icdf") from None
         return distribution.loc.expand(mean.shape)
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import optimize, stats
 from torch import Tensor
+from torch.distributions.transforms import AffineTransform, SigmoidTransform
 
 from pyrobbb import likelihoods
 from pyrobbb.predictive import ValuePrediction
@@ -135,6 +136,28 @@ def test_what_has_no_mean_says_so() -> None:
     torch.testing.assert_close(found.means[:, 0, 0], DRAWS)
     low, high = found.interval(0.5).flatten().tolist()
     assert stats.cauchy(DRAWS.numpy()).cdf(high).mean() == pytest.approx(0.75, abs=1e-5)
+    assert low == pytest.approx(-high, abs=1e-4)
+    assert float(found.losses(torch.tensor([[2.0]]))) == pytest.approx(4.0, abs=1e-4)
+
+
+class Logistic(likelihoods.Likelihood):
+    """As torch makes one, which states no moments."""
+
+    def forward(self, output: Tensor) -> Any:
+        uniform = dist.Uniform(torch.zeros_like(output), torch.ones_like(output))
+        to = [SigmoidTransform().inv, AffineTransform(output, 1.0)]
+        return dist.TransformedDistribution(uniform, to).to_event(1)
+
+
+def test_what_states_no_mean_says_so_and_has_exact_quantiles() -> None:
+    found = prediction(Logistic())
+    with pytest.raises(ValueError, match="TransformedDistribution has no mean: use median, or interval"):
+        _ = found.mean
+    with pytest.raises(ValueError, match="TransformedDistribution has no variance: use interval"):
+        _ = found.std
+    torch.testing.assert_close(found.means[:, 0, 0], DRAWS)
+    low, high = found.interval(0.5).flatten().tolist()
+    assert stats.logistic(DRAWS.numpy()).cdf(high).mean() == pytest.approx(0.75, abs=1e-5)
     assert low == pytest.approx(-high, abs=1e-4)
     assert float(found.losses(torch.tensor([[2.0]]))) == pytest.approx(4.0, abs=1e-4)
 

@@ -16,18 +16,18 @@ SAMPLES = 10_000  # of y at each input, for quantiles of distributions that have
 VALUES = 2**25  # of these at most, in memory at once
 
 
-def mixture_quantile(components: Sequence[Any], level: float) -> Tensor:
+def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     """The least y at which mean_s F_s(y) is `level` or more, a whole number if the y are.
 
-    It is found by bisection between the components' own quantiles there.
+    It is found by bisection between the components' own quantiles there, in the precision of `level`.
 
     Raises:
         NotImplementedError: A component does not know its cdf.
     """
-    each = torch.cat([part.icdf(torch.full_like(part.variance, level)) for part in components])
+    each = torch.cat([part.icdf(level.expand(part.batch_shape)) for part in components])
     low, high = each.amin(0), each.amax(0)
-    if level in (0, 1):
-        return high if level else low
+    if float(level) in (0, 1):
+        return high if float(level) else low
     whole = all(part.support.is_discrete for part in components)
     low = low - 1 if whole else low
     for _ in range(BISECTIONS):
@@ -40,12 +40,12 @@ def mixture_quantile(components: Sequence[Any], level: float) -> Tensor:
     return high if whole else (low + high) / 2
 
 
-def sample_quantiles(components: Sequence[Any], levels: Sequence[float]) -> Tensor:
+def sample_quantiles(components: Sequence[Any], levels: Sequence[float], device: torch.device) -> Tensor:
     """Quantiles of some ten thousand samples, the same number from each draw; fewer for very many rows."""
-    draws = sum(len(part.mean) for part in components)
-    values = components[0].mean[0].numel()
+    draws = sum(part.batch_shape[0] for part in components)
+    values = components[0].batch_shape[1:].numel()
     each = ceil(max(draws, min(SAMPLES, VALUES // max(1, values))) / draws)
-    with isolated(0, device=components[0].mean.device):
+    with isolated(0, device=device):
         drawn = torch.cat([part.sample((each,)).flatten(0, 1) for part in components])
     ordered = drawn.sort(0).values
     return torch.stack([ordered[max(0, ceil(level * len(ordered)) - 1)] for level in levels])
