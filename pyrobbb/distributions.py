@@ -186,7 +186,8 @@ class StudentT(dist.StudentT):
 
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile at the level `value`."""
-        return self.loc + self.scale * _by_scipy(scipy.special.stdtrit, self.df, value)
+        found = _by_scipy(scipy.special.stdtrit, self.df, value)
+        return self.loc + self.scale * torch.where(value == 0, -found, found)  # scipy says inf at level 0
 
 
 class Poisson(dist.Poisson):

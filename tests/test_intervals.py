@@ -199,6 +199,11 @@ def test_the_outermost_quantiles_of_bounded_values_are_the_ends_of_all_component
     assert (float(low), float(high)) == (-1.0, 3.0)
 
 
+@pytest.mark.parametrize("likelihood", [likelihoods.Normal(0.1), likelihoods.StudentT(df=3.0, scale=0.1)])
+def test_what_has_no_ends_lies_between_the_infinities(likelihood: likelihoods.Likelihood) -> None:
+    assert prediction(likelihood).interval(1.0).flatten().tolist() == [-math.inf, math.inf]
+
+
 @pytest.mark.parametrize("counts", [likelihoods.Poisson(), likelihoods.NegativeBinomial(2.0)])
 @pytest.mark.parametrize("level", [0.5, 0.9, 1.0])
 def test_rows_do_not_change_each_others_quantiles(counts: likelihoods.Likelihood, level: float) -> None:
