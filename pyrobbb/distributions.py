@@ -209,8 +209,10 @@ class Poisson(dist.Poisson):
         return torch.where(value < 0, torch.zeros_like(found), found)  # where scipy has NaN
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The least count of which the cdf is `value` or more."""
-        return _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
+        """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
+        found = _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
+        normal = self.rate + self.rate.sqrt() * torch.special.ndtri(value)
+        return torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
 
 
 class NegativeBinomial(dist.NegativeBinomial):

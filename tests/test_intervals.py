@@ -106,6 +106,15 @@ def test_the_log_density_of_large_counts(likelihood: Any, exact: Any, f: float) 
     assert found == pytest.approx(expected, abs=2e-2 if f > 10 else 1e-4)  # the rate itself is rounded
 
 
+@pytest.mark.parametrize("f", [23.0, 26.0, 60.0])
+def test_quantiles_of_huge_counts_are_a_normal_s(f: float) -> None:
+    """Where one draw of a rate is huge, as far from the data, SciPy's NaN made the whole interval NaN."""
+    level, rate = 0.1, math.exp(f)
+    found = float(prediction(likelihoods.Poisson(), torch.tensor([f])).predictive_quantiles([level]))
+    assert found == pytest.approx(stats.norm(rate, math.sqrt(rate)).ppf(level), rel=1e-5)
+    assert bool(prediction(likelihoods.Poisson(), torch.tensor([0.0, f])).interval(0.5).isfinite().all())
+
+
 @pytest.mark.parametrize("level", [1e-8, 1e-12, 1 - 1e-9])
 def test_levels_that_single_precision_rounds(level: float) -> None:
     """A normal's quantile there was infinite."""
