@@ -157,8 +157,8 @@ def load_table(
     for name, given, needed in (("prior", prior, own), ("inference", inference, kind != "SVI")):
         if needed and given is None:
             raise ValueError(f"the fit in {folder} was given {name}=; pass the same one")
-    made = model.made(prior)
     with isolated():
+        made = model.made(prior)
         guide = (inference or SVI()).guide(made, model.guide)
     posterior = Posterior.load(folder, made, guide)
     posterior.beside[FILE] = beside

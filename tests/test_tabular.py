@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine_fakes import nothing_changes
 from models.mlp import mlp
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, tabular
 from pyrobbb._support.checkpoint import CheckpointError
@@ -133,7 +134,8 @@ def test_new_rows_are_predicted_as_they_stand_in_the_table(fitted):
 def test_a_folder_is_all_that_predicting_takes(table, options, tmp_path):
     posterior = fit_table(from_table(table), epochs=2, folder=tmp_path, hidden=(4, 3), **options)
     own = {key: options[key] for key in ("prior", "inference") if key in options}
-    again = load_table(tmp_path, **own)
+    with nothing_changes():
+        again = load_table(tmp_path, **own)
     rows = {"size": [100.0], "town": ["Bonn"]}
     probs = [getattr(p.predict(rows), "probs", None) for p in (posterior, again)]
     means = [p.predict(rows).mean for p in (posterior, again)] if probs[0] is None else probs
