@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor, nn
 
 from engine_fakes import normal
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays, from_table
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.training.data_checks import warn_of_data
 
 X = np.random.default_rng(0).standard_normal((12, 3))
 Y = X @ [1.0, -2.0, 0.5]
@@ -161,6 +164,17 @@ def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: 
     told = [record for record in caplog.records if not record.name.endswith("end_checks")]
     assert (word is None) == (not told)
     assert word is None or word in caplog.text
+
+
+def test_a_latent_noise_of_standardised_targets_is_not_told(caplog: Any) -> None:
+    """Nine of a hundred of its prior's draws are so small that the targets would be 50 of them away."""
+    noise = likelihoods.Normal(dist.LogNormal(0.0, 3.0))
+    data = from_arrays(X, Y / Y.std(), task="regression")
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), noise, N=len(Y))
+    for seed in range(60):
+        with isolated(seed):
+            warn_of_data(model, data.train)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("raw", [["years"], ["years", "age"], []])

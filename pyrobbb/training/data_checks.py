@@ -18,6 +18,7 @@ from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
 from pyrobbb.distributions import on_real_line, univariate
+from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.predictive import ValuePrediction
 
 SEEN = 1000  # rows at most whose scale is checked
@@ -107,9 +108,10 @@ def _warn_of_inputs(x: Tensor, raw: int) -> None:
 def _warn_of_targets(model: BayesianNetwork, first: Split) -> None:
     """Log a likely mistake: targets far from the untrained network, relative to the likelihood's noise."""
     with torch.no_grad(), evaluating(model), isolated(device=first.x.device):
-        latents = model.prior_draw() if model.latents != model.sites else None
-        distribution = model.observation(model.apply_network(model.initial(), first.x), latents)
         try:
+            # a latent noise at its prior's median: a draw may be as small as it likes
+            latents = FlatGuide(model).loc_and_scale()[0] if model.latents != model.sites else None
+            distribution = model.observation(model.apply_network(model.initial(), first.x), latents)
             one = univariate(distribution)
             if not on_real_line(one):  # counts, or times, which are not to be standardised
                 return
