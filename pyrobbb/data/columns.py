@@ -58,15 +58,9 @@ class Numeric:
         there = column[~is_missing(column)]
         if not len(there):
             raise ValueError(f"column {name!r} has no value in any training row; drop it: drop=[{name!r}]")
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, sd, median = float(there.mean()), float(there.std()), float(np.median(there))
-        if not np.isfinite(sd):
-            most = there[np.abs(there).argmax()]
-            raise ValueError(
-                f"column {name!r} holds {most:g}, so large that the standard deviation overflows: leave the "
-                f"cell empty if it means missing, or rescale the column"
-            )
-        return cls(name, mean, sd, median, float(is_missing(column).mean()))
+        advice = "leave the cell empty if it means missing, or rescale the column"
+        mean, sd = mean_and_sd(f"column {name!r}", there, advice)
+        return cls(name, mean, sd, float(np.median(there)), float(is_missing(column).mean()))
 
     @property
     def constant(self) -> bool:
@@ -304,6 +298,20 @@ def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
     if "names" in content:
         return Names(tuple(content["names"]), tuple(content.get("targets", ())))  # once without targets
     return Columns.from_plain(content)
+
+
+def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:
+    """Mean and standard deviation (n in the denominator) of numbers.
+
+    Raises:
+        ValueError: They are too large for it; `advice` says what to do.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, sd = float(values.mean()), float(values.std())
+    if not np.isfinite(sd):
+        most = values[np.abs(values).argmax()]
+        raise ValueError(f"{name} holds {most:g}, so large that the standard deviation overflows: {advice}")
+    return mean, sd
 
 
 def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.data.arrays import check_precision, row_weights
-from pyrobbb.data.columns import MOST, Columns, as_text, check_slips, first_text
+from pyrobbb.data.columns import MOST, Columns, as_text, check_slips, first_text, mean_and_sd
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, Units
 from pyrobbb.data.frames import (
     Column,
@@ -316,12 +316,14 @@ def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
     """Mean and standard deviation (n in the denominator) of each target over the training rows.
 
     Raises:
-        ValueError: A target that is the same in every row, or that loses its precision in `dtype`.
+        ValueError: A target that is the same in every row, too large, or that loses its precision in `dtype`.
     """
     values = [train[name] for name in targets]
-    scales = [float(v.std()) for v in values]
-    for name, scale, value in zip(targets, scales, values, strict=True):
-        if not scale > 1e-12 * math.fabs(float(value.mean())):
+    advice = "leave the row out, or rescale the target"
+    found = [mean_and_sd(f"target {k!r}", v, advice) for k, v in zip(targets, values, strict=True)]
+    for name, (mean, sd), value in zip(targets, found, values, strict=True):
+        if not sd > 1e-12 * math.fabs(mean):
             raise ValueError(f"target {name!r} is {value[0]:g} in every training row")
         check_precision(f"target {name!r}", [torch.from_numpy(value)], dtype, "dtype='float64'")
-    return Units(tuple(float(v.mean()) for v in values), tuple(scales))
+    means, sds = zip(*found, strict=True)
+    return Units(means, sds)

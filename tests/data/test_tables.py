@@ -242,6 +242,14 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         ({**TABLE, "price": list("aabbab")}, {"task": "regression"}, "holds the text 'a'"),
         ({**TABLE, "price": [2.5, 2.5, 2.5, 2.5, 1, 1]}, {}, "'price' is 2.5 in every training row"),
         ({**TABLE, "size": [1, 2, float("inf"), 4, 5, 6]}, {}, "'size' holds inf in row 2"),
+        *(
+            (
+                {**TABLE, name: [0.5, -1e200, 2, 3, 5, 6]},
+                {},
+                rf"'{name}' holds -1e\+200, so large that the sta",
+            )
+            for name in ("size", "price")
+        ),
         ({**TABLE, "size": [1, 2, 3]}, {}, "different lengths"),
         ({**TABLE, "size": [None] * 5 + [1.0]}, {}, "'size' has no value in any training row"),
         ({**TABLE, "size": [1j] * 6}, {}, "'size' holds values of type complex"),
