@@ -163,7 +163,8 @@ class ClassPrediction(Prediction):
 
     def losses(self, y: Any) -> Tensor:
         """The share of wrong labels, in percent."""
-        wrong = self.probs.argmax(-1) != self.labels(y).to(self.probs.device).reshape(self.probs.shape[:-1])
+        labels = _shaped(self.labels(y).to(self.probs.device), self.probs.shape[:-1])
+        wrong = self.probs.argmax(-1) != labels
         return 100 * wrong.double().reshape(len(wrong), -1).mean(1)
 
     def metrics(self, y: Any) -> dict[str, float]:
@@ -317,11 +318,9 @@ class ValuePrediction(Prediction):
         Raises:
             ValueError: It has another number of values.
         """
-        shape = self.components[0].batch_shape[1:]
-        y = as_tensor(by_target("y", y, self.names)).to(own_tensor(self.components[0]).device)
-        if y.numel() != shape.numel() or len(y) != shape[0]:
-            raise ValueError(f"y must have the shape of the prediction, {tuple(shape)}, got {tuple(y.shape)}")
-        return y.reshape(shape)
+        first = self.components[0]
+        y = as_tensor(by_target("y", y, self.names)).to(own_tensor(first).device)
+        return _shaped(y, first.batch_shape[1:])
 
     def losses(self, y: Any) -> Tensor:
         """Squared error of the mean (the median where there is no mean), averaged over outputs."""
@@ -373,6 +372,13 @@ def error_among(scores: Mapping[str, float]) -> ErrorMetric:
     """Which of some scores is the error."""
     kinds = (ClassPrediction.error, ValuePrediction.error)
     return next((error for error in kinds if error.name in scores), kinds[1])
+
+
+def _shaped(y: Tensor, shape: torch.Size) -> Tensor:
+    """`y` in this shape; ValueError if it has another number of rows, or of values."""
+    if y.numel() != shape.numel() or y.shape[:1] != shape[:1]:
+        raise ValueError(f"y must have the shape of the prediction, {tuple(shape)}, got {tuple(y.shape)}")
+    return y.reshape(shape)
 
 
 def _tails(level: float) -> list[float]:

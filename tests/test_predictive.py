@@ -98,3 +98,10 @@ def test_labels_are_not_rounded(posterior: Posterior, score: str) -> None:
     y[4] += 0.7
     with pytest.raises(ValueError, match=r"y must hold labels, which are whole numbers, got 1\.7"):
         act[score](y)
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 9), ()])
+def test_labels_of_other_rows_are_refused(posterior: Posterior, shape: tuple[int, ...]) -> None:
+    prediction = posterior.predict(torch.randn(9, 4), draws=2)
+    with pytest.raises(ValueError, match=r"y must have the shape of the prediction, \(9,\), got \("):
+        prediction.losses(torch.zeros(shape, dtype=torch.long))
