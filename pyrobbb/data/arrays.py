@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any, get_args
 
 import numpy as np
@@ -268,18 +269,19 @@ def _of_columns(name: str, table: Any) -> np.ndarray:
     return np.asarray(table.to_numpy(np.float64, na_value=np.nan))
 
 
-def _finite(name: str, tensor: Tensor, values: ArrayLike, dtype: torch.dtype) -> Tensor:
-    """`tensor` as `dtype`, if all of it is finite; `values` may name its columns."""
-    tensor = tensor.to(dtype)
+def _finite(name: str, given: Tensor, values: ArrayLike, dtype: torch.dtype) -> Tensor:
+    """`given` as `dtype`, if all of it is finite; `values` may name its columns."""
+    tensor = given.to(dtype)
     finite = torch.isfinite(tensor)
     if not bool(finite.all()):
         first = (~finite).nonzero()[0].tolist()
-        count, value = int((~finite).sum()), float(tensor[tuple(first)])
+        count, value = int((~finite).sum()), float(given[tuple(first)])
+        what = "not finite" + f" in {str(dtype).removeprefix('torch.')}" * isfinite(value)
         place = f"in row {first[0]}" if first else "as its only value"
         if len(first) == 2:
             columns = getattr(values, "columns", range(tensor.shape[1]))
             place += f", column {columns[first[1]]!r}"
-        raise ValueError(f"{name} holds {count:,} values that are not finite, the first ({value}) {place}")
+        raise ValueError(f"{name} holds {count:,} values that are {what}, the first ({value}) {place}")
     return tensor
 
 
