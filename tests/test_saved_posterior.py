@@ -238,6 +238,22 @@ def test_tensors_in_no_state_dict_must_be_the_same(changed: str, tmp_path: Path)
         Posterior.load(tmp_path, *other)
 
 
+def test_an_expanded_buffer_is_loaded(tmp_path: Path) -> None:
+    """Its elements share one place in memory, where torch copies nothing."""
+
+    def made_with(mean: float) -> tuple[BayesianNetwork, nn.Module]:
+        net = network()
+        net.register_buffer("mean", torch.tensor([mean]).expand(3))
+        model = BayesianNetwork(net, priors.Normal(), likelihoods.Categorical(), N=12)
+        return model, MeanFieldNormal(model)
+
+    model, guide = made_with(3.0)
+    guide()
+    Posterior([(model, guide)]).save(tmp_path)
+    found = Posterior.load(tmp_path, *made_with(0.0))
+    assert found.model.network.mean.tolist() == [3.0] * 3
+
+
 def test_a_linearised_prediction_is_loaded_as_one(tmp_path: Path) -> None:
     model, _ = made()
     posterior = fit(model, None, values(), inference=Laplace(structure="diagonal"), epochs=1, progress=None)

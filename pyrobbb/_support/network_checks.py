@@ -99,9 +99,17 @@ def check_layers(network: nn.Module) -> None:
 
 
 def copied(network: nn.Module) -> nn.Module:
-    """A deep copy; of a graph that an earlier call left on a layer, which torch does not copy, the values."""
+    """A deep copy; of a graph that an earlier call left on a layer, which torch does not copy, the values.
+
+    Buffers have memory of their own for each element, where an expanded one could not be written.
+    """
     left = [value for module in network.modules() for value in vars(module).values() if _of_a_call(value)]
-    return deepcopy(network, {id(value): value.detach().clone() for value in left})
+    made = deepcopy(network, {id(value): value.detach().clone() for value in left})
+    for module in made.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and not nn.parameter.is_lazy(buffer):
+                module._buffers[name] = buffer.contiguous()
+    return made
 
 
 @contextmanager
