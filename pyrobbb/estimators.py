@@ -86,7 +86,8 @@ class _TableEstimator(BaseEstimator):
         name = "y"
         while any(column.startswith(name) for column in frame):
             name += "_"
-        targets = {f"{name}{i}": column for i, column in enumerate(np.atleast_2d(y.T))}
+        columns = np.atleast_2d(y.T)
+        targets = {f"{name}[{i}]" if len(columns) > 1 else name: column for i, column in enumerate(columns)}
         data = from_table(frame | targets, target=tuple(targets), task=task, dtype="float64")
         if sample_weight is not None:
             data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights[there])))
