@@ -189,27 +189,28 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[list[str]]:
-    """What the body does to the buffers of `model` is undone at the end.
+    """What the body does to the buffers of `model`, and to plain tensors, is undone at the end.
 
-    The list then has the names of those in whose place the body put another tensor, which a recording of it
+    The list then has the names of buffers in whose place the body put another tensor, which a recording of it
     does not see. The initial values of weights are buffers too, but a network is called with others.
     """
     replaced: list[str] = []
     found = [
-        (part, name, path, buffer, buffer.detach().clone())
+        (held, name, f"{path}.{name}" if held is part._buffers else None, value, value.detach().clone())
         for path, part in model.named_modules()
-        for name, buffer in part._buffers.items()
-        if buffer is not None
+        for held in (part._buffers, vars(part))
+        for name, value in held.items()
+        if isinstance(value, Tensor)
     ]
     try:
         yield replaced
     finally:
-        for part, name, path, buffer, value in found:
-            if part._buffers.get(name) is not buffer:
-                replaced.append(f"{path}.{name}".removeprefix("network."))
-                part._buffers[name] = buffer
-            if not torch.equal(buffer, value):
-                buffer.detach().copy_(value)
+        for held, name, buffer, value, before in found:
+            if held.get(name) is not value:
+                held[name] = value
+                replaced += [] if buffer is None else [buffer.removeprefix("network.")]
+            if not torch.equal(value, before):
+                value.detach().copy_(before)
 
 
 def says_replaced(names: Sequence[str]) -> str:

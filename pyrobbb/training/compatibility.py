@@ -130,6 +130,18 @@ def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: An
             )
 
 
+def restore_attributes(made: BayesianNetwork, state: Mapping[str, Any]) -> bool:
+    """Put back the network's tensors that training had changed and no `state_dict` has; if there are any.
+
+    Others take the places of those that are there, which may be parts of the data.
+    """
+    changed = state.get("attributes", {}).keys() - {*state.get("constant buffers", ())}
+    for name in changed:
+        path, _, key = name.rpartition(".")
+        setattr(made.get_submodule(path), key, state["attributes"][name].to(made.device))
+    return bool(changed)
+
+
 def data(train: Any, validation: Any = None) -> dict[str, str]:
     """Digests of the rows: of all targets and of 64 inputs, and of all inputs that are in memory."""
     x = getattr(train, "x", None)

@@ -12,6 +12,7 @@ from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb._support.optim import load_state
 from pyrobbb._support.process_group import noise_of
+from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.data.dataset import digest_of
 from pyrobbb.training import compatibility
@@ -123,7 +124,10 @@ class Resumable(Chain):
         load_module(self.guide, state["guide"], "guide", path)
         load_module(self.model, state["model"], "model", path)
         load_state(self.optimizer, state["optimizer"])
-        if isinstance(self.step, GraphStep):
+        if compatibility.restore_attributes(self.model, state):
+            with isolated(self.seed, device=self.device):
+                self.step = self._made_step(self.options.fast)  # which held the tensors of before
+        elif isinstance(self.step, GraphStep):
             self.step.reset()
         if self.schedule is not None and state["schedule"] is not None:
             self.schedule.load_state_dict(state["schedule"])

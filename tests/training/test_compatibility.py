@@ -34,6 +34,7 @@ from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import tf32_products, uses_tf32
+from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import values as plain_values
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
@@ -278,6 +279,36 @@ def test_constants_that_are_plain_tensors_are_compared(tmp_path: Path) -> None:
     fitted(0.0, 2)
     with pytest.raises(CheckpointError, match=r"other values of the buffer network\.mean; give"):
         fitted(0.5, 3)
+
+
+class Running(nn.Module):
+    """Subtracts the running mean of its inputs, which is no buffer."""
+
+    def __init__(self, *, in_place: bool) -> None:
+        super().__init__()
+        self.in_place, self.mean, self.linear = in_place, torch.zeros(3), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            now = 0.9 * self.mean + 0.1 * x.mean(0)
+            self.mean = self.mean.copy_(now) if self.in_place else now
+        return self.linear(x - self.mean)
+
+
+@pytest.mark.parametrize(("fast", "in_place"), [("auto", True), ("off", True), ("off", False)])
+def test_plain_tensors_that_training_changes_are_resumed(fast: str, in_place: bool, tmp_path: Path) -> None:
+    ends = []
+    for epochs, folder in ((4, "whole"), (2, "parts"), (4, "parts")):
+        with isolated(0):
+            network = Running(in_place=in_place)
+        model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.1), N=200)
+        fit(
+            model, MeanFieldNormal, DATA,
+            epochs=epochs, batch_size=50, progress=None, folder=tmp_path / folder, fast=fast,
+        )  # fmt: skip
+        ends.append([model.network.mean, *model.parameters()])
+    torch.testing.assert_close(ends[2], ends[0], rtol=0, atol=0)
+    assert not torch.equal(ends[1][0], ends[0][0])
 
 
 class OwnBuffer(priors.Prior, nn.Module):
