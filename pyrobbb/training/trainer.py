@@ -112,14 +112,16 @@ def train_all(
                 training.log(f"chain {training.chain}: resuming at {where}")
         return found
 
-    if together and chains > 1 and fast != "off":
-        trainings = made(fast if best_device(device).type == "cuda" else "eager")
+    together = together and chains > 1 and fast != "off"
+    as_one = together and best_device(device).type != "cuda"
+    trainings = made("eager" if as_one else fast)
+    if together:
         try:
             train(trainings, fast=fast)
             return trainings
         except NotBatchableError as reason:
             trainings[0].log(f"training one chain after the other: {reason}")
-    trainings = made(fast)
+            trainings = made(fast) if as_one else trainings
     for training in trainings:
         training.run()
     return trainings
