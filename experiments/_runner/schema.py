@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, fields, make_dataclass
+from functools import cache
 from typing import Any, get_type_hints
 
 import yaml
@@ -24,6 +25,7 @@ OF_THE_COMMAND: Sequence[tuple[str, Any, Any]] = (
 )
 
 
+@cache
 def run_schema() -> type:
     """`Run`'s fields and what the command adds: unknown keys and words for numbers are refused by name."""
     types = get_type_hints(Run)
@@ -35,6 +37,7 @@ def run_schema() -> type:
     return make_dataclass("RunConfig", [*keys, rates, callbacks, *OF_THE_COMMAND])
 
 
+@cache
 def bandit_schema() -> type:
     """The keys of `paper/bandit.yaml`, each with the type of its value."""
     said = yaml.safe_load((DECLARATIONS / "paper" / "bandit.yaml").read_text(encoding="utf-8"))
