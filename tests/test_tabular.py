@@ -35,7 +35,7 @@ HOUSES = {"size": SIZE, "town": TOWN, "price": PRICE}
 @pytest.fixture(scope="module")
 def fitted():
     data = from_table(HOUSES, test=1 / 3)
-    return data, fit_table(data, epochs=250)
+    return data, fit_table(data, noise="learned", epochs=250)
 
 
 def test_a_line_with_noise_is_found_in_its_own_units(fitted):
@@ -43,14 +43,14 @@ def test_a_line_with_noise_is_found_in_its_own_units(fitted):
     data, posterior = fitted
     prediction = posterior.predict(data.test.x, data.test.y, draws=300, sample=True)
     truth = -math.log(NOISE) - 0.5 * math.log(2 * math.pi) - 0.5
-    assert float(prediction.log_predictive.mean()) == pytest.approx(truth, abs=0.5)  # mean -0.16, sd 0.05
+    assert float(prediction.log_predictive.mean()) == pytest.approx(truth, abs=0.5)  # mean -0.11, sd 0.06
     low, high = prediction.samples.quantile(torch.tensor([0.025, 0.975]), dim=0)
     covered = float(((low <= data.test.y) & (data.test.y <= high)).double().mean())
     assert covered > 0.95 - 5 * math.sqrt(0.05 * 0.95 / 100)
     likelihood = posterior.model.likelihood
     assert isinstance(likelihood, Rescaled)
     found = float((likelihood.likelihood.scale * likelihood.unit).detach())
-    assert abs(math.log(found / NOISE)) < math.log(2)  # mean 0.24, sd 0.06 over 9 seeds; of all prices 2.0
+    assert abs(math.log(found / NOISE)) < math.log(2)  # mean 0.15, sd 0.03 over 8 seeds; of all prices 2.0
 
 
 @pytest.mark.parametrize(("inference", "epochs"), [(None, 1500), (NUTS(warmup=50, draws=50), 1)])
@@ -72,9 +72,10 @@ def test_each_target_has_noise_of_its_own(inference, epochs, tmp_path):
 def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
     """Of one size everywhere, or growing with the input."""
     x = RNG.standard_normal(300)
-    for kind, noise in (("learned", 0.5), ("heteroscedastic", np.exp(x - 1))):
+    for kind, noise in (("learned", 0.5), ("heteroscedastic", np.exp(1.5 * x - 1))):
         data = from_table({"x": x, "y": x + noise * RNG.standard_normal(300)})
-        posterior = fit_table(data, epochs=60, folder=tmp_path / kind)
+        # the other's free energy is 0.37 nats a row higher over 8 seeds, sd 0.03, and 1.03, sd 0.19
+        posterior = fit_table(data, epochs=30, folder=tmp_path / kind)
         likelihood = posterior.model.likelihood.likelihood
         assert isinstance(likelihood, likelihoods.HeteroscedasticNormal) == (kind == "heteroscedastic")
 
@@ -332,7 +333,8 @@ def test_a_classifier_chooses_its_prior_on_rows_that_it_does_not_train_on(tmp_pa
     for gains, held in (((1e-3, 4.0), 0.2), ((4.0, 1e-3), 0.0)):
         monkeypatch.setattr(tabular, "GAINS", gains)
         data = from_table(table, validation=held)
-        posterior = fit_table(data, epochs=40, folder=tmp_path / f"{held}")
+        # by 0.25 nats a row over 8 seeds, sd 0.03, in both
+        posterior = fit_table(data, epochs=20, folder=tmp_path / f"{held}")
         assert posterior.model.prior.default.gain == 4.0
         assert 200 - 200 * held == posterior.model.N
 
