@@ -79,13 +79,13 @@ METHODS: dict[str, Callable[[int], Inference]] = {
 @pytest.mark.parametrize(
     ("method", "fast"),
     [*((method, "eager") for method in METHODS)]
-    + [(method, "compiled") for method in ("svi", "natural gradient", "sghmc", "nuts")],
+    + [(method, "compiled") for method in ("natural gradient", "sghmc", "nuts")],
 )
 def test_a_weight_is_a_count_in_every_method(method: str, fast: str) -> None:
     """Trained on all rows at once, from one seed: the posterior of the rows repeated, by the eager step.
 
-    Of the compiled steps those of which tests/accelerated/test_program_step.py has none, and one that it has;
-    of one layer, which is soon compiled.
+    Of the compiled steps those of which tests/accelerated/test_program_step.py has none; of one layer, which
+    is soon compiled.
     """
     ends, net = [], nn.Linear(3, 2) if fast == "compiled" else network(width=2)
     for rows, step in ((WEIGHTED, fast), (REPEATED, "eager")):
