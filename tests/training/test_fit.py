@@ -447,14 +447,14 @@ def test_the_posterior_of_one_weight(elbo: Any) -> None:
     model = BayesianNetwork(nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.Normal(scale=1.0))
     guide = MeanFieldNormal(model.double(), init_loc=Constant(1.5), init_rho=-1.5)
     data = TensorDataset(x.double(), y.double())
-    schedule = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)
+    schedule = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.98)
     posterior = fit(
-        model, guide, data, epochs=500, samples=10, vectorize=True, elbo=elbo, schedule=schedule,
+        model, guide, data, epochs=300, samples=10, vectorize=True, elbo=elbo, schedule=schedule,
         optim=partial(torch.optim.Adam, lr=0.05), **QUIET,
     )  # fmt: skip
     loc, scale = guide.loc_and_scale()
-    assert float(loc["weight"]) == pytest.approx(mean, abs=0.25 * sd)
-    assert float(scale["weight"]) == pytest.approx(sd, rel=0.15)
+    assert float(loc["weight"]) == pytest.approx(mean, abs=0.25 * sd)  # 8 seeds: mean 0.01, sd 0.04
+    assert float(scale["weight"]) == pytest.approx(sd, rel=0.15)  # mean 0.01, sd 0.013
     assert posterior.model.N == 40
 
 
