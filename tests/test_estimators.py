@@ -77,8 +77,8 @@ def test_the_choices_of_fit_table_are_made_with_the_weights():
     weights = np.repeat([1.0, 1e-6], 40)
     fitted = clone(CLASSIFIER).set_params(prior=None, epochs=60, random_state=1).fit(x, y, weights)
     assert fitted.score(X, LABELS) > 0.9
-    spread = RNG.standard_normal(300)
-    noisy = spread + np.exp(spread - 1) * RNG.standard_normal(300)
+    spread, noise = np.random.default_rng(1).standard_normal((2, 300))
+    noisy = spread + np.exp(spread - 1) * noise
     fitted = clone(REGRESSOR).set_params(noise=None, epochs=60, random_state=1).fit(spread[:, None], noisy)
     assert isinstance(fitted.posterior_.model.likelihood.likelihood, HeteroscedasticNormal)
 
@@ -133,7 +133,7 @@ def test_a_class_whose_rows_all_weigh_nothing_is_no_class():
 
 def test_a_data_frame_keeps_the_kinds_of_its_columns():
     """An array of them all has none: categories that are numbers became one input, and truth values too."""
-    code = pandas.Categorical(RNG.integers(0, 4, 40))
+    code = pandas.Categorical(np.arange(40) % 4)
     rows = pandas.DataFrame({"code": code, "x": X[:, 0], "b": X[:, 1] > 0})
     fitted = clone(REGRESSOR).fit(rows, Y, sample_weight=np.arange(40.0))
     kinds = [type(kind).__name__ for kind in fitted.columns_.kinds]
