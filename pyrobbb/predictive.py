@@ -300,9 +300,8 @@ class ValuePrediction(Prediction):
         precise = [applied(Tensor.double, part) for part in self.components]
         like = own_tensor(self.components[0])
         try:
-            found = torch.stack(
-                [mixture_quantile(precise, level) for level in like.double().new_tensor(levels)]
-            )
+            precisely = torch.tensor(levels, dtype=torch.float64, device=like.device)
+            found = torch.stack([mixture_quantile(precise, level) for level in precisely])
         except NotImplementedError:  # no cdf
             return sample_quantiles(self.components, levels, like.device)
         return found.to(like.dtype)

@@ -138,7 +138,7 @@ def _of_a_call(value: Any) -> bool:
 
 
 def wrapped(value: Tensor) -> bool:
-    """Whether a tensor is one of `torch.func`'s, such as a batched one, and no plain one."""
+    """Whether a tensor is one of `torch.func`'s, such as a batched one, rather than a plain one."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
 
 

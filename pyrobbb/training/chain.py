@@ -22,6 +22,7 @@ from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, ch
 from pyrobbb._support.network_checks import buffers_kept, says_replaced
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
+from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -214,6 +215,20 @@ class Chain:
     def done(self) -> bool:
         """Whether it has finished its last epoch, or a callback stopped it."""
         return self.epoch >= self.epochs or self.history.stopped is not None
+
+    @property
+    def graph(self) -> GraphStep | None:
+        """The step, if many of them can go with one launch on CUDA.
+
+        Callbacks that observe steps, priors that are learned, other processes and data that are not on the
+        device need them one by one.
+        """
+        step, data = self.step, self.train
+        if not (isinstance(step, GraphStep) and isinstance(data, Split)):
+            return None
+        if self.steppers or self.learned or self.ranks.size > 1:
+            return None
+        return step if getattr(data.x, "device", None) == step.x.device else None
 
     @cached_property
     def trivial(self) -> float | None:

@@ -120,8 +120,9 @@ def unchanged(made: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> list[str
 
 def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: Any) -> None:
     """Raise CheckpointError if a buffer that is constant in a checkpoint was made with other values here."""
+    theirs = {**state["model"], **state.get("attributes", {})}
     for name in state.get("constant buffers", ()):  # which version 0.1.0 did not name
-        there, here = {**state["model"], **state.get("attributes", {})}[name].cpu(), mine.get(name)
+        there, here = theirs[name].cpu(), mine.get(name)
         if here is None or (here.shape, here.dtype) != (there.shape, there.dtype):
             continue  # `load_module` says so
         if not _alike(there, here):

@@ -36,11 +36,14 @@ class InterleavedChains:
     def __init__(self, chains: Sequence[Chain]) -> None:
         self.chains = list(chains)
         check_in_step(chains)
-        self.steps = [_graph_of(chain) for chain in chains]
+        self.steps = [step for chain in chains if (step := chain.graph) is not None]
+        if len(self.steps) < len(chains):
+            raise NotBatchableError(
+                "side by side they go as CUDA graphs of many steps, but a training takes no graph, a prior "
+                "is learned, a callback observes each step, or the data stay on the host"
+            )
         self.generators = [torch.Generator(chain.device) for chain in chains]
-        self.apart: bool | None = (
-            None  # whether they take turns; found out before many steps are taken at once
-        )
+        self.apart: bool | None = None  # whether they must take turns, as they do until that is known
         try:
             for chain, step, generator in zip(self.chains, self.steps, self.generators, strict=True):
                 step.draw_from(generator)
@@ -125,17 +128,8 @@ class InterleavedChains:
 
     def release(self) -> None:
         """Let each chain step alone from here on."""
-        self.keep_noise()
         for step in self.steps:
             step.draw_from(None)
-
-
-def _graph_of(chain: Chain) -> GraphStep:
-    if not isinstance(chain.step, GraphStep):
-        raise NotBatchableError("on CUDA they go side by side as graphs, but a training takes no graph")
-    if chain.learned or chain.steppers:
-        raise NotBatchableError("their priors are learned, or a callback observes each step")
-    return chain.step
 
 
 def _draws_elsewhere(chain: Chain, step: GraphStep) -> bool:

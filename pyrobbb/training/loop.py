@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +41,7 @@ class Loop:
     def _activate(self, chains: list[Resumable]) -> None:
         """Step these chains from here on: one with its own step, several with one joint step."""
         if self.joint is not None:
+            self.joint.keep_noise()
             self.joint.release()
         self.active, self.joint = chains, None
         if len(chains) > 1:
@@ -136,12 +136,13 @@ class Loop:
 
         The same steps as one by one. `each` has the rows of each chain's minibatches.
         """
-        steps = [self._graph_of(chain) for chain in self.active]
-        if not all(steps):
+        steps = [step for chain in self.active if (step := chain.graph) is not None and step.ready]
+        if len(steps) < len(self.active):
             return False
         first, R, B, many = self.active[0], len(self.active), len(each[0][0]), GraphStep.MANY
         fraction, full = B / len(first.train), len(first.train) // B
         for chain, step, rows in zip(self.active, steps, each, strict=True):
+            assert isinstance(chain.train, Split)  # as `Chain.graph` saw
             weights = [chain.kl_weight(i, fraction) for i in range(full)]
             step.begin_epoch(chain.train, torch.stack(rows[:full]), weights)
         began = perf_counter() - R * first.spent
@@ -166,19 +167,6 @@ class Loop:
                 self._pause()
                 began = perf_counter() - R * first.spent
         return False
-
-    def _graph_of(self, chain: Resumable) -> Any:
-        """The chain's step if it can take many at once, else None.
-
-        Callbacks that observe steps, priors that are learned, other processes and data that are not on the
-        device need them one by one.
-        """
-        step, data = chain.step, chain.train
-        if not (isinstance(step, GraphStep) and step.ready and isinstance(data, Split)):
-            return None
-        if chain.steppers or chain.learned or self.ranks.size > 1:
-            return None
-        return step if getattr(data.x, "device", None) == step.x.device else None
 
     def _spend(self, began: float) -> None:
         """Divide the time since `began` among the chains."""

@@ -19,7 +19,7 @@ import torch
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
-from cuda_fakes import FakeCuda
+from cuda_fakes import FakeCuda, adam
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
@@ -324,10 +324,6 @@ def test_a_failed_capture_falls_back_and_leaves_everything_as_it_was(cuda: FakeC
     ]
     for one, other in zip(*ends, strict=True):
         assert torch.equal(one, other)
-
-
-def adam(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters, lr=torch.tensor(1e-2), fused=True, capturable=True)
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:

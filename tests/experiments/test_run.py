@@ -42,9 +42,7 @@ TINY = ["data=blobs", "model.hidden=[8]", "epochs=2", "batch_size=150", "draws=5
 TINY += ["figures=false", "report=false"]
 
 
-composed = cache(
-    declared
-)  # each composition takes a third of a second; what comes of it is not to be changed
+composed = cache(declared)  # a third of a second each; what comes of it is not to be changed
 
 
 def config(*overrides):

@@ -16,6 +16,11 @@ from torch.utils._pytree import tree_leaves
 from pyrobbb._support.optim import trained
 
 
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    """An optimiser as it is on CUDA."""
+    return torch.optim.Adam(parameters, lr=torch.tensor(1e-2), fused=True, capturable=True)
+
+
 class Tape(TorchDispatchMode):
     """A CUDA graph in effect: fixed operations on fixed memory, whatever Python does afterwards."""
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from cuda_fakes import FakeCuda
+from cuda_fakes import FakeCuda, adam
 from engine_fakes import Listens
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
@@ -39,10 +39,6 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(GraphStep, "MANY", 4)
     monkeypatch.setattr(loop, "BatchedChains", lambda chains, fast: InterleavedChains(chains))
     return FakeCuda(monkeypatch)
-
-
-def adam(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters, lr=torch.tensor(1e-2), fused=True, capturable=True)
 
 
 def made(folder: Path | None = None, module: nn.Module | None = None, **options: Any) -> list[Training]:
