@@ -116,7 +116,7 @@ def test_what_has_no_density_starts_at_the_median(value: float, start: float) ->
     """At the end of an interval, where torch puts what lies outside, the gradient is 0."""
     net = nn.Linear(1, 1, bias=False)
     net.weight.data.fill_(value)
-    made = BayesianNetwork(net, priors.IID(dist.Beta(2.0, 2.0)), likelihoods.Normal(0.1), N=1)
+    made = BayesianNetwork(net, priors.IID(dist.Beta(20.0, 20.0)), likelihoods.Normal(0.1), N=1)
     with isolated(0):
         guide = EmpiricalGuide(made, 1)
     assert float(guide.values(guide.loc.detach())["weight"]) == pytest.approx(start, abs=0.2)
