@@ -247,6 +247,7 @@ def _explain(key: str, error: Exception, taken: Collection[str]) -> str:
     reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
     target = re.match("Error locating target '(.+?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:
+        reason = reason.partition(". Did you mean")[0]  # of Python's own, from 3.13 on
         reason += _takes(reason, sorted(taken))
     elif isinstance(cause, TypeError) and "required positional argument" in reason:
         reason += "; is it a function to be called later? Then write _partial_: true beside its _target_"

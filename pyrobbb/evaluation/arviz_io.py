@@ -41,6 +41,7 @@ DATA_GROUPS = ("observed_data", "constant_data", "predictions_constant_data", "v
 ARVIZ_GENERATION = int(version("arviz").split(".")[0])
 LIBRARY = "pyrobbb"
 UNTIED = 1e-9  # nats, at most subtracted at export from draws that are all alike
+LEAST_DRAWS = 25  # whose largest fifth is the tail that PSIS-LOO fits
 COMPRESS_ABOVE = 8192  # bytes; for less, HDF5's index of chunks is larger than what it saves
 SUMMARY_COLUMNS = [
     *("mean", "sd", "hdi_lower", "hdi_upper"),
@@ -97,8 +98,8 @@ def save(data: Any, path: Path | str) -> None:
                 if variable.dtype.kind in "iuf" and variable.nbytes > COMPRESS_ABOVE
             }
             dataset.dump_to_store(H5NetCDFStore(file.create_group(group)), encoding=packed)
-    with replacing(path) as temporary:
-        temporary.write_bytes(memory.getbuffer())
+    with replacing(path) as temporary, temporary.open("wb") as file, memory.getbuffer() as content:
+        file.write(content)
 
 
 def load(path: Path | str) -> Any:
@@ -167,15 +168,17 @@ def group_names(data: Any) -> set[str]:
 
 
 def has_loo(data: Any) -> bool:
-    """Whether `az.loo` has what it needs: a log-likelihood that varies from draw to draw.
+    """Whether `az.loo` has what it needs: enough draws, between which the log-likelihood varies.
 
-    It fails on a single draw, and takes how a point fits its own training rows for how it predicts new ones.
+    Of fewer than `LEAST_DRAWS` it has no tail to fit: ArviZ 0.x then warns of k = inf, 1.x raises an error.
+    How a point fits its own training rows it takes for how it predicts new ones.
     """
     groups = _datasets(data)
     if not {"posterior", "log_likelihood"} <= groups.keys():
         return False
     values = groups["log_likelihood"]["y"].values
-    return bool(np.ptp(values, axis=1).max() > 10 * UNTIED)  # beyond rounding
+    chains, draws = values.shape[:2]
+    return chains * draws >= LEAST_DRAWS and bool(np.ptp(values, axis=1).max() > 10 * UNTIED)
 
 
 def images(x: np.ndarray) -> np.ndarray | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
     with warnings.catch_warnings():  # of high Pareto k, which the table counts, and of pandas' future
         warnings.simplefilter("ignore")
         loos = {name: az.loo(data, pointwise=True) for name, data in posteriors.items()}
-        table = az.compare(dict(loos))
+        exact = {"round_to": "none"} if "round_to" in signature(az.compare).parameters else {}
+        table = az.compare(dict(loos), **exact)  # ArviZ 1.x rounds to what the standard errors warrant
     table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
     table["elpd_diff"] = table["elpd_diff"].abs()  # the generations differ in its sign
     table["k_bad"] = [float((np.asarray(loos[name].pareto_k) > 0.7).mean()) for name in table.index]

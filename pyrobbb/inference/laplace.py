@@ -350,7 +350,7 @@ def _plain_attention() -> Iterator[None]:
 def _quiet_jvp() -> None:
     """The first `jvp` of a process compiles rules of torch's own, with a warning about how."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")  # a DeprecationWarning, or since torch 2.14 a FutureWarning
         jvp(torch.sin, (torch.zeros(()),), (torch.zeros(()),))
 
 

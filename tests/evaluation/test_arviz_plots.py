@@ -45,7 +45,20 @@ def test_a_group_that_is_not_there_has_no_picture():
     assert set(pictures(tree, loo(tree))) == {"forest"}
 
 
-@pytest.mark.parametrize("draws", [1, 20], ids=["one draw", "a point"])
+@pytest.mark.parametrize(("draws", "there"), [(1, False), (24, False), (25, True)])
+def test_of_few_draws_there_is_no_loo(draws, there):
+    rng = np.random.default_rng(0)
+    tree = arviz_io.to_arviz(
+        {
+            "posterior": {"weight": rng.normal(size=(1, draws, 3))},
+            "log_likelihood": {"y": rng.normal(size=(1, draws, 30))},
+        },
+        dims={"weight": ("parameter",), "y": ("row",)},
+    )
+    assert (loo(tree) is not None) == there
+
+
+@pytest.mark.parametrize("draws", [1, 30], ids=["one draw", "a point"])
 def test_draws_that_do_not_vary_have_no_loo_and_no_picture_of_it(draws):
     rng = np.random.default_rng(0)
     alike = np.repeat(rng.normal(size=(1, 1, 30)), draws, axis=1) - 1e-9 * rng.random((1, draws, 30))

@@ -127,10 +127,10 @@ def test_labels_are_short():
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_posteriors_are_compared_where_the_observations_are_the_same(tmp_path):
     for name, sigma, N, draws in (
-        ("a", 0.5, 40, 20),
-        ("b", 2.0, 40, 20),
-        ("other_data", 2.0, 30, 20),
-        ("one_draw", 3.0, 40, 1),
+        ("a", 0.5, 40, 25),
+        ("b", 2.0, 40, 25),
+        ("other_data", 2.0, 30, 25),
+        ("few_draws", 3.0, 40, 24),
     ):
         run = Run(
             data=NoisySine(N=N),
