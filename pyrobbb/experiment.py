@@ -246,10 +246,8 @@ class Run(Options):
             if not isinstance(model, BayesianNetwork):
                 what = checks.short(model)
                 raise ValueError(f"model must return BayesianNetwork(network, prior, likelihood), not {what}")
-            if not isinstance(self.export_weights, int):
-                arviz_export.WeightSelection(
-                    model, self.export_weights
-                )  # a misspelt name: now, not after training
+            if not isinstance(self.export_weights, int):  # a misspelt name: now, not after training
+                arviz_export.WeightSelection(model, self.export_weights)
             guide = self.inference.guide(model, self.guide) if model.sites else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}
         if self.batch_size is not None:

@@ -60,6 +60,7 @@ from pyrobbb.inference.curvature import (
     check_curved,
     log_likelihood_and_slope,
 )
+from pyrobbb.inference.energy import check_density
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.kronecker import Kronecker
 from pyrobbb.inference.method import MakeGuide
@@ -297,7 +298,9 @@ class Laplace(Descent):
                 check_rows(model, "", rows.x, rows.y)
                 if rows.weights is not None:
                     row_weights("weights", rows.weights, rows)
-                guide.check(model, rows.head(1))
+                first = rows.head(1)
+                check_density(model, guide, first, type(self).__name__)
+                guide.check(model, first)
                 guide.fit(model, rows)
             chains.append((model, guide))
         return Posterior(chains, weights=posterior.weights, columns=columns)

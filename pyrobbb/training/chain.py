@@ -29,6 +29,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
+from pyrobbb.inference.energy import check_density
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import OwnStep
 from pyrobbb.posterior import Posterior
@@ -42,7 +43,7 @@ from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Guarded, Progress, Silent
-from pyrobbb.training.site_checks import check_density, check_made_for, check_sites, check_trainable
+from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128

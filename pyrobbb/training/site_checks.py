@@ -10,11 +10,9 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
-from pyrobbb.inference.energy import log_prior
 from pyrobbb.priors import Learned
 
 
@@ -68,30 +66,6 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     with torch.enable_grad():
         _check_leaves(model, model_trace, poutine.trace(model).get_trace(first.x, first.y))
     _check_draws(guide, first, wanted)
-
-
-def check_density(model: BayesianNetwork, guide: nn.Module, first: Split, method: str) -> None:
-    """Raise ValueError if the model's density is not prior times likelihood, which is all a method sees.
-
-    That is so where a class of the user's own scales the model, or adds a factor.
-    """
-    with torch.no_grad(), evaluating(model), poutine.block():
-        with isolated(0, device=first.x.device):
-            drawn = poutine.trace(guide).get_trace().nodes
-        values = {name: drawn[name]["value"] for name in model.latents}
-        with isolated(0, device=first.x.device):
-            given = poutine.condition(model, data=values)
-            whole = poutine.trace(given).get_trace(first.x, first.y).log_prob_sum()
-        with isolated(0, device=first.x.device):
-            nll = -model.N / len(first) * model.log_likelihood(values, first.x, first.y).sum()
-            prior = log_prior(model, values)
-    parts = prior - nll
-    if float((whole - parts).abs()) > 1e-2 * float(prior.abs() + nll.abs()):
-        raise ValueError(
-            f"{method} takes the model for its prior times its likelihood, but {type(model).__name__} has "
-            f"another density, {float(whole):.6g} instead of {float(parts):.6g} nats on {len(first)} rows: "
-            f"take svi, which runs the model itself"
-        )
 
 
 def check_trainable(model: nn.Module, guide: nn.Module) -> None:

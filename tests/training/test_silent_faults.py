@@ -165,9 +165,12 @@ def sample(network: nn.Module, method: Inference) -> Any:
     return train(network, guide=None, inference=method, epochs=8)
 
 
+def counts_half() -> CountsHalf:
+    return CountsHalf(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(scale=0.3))
+
+
 def half_counted(method: Inference) -> Any:
-    model = CountsHalf(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(scale=0.3))
-    return fit(model, None, rows(), inference=method, epochs=1, progress=None)
+    return fit(counts_half(), None, rows(), inference=method, epochs=1, progress=None)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +186,7 @@ def half_counted(method: Inference) -> Any:
             "NUTS takes the model for its prior times its likelihood, but CountsHalf has",
         ),
         (lambda: half_counted(NaturalGradient()), "NaturalGradient takes the model for its prior times"),
+        (lambda: Laplace().around(counts_half(), rows()), "Laplace takes the model for its prior times"),
         (lambda: sample(Running(), SGHMC(cycles=1, draws=1)), "the network changes with each call in train"),
         (
             lambda: sample(AlwaysDrops(1, 1), NUTS(warmup=1, draws=4)),
