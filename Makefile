@@ -65,7 +65,8 @@ test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there
 	    && .venv-arviz1/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	         arviz h5netcdf h5py matplotlib pytest filelock && touch .venv-arviz1/.ready; } \
 	  && .venv-arviz1/bin/python -m pytest --noconftest tests/evaluation/test_arviz_io.py \
-       tests/evaluation/test_arviz_functions.py tests/evaluation/test_arviz_plots.py; \
+       tests/evaluation/test_arviz_functions.py tests/evaluation/test_arviz_plots.py \
+       tests/evaluation/test_leave_one_out.py; \
 	else echo "no Python 3.12 here: the tests with ArviZ 1.x are left out"; fi
 
 # The libraries compared with bring more than they need here (tensorboard, scikit-learn), so they come alone.

@@ -27,7 +27,7 @@ from experiments._runner.tables import table
 from pyrobbb._support.files import replacing
 from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.evaluation.diagnostics import compare
+from pyrobbb.evaluation.leave_one_out import compare, has_loo
 from pyrobbb.figures.spread import spread
 
 SHOWN = 40  # settings in the figure
@@ -134,7 +134,7 @@ def figure(runs: Sequence[RunFolder]) -> Figure | None:
 def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
     """A table of `az.compare` for each set of runs whose log-likelihoods are of the same observations.
 
-    Points and single draws, of which there is no LOO, are left out.
+    Points and few draws, of which there is no LOO, are left out.
     """
     keys = varied([run.config for run in runs if run.metrics])
     same: dict[tuple[str, bytes], dict[str, Any]] = {}
@@ -142,7 +142,7 @@ def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
         try:
             tree = arviz_io.load(run.folder / "posterior.nc")
             y = tree["observed_data"]["y"].values
-            if not arviz_io.has_loo(tree):
+            if not has_loo(tree):
                 continue
         except (OSError, ValueError, KeyError, AttributeError):
             continue

@@ -20,7 +20,8 @@ from experiments._runner.compose import compose, fitted
 from experiments._runner.study import NoSettings, Study
 from experiments._runner.tables import table
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
+from pyrobbb.evaluation.diagnostics import function_draws, r_hat
+from pyrobbb.evaluation.leave_one_out import compare
 from pyrobbb.experiment import Result
 
 PRIORS = {"mixture": "prior=scale_mixture", "Gaussian": "prior=normal"}

@@ -41,7 +41,6 @@ DATA_GROUPS = ("observed_data", "constant_data", "predictions_constant_data", "v
 ARVIZ_GENERATION = int(version("arviz").split(".")[0])
 LIBRARY = "pyrobbb"
 UNTIED = 1e-9  # nats, at most subtracted at export from draws that are all alike
-LEAST_DRAWS = 25  # whose largest fifth is the tail that PSIS-LOO fits
 COMPRESS_ABOVE = 8192  # bytes; for less, HDF5's index of chunks is larger than what it saves
 SUMMARY_COLUMNS = [
     *("mean", "sd", "hdi_lower", "hdi_upper"),
@@ -165,20 +164,6 @@ def _of_several_chains(record: logging.LogRecord) -> bool:
 def group_names(data: Any) -> set[str]:
     """The names of the groups of an `InferenceData` or a `DataTree`."""
     return set(_datasets(data))
-
-
-def has_loo(data: Any) -> bool:
-    """Whether `az.loo` has what it needs: enough draws, between which the log-likelihood varies.
-
-    Of fewer than `LEAST_DRAWS` it has no tail to fit: ArviZ 0.x then warns of k = inf, 1.x raises an error.
-    How a point fits its own training rows it takes for how it predicts new ones.
-    """
-    groups = _datasets(data)
-    if not {"posterior", "log_likelihood"} <= groups.keys():
-        return False
-    values = groups["log_likelihood"]["y"].values
-    chains, draws = values.shape[:2]
-    return chains * draws >= LEAST_DRAWS and bool(np.ptp(values, axis=1).max() > 10 * UNTIED)
 
 
 def images(x: np.ndarray) -> np.ndarray | None:

@@ -28,7 +28,7 @@ def pictures(data: Any, left_out: Any = None) -> dict[str, Picture]:
 
     Args:
         data: An `InferenceData` or `DataTree`, as `posterior.nc` holds.
-        left_out: What `loo` found, for `plot_khat`.
+        left_out: What `leave_one_out.loo` found, for `plot_khat`.
     """
     groups = arviz_io.group_names(data)
     wanted: dict[str, tuple[bool, Callable[[Any], Figure]]] = {
@@ -47,23 +47,6 @@ def pictures(data: Any, left_out: Any = None) -> dict[str, Picture]:
                 warnings.simplefilter("ignore")  # of numbers that the plot itself shows
                 drawn[name] = _png(draw(data))
     return drawn
-
-
-def loo(data: Any) -> Any:
-    """`az.loo` with each row's k; None where there is no log-likelihood that varies from draw to draw."""
-    if not arviz_io.has_loo(data):
-        return None
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return arviz_io.import_arviz().loo(data, pointwise=True)
-
-
-def numbers(left_out: Any) -> dict[str, float]:
-    """Of what `loo` found: `elpd`, its standard error `se`, `p`, and `k_bad`, the share with k > 0.7."""
-    elpd, p = ("elpd_loo", "p_loo") if arviz_io.ARVIZ_GENERATION == 0 else ("elpd", "p")
-    found = {"elpd": getattr(left_out, elpd), "se": left_out.se, "p": getattr(left_out, p)}
-    k_bad = float((np.asarray(left_out.pareto_k) > 0.7).mean())
-    return {name: float(value) for name, value in found.items()} | {"k_bad": k_bad}
 
 
 def _forest(data: Any) -> Figure:

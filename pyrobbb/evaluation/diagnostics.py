@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -48,24 +45,3 @@ def r_hat(values: np.ndarray) -> np.ndarray:
     """
     table = arviz_io.summary(functions_to_arviz(values), ["f"])
     return table["r_hat"].to_numpy().reshape(values.shape[2:])
-
-
-def compare(posteriors: Mapping[str, Any]) -> Any:
-    """`az.compare` by PSIS-LOO with the same columns in both ArviZ generations, best model first.
-
-    A pandas table with one row for each of `posteriors` (ArviZ containers with a `log_likelihood` group
-    of the same data): elpd and its se, p (effective parameters), elpd_diff and dse (difference from the
-    best, with its standard error), weight (stacking), and k_bad, the share of data whose Pareto k is
-    above 0.7, for which the estimate cannot be trusted. The draws are the guide's, not the exact
-    posterior's: the comparison is of the two approximate posteriors.
-    """
-    az = arviz_io.import_arviz()
-    with warnings.catch_warnings():  # of high Pareto k, which the table counts, and of pandas' future
-        warnings.simplefilter("ignore")
-        loos = {name: az.loo(data, pointwise=True) for name, data in posteriors.items()}
-        exact = {"round_to": "none"} if "round_to" in signature(az.compare).parameters else {}
-        table = az.compare(dict(loos), **exact)  # ArviZ 1.x rounds to what the standard errors warrant
-    table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
-    table["elpd_diff"] = table["elpd_diff"].abs()  # the generations differ in its sign
-    table["k_bad"] = [float((np.asarray(loos[name].pareto_k) > 0.7).mean()) for name in table.index]
-    return table[["elpd", "se", "p", "elpd_diff", "dse", "weight", "k_bad"]].astype(float)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyrobbb.evaluation import arviz_plots
+from pyrobbb.evaluation import arviz_plots, leave_one_out
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Picture, Pictures, Section, Table, Text
 from pyrobbb.report.words import cell, number, percent
@@ -76,13 +76,13 @@ def pruning(found: Mapping[str, Any]) -> Section:
 
 def arviz(data: Any) -> Section | None:
     """ArviZ's own plots, and its leave-one-out estimate."""
-    left_out = arviz_plots.loo(data)
+    left_out = leave_one_out.loo(data)
     drawn = arviz_plots.pictures(data, left_out)
     if not drawn:
         return None
     parts: list[Any] = [Pictures([Picture(READ[name][0], png, READ[name][1]) for name, png in drawn.items()])]
     if left_out is not None:
-        found = arviz_plots.numbers(left_out)
+        found = leave_one_out.numbers(left_out)
         said = (
             f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
             f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "

@@ -13,7 +13,8 @@ from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import NoisySine
-from pyrobbb.evaluation.diagnostics import compare, function_draws, r_hat
+from pyrobbb.evaluation.diagnostics import function_draws, r_hat
+from pyrobbb.evaluation.leave_one_out import compare
 from pyrobbb.mean_field import MeanFieldNormal
 
 

@@ -1,0 +1,73 @@
+"""PSIS-LOO by ArviZ: the log density of each row, had the others alone been seen, in both generations.
+
+It takes the draws for those of the exact posterior: of a mean field it leans towards the fit of the training
+rows, even where k is low.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from pyrobbb.evaluation import arviz_io
+
+LEAST_DRAWS = 25  # whose largest fifth is the tail that PSIS fits
+
+
+def has_loo(data: Any) -> bool:
+    """Whether `az.loo` has what it needs: enough draws, between which the log-likelihood varies.
+
+    Of fewer than `LEAST_DRAWS` there is no tail to fit: ArviZ 0.x then warns of k = inf, 1.x raises an error.
+    How a point fits its own training rows it takes for how it predicts new ones.
+    """
+    if not {"posterior", "log_likelihood"} <= arviz_io.group_names(data):
+        return False
+    values = data["log_likelihood"]["y"].values
+    chains, draws = values.shape[:2]
+    if chains * draws < LEAST_DRAWS:
+        return False
+    return bool(np.ptp(values, axis=1).max() > 10 * arviz_io.UNTIED)  # beyond rounding
+
+
+def loo(data: Any) -> Any:
+    """`az.loo` with each row's k; None where there is none to be had (`has_loo`)."""
+    if not has_loo(data):
+        return None
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return arviz_io.import_arviz().loo(data, pointwise=True)
+
+
+def numbers(left_out: Any) -> dict[str, float]:
+    """Of what `loo` found: `elpd`, its standard error `se`, `p`, and `k_bad`, the share with k > 0.7."""
+    elpd, p = ("elpd_loo", "p_loo") if arviz_io.ARVIZ_GENERATION == 0 else ("elpd", "p")
+    found = {"elpd": getattr(left_out, elpd), "se": left_out.se, "p": getattr(left_out, p)}
+    return {name: float(value) for name, value in found.items()} | {"k_bad": _k_bad(left_out)}
+
+
+def compare(posteriors: Mapping[str, Any]) -> Any:
+    """`az.compare` with the same columns, unrounded, in both generations, best model first.
+
+    A pandas table with one row for each of `posteriors` (ArviZ containers with a `log_likelihood` group
+    of the same data): elpd and its se, p (effective parameters), elpd_diff and dse (difference from the
+    best, with its standard error), weight (stacking), and k_bad, the share of data whose Pareto k is
+    above 0.7, for which the estimate cannot be trusted.
+    """
+    az = arviz_io.import_arviz()
+    exact = {"round_to": "none"} if "round_to" in signature(az.compare).parameters else {}  # ArviZ 1.x
+    with warnings.catch_warnings():  # of high Pareto k, which the table counts, and of pandas' future
+        warnings.simplefilter("ignore")
+        loos = {name: az.loo(data, pointwise=True) for name, data in posteriors.items()}
+        table = az.compare(dict(loos), **exact)
+    table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
+    table["elpd_diff"] = table["elpd_diff"].abs()  # the generations differ in its sign
+    table["k_bad"] = [_k_bad(loos[name]) for name in table.index]
+    return table[["elpd", "se", "p", "elpd_diff", "dse", "weight", "k_bad"]].astype(float)
+
+
+def _k_bad(left_out: Any) -> float:
+    return float((np.asarray(left_out.pareto_k) > 0.7).mean())

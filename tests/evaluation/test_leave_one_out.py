@@ -1,0 +1,77 @@
+"""PSIS-LOO in one form, under both ArviZ generations; needs no torch."""
+
+import numpy as np
+import pytest
+
+from paths import FILES
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.leave_one_out import compare, has_loo, loo, numbers
+
+ROWS = 30
+
+
+def tree_of(log_likelihood):
+    """Of values (chains, draws, rows)."""
+    draws = np.random.default_rng(1).normal(size=(*log_likelihood.shape[:2], 3))
+    groups = {
+        "posterior": {"weight": draws},
+        "log_likelihood": {"y": log_likelihood},
+        "observed_data": {"y": np.zeros(log_likelihood.shape[2])},
+    }
+    return arviz_io.to_arviz(groups, dims={"weight": ("parameter",), "y": ("row",)})
+
+
+def of_rows(tree):
+    found = arviz_io.import_arviz().loo(tree, pointwise=True)
+    return np.asarray(found.loo_i if arviz_io.ARVIZ_GENERATION == 0 else found.elpd_i)
+
+
+def is_error_of(values, error):
+    """Whether it is the standard error of their sum; the generations divide by n or by n - 1."""
+    both = [np.sqrt(len(values)) * values.std(ddof=ddof) for ddof in (0, 1)]
+    return any(error == pytest.approx(each, rel=1e-9) for each in both)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+@pytest.mark.parametrize("name", ["values", "classes"])
+def test_loo_says_what_arviz_says(name):
+    tree = arviz_io.load(FILES / f"exported_{name}.nc")
+    found, own = numbers(loo(tree)), arviz_io.import_arviz().loo(tree, pointwise=True)
+    elpd = own.elpd_loo if arviz_io.ARVIZ_GENERATION == 0 else own.elpd
+    assert found["elpd"] == pytest.approx(float(elpd))
+    assert found["k_bad"] == pytest.approx(np.mean(np.asarray(own.pareto_k) > 0.7))
+
+
+@pytest.mark.parametrize(
+    ("chains", "draws", "there"), [(1, 1, False), (1, 24, False), (1, 25, True), (5, 5, True)]
+)
+def test_of_few_draws_there_is_none(chains, draws, there):
+    tree = tree_of(np.random.default_rng(0).normal(size=(chains, draws, ROWS)))
+    assert has_loo(tree) == there
+    assert (loo(tree) is not None) == there
+
+
+@pytest.mark.parametrize("draws", [1, 30], ids=["one draw", "a point"])
+def test_draws_that_do_not_vary_have_none(draws):
+    rng = np.random.default_rng(0)
+    alike = np.repeat(rng.normal(size=(1, 1, ROWS)), draws, axis=1)
+    assert loo(tree_of(alike - arviz_io.UNTIED * rng.random(alike.shape))) is None
+
+
+def test_a_comparison_is_not_rounded():
+    """The difference and its standard error are of the rows' own elpds (Vehtari et al. 2017, eq. 24)."""
+    rng = np.random.default_rng(0)
+    trees = {
+        name: tree_of(-shift - 0.1 * rng.random((2, 200, ROWS)) - rng.random(ROWS))
+        for name, shift in (("better", 1.0), ("worse", 3.0))
+    }
+    each = {name: of_rows(tree) for name, tree in trees.items()}
+    table = compare(trees)
+    assert list(table.index) == ["better", "worse"]
+    for name, own in each.items():
+        assert table.elpd[name] == pytest.approx(own.sum(), rel=1e-12)
+        assert is_error_of(own, table.se[name])
+    difference = each["better"] - each["worse"]
+    assert table.elpd_diff["worse"] == pytest.approx(difference.sum(), rel=1e-9)
+    assert is_error_of(difference, table.dse["worse"])
+    assert table.weight.sum() == pytest.approx(1.0, rel=1e-6)
