@@ -202,7 +202,7 @@ def test_in_a_batch_each_chain_stops_by_itself() -> None:
     train(batch)
     assert [run.epoch for run in batch] == [run.epoch for run in alone] == [4, 2, 4]
     for a, b in zip(alone, batch, strict=True):
-        torch.testing.assert_close(found(b), found(a), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found(b), found(a), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("step", [5, 6])
@@ -212,7 +212,7 @@ def test_a_batch_of_two_of_which_one_stops_goes_on_as_one(step: int) -> None:
     batch = [training(0, callbacks=[StopsAt(step=step)]), training(1)]
     train(batch)
     assert (batch[0].epoch, batch[0].batch) == (1, step - 4)
-    torch.testing.assert_close(found(batch[1]), found(alone), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found(batch[1]), found(alone), rtol=1e-4, atol=1e-3)
     assert [row.epoch for row in batch[1].history.rows] == [1, 2, 3, 4]
 
 
