@@ -152,13 +152,16 @@ class ClassPrediction(Prediction):
         """Labels as numbers from 0, as a tensor holds them; anything else holds classes by name, if any.
 
         Raises:
-            ValueError: One is no whole number, or no class of that name.
+            ValueError: One is no whole number, no class of that name, or there are not as many classes.
         """
         if self.classes and not isinstance(y, Tensor):
             return class_numbers(self.classes, "y", y)
         labels = as_tensor(y)
         if labels.is_floating_point() and bool((wrong := labels != labels.round()).any()):  # and so NaN
             raise ValueError(f"y must hold labels, which are whole numbers, got {float(labels[wrong][0]):g}")
+        least, most = (int(labels.min()), int(labels.max())) if labels.numel() else (0, 0)
+        if least < 0 or most >= self.probs.shape[-1]:
+            raise ValueError(f"y must hold labels from 0 to {self.probs.shape[-1] - 1}, got {least}..{most}")
         return labels
 
     def losses(self, y: Any) -> Tensor:

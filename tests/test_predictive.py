@@ -86,8 +86,12 @@ def test_entropies_of_classes_that_are_ruled_out() -> None:
     torch.testing.assert_close(found.mutual_information, found.predictive_entropy - expected)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [(1.7, r"which are whole numbers, got 1\.7"), (3.0, r"from 0 to 2, got 0\.\.3"), (-1.0, r"got -1\.\.2")],
+)
 @pytest.mark.parametrize("score", ["metrics", "losses", "calibrate"])
-def test_labels_are_not_rounded(posterior: Posterior, score: str) -> None:
+def test_what_is_no_label_is_refused(posterior: Posterior, score: str, wrong: float, message: str) -> None:
     prediction, y = posterior.predict(torch.randn(9, 4), draws=2), torch.arange(9.0) % 3
     act = {
         "metrics": prediction.metrics,
@@ -95,8 +99,8 @@ def test_labels_are_not_rounded(posterior: Posterior, score: str) -> None:
         "calibrate": partial(calibrate, prediction),
     }
     act[score](y)
-    y[4] += 0.7
-    with pytest.raises(ValueError, match=r"y must hold labels, which are whole numbers, got 1\.7"):
+    y[4] = wrong
+    with pytest.raises(ValueError, match=f"y must hold labels.*{message}"):
         act[score](y)
 
 
