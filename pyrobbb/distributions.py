@@ -187,7 +187,8 @@ class StudentT(dist.StudentT):
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile at the level `value`."""
         found = _by_scipy(scipy.special.stdtrit, self.df, value)
-        return self.loc + self.scale * torch.where(value == 0, -found, found)  # scipy says inf at level 0
+        found = torch.where(value == 1, math.inf, found)  # scipy 1.13 says NaN
+        return self.loc + self.scale * torch.where(value == 0, -math.inf, found)  # scipy: inf, 1.13 NaN
 
 
 class Poisson(dist.Poisson):
