@@ -1,6 +1,8 @@
-# Every target sets up what it needs. PYTHON=python3.12 make ... chooses the interpreter.
+# Every target sets up what it needs. PYTHON=python3.12 make ... chooses the interpreter; beside it VENV=.venv-newest
+# CONSTRAINTS= takes the newest versions of all packages, in an environment of their own.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= -c constraints.txt
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
@@ -12,7 +14,7 @@ help:            ## list the targets
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV), once; this takes a few minutes"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e ".[dev]"
 	@touch $@
 
 setup: $(READY) ## the virtual environment, with exact versions
@@ -24,14 +26,14 @@ test: $(READY)   ## all tests, one process per core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 $(VENV)/.extras: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) \
 	  -e ".[docs,mlflow,onnx,sklearn,tables,tensorboard,wandb]"
 	@touch $@
 
 # Ray's launcher asks for a client of Amazon's cloud, which a local Ray does without, so it comes alone.
 $(VENV)/.ray: $(READY)
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ray \
-	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt \
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) ray \
+	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(CONSTRAINTS) \
 	  hydra-ray-launcher && touch $@
 
 test-extras: $(VENV)/.extras $(VENV)/.ray ## the tests of what is an extra, with the packages themselves
@@ -50,7 +52,7 @@ results: $(READY) ## the documents' tables and figures from docs/records/; nothi
 	$(BIN)/python -m experiments.results
 
 $(VENV)/.docs: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e ".[docs]"
 	@touch $@
 
 docs: $(VENV)/.docs ## the documentation site in build/docs; a warning is an error
@@ -62,7 +64,7 @@ PYTHON312 ?= python3.12
 test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there is one
 	@if $(PYTHON312) --version >/dev/null 2>&1; then \
 	  test -e .venv-arviz1/.ready || { $(PYTHON312) -m venv .venv-arviz1 \
-	    && .venv-arviz1/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	    && .venv-arviz1/bin/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) \
 	         arviz h5netcdf h5py matplotlib pytest filelock && touch .venv-arviz1/.ready; } \
 	  && .venv-arviz1/bin/python -m pytest --noconftest tests/evaluation/test_arviz_io.py \
        tests/evaluation/test_arviz_functions.py tests/evaluation/test_arviz_plots.py \
@@ -71,7 +73,7 @@ test-arviz:      ## the ArviZ tests under Python 3.12 and ArviZ 1.x, where there
 
 # The libraries compared with bring more than they need here (tensorboard, scikit-learn), so they come alone.
 $(VENV)/.peers: $(READY)
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt \
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(CONSTRAINTS) \
 	  torchbnn bayesian-torch blitz-bayesian-pytorch && touch $@
 
 bench: $(VENV)/.peers ## how fast: ratios to a plain network, to Pyro as usually written and to three other libraries
