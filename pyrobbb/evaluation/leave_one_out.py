@@ -22,7 +22,7 @@ def has_loo(data: Any) -> bool:
     """Whether `az.loo` has what it needs: enough draws, between which the log-likelihood varies.
 
     Of fewer than `LEAST_DRAWS` there is no tail to fit: ArviZ 0.x then warns of k = inf, 1.x raises an error.
-    How a point fits its own training rows it takes for how it predicts new ones.
+    Of a point estimate it would take the fit of the training rows for the prediction of new ones.
     """
     if not {"posterior", "log_likelihood"} <= arviz_io.group_names(data):
         return False
