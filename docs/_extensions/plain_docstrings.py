@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 CODE = re.compile(r"(``.*?``|`[^`]*`)", re.DOTALL)
@@ -21,6 +22,10 @@ def _literal(found: re.Match[str]) -> str:
 
 def process(app: Any, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
     """Change the lines of a docstring in place, before napoleon reads them."""
+    if what == "attribute" and isinstance(
+        kind, partial
+    ):  # newer Sphinx takes those of the default's function
+        lines.clear()
     prose = re.split(r"(\n\s*\n)", "\n".join(lines))
     kept = [block if ">>>" in block or "::" in block else escaped(block) for block in prose]
     lines[:] = "".join(kept).split("\n")
