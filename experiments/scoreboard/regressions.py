@@ -39,6 +39,7 @@ NOISES = {
 ONE_NOISE = tuple(NOISES)[:1]
 NETWORKS = {  # the layers, and the noises, among which a method chooses
     "one_layer": (([50],), ONE_NOISE),
+    "two_layers": (([50, 50],), ONE_NOISE),
     "chosen": (([50], [50, 50], [100, 100]), tuple(NOISES)),
     "deep": (([200, 200, 200],), ONE_NOISE),
 }
