@@ -307,6 +307,8 @@ TABLES: dict[str, Text] = {
     "four_tables": of("four_tables", PART, NONE),
     "second_table": of("second_table", PART, NONE),
     "deep_table": of("deep_table", PART, NONE),
+    "concrete_table": of("concrete_table", PART, NONE),
+    "concrete_two_layers": of("concrete_two_layers", PART, NONE),
     "long_detection": of("long_detection", PART, NONE),
     "long_conv_detection": of("long_conv_detection", PART, NONE),
     "conv_detection": of("conv_detection", PART, NONE),
