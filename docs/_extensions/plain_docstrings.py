@@ -22,10 +22,8 @@ def _literal(found: re.Match[str]) -> str:
 
 def process(app: Any, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
     """Change the lines of a docstring in place, before napoleon reads them."""
-    if what == "attribute" and isinstance(
-        kind, partial
-    ):  # newer Sphinx takes those of the default's function
-        lines.clear()
+    if what == "attribute" and isinstance(kind, partial):
+        lines.clear()  # newer Sphinx takes those of the function that the default calls
     prose = re.split(r"(\n\s*\n)", "\n".join(lines))
     kept = [block if ">>>" in block or "::" in block else escaped(block) for block in prose]
     lines[:] = "".join(kept).split("\n")
