@@ -35,11 +35,14 @@ def has_loo(data: Any) -> bool:
 
 def loo(data: Any) -> Any:
     """`az.loo` with each row's k; None where there is none to be had (`has_loo`)."""
-    if not has_loo(data):
-        return None
+    return psis(data) if has_loo(data) else None
+
+
+def psis(data: Any, **options: Any) -> Any:
+    """`az.loo` with each row's k, and without its warnings of high ones."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return arviz_io.import_arviz().loo(data, pointwise=True)
+        return arviz_io.import_arviz().loo(data, pointwise=True, **options)
 
 
 def numbers(left_out: Any) -> dict[str, float]:
@@ -58,10 +61,10 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
     above 0.7, for which the estimate cannot be trusted.
     """
     az = arviz_io.import_arviz()
-    exact = {"round_to": "none"} if "round_to" in signature(az.compare).parameters else {}  # ArviZ 1.x
+    exact = {"round_to": "none"} if "round_to" in signature(az.compare).parameters else {}  # ArviZ 1.x rounds
+    loos = {name: psis(data) for name, data in posteriors.items()}
     with warnings.catch_warnings():  # of high Pareto k, which the table counts, and of pandas' future
         warnings.simplefilter("ignore")
-        loos = {name: az.loo(data, pointwise=True) for name, data in posteriors.items()}
         table = az.compare(dict(loos), **exact)
     table = table.rename(columns={"elpd_loo": "elpd", "p_loo": "p"})
     table["elpd_diff"] = table["elpd_diff"].abs()  # the generations differ in its sign
