@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments._runner.build import ConfigError, free_to_change
 from pyrobbb._support import files
 from pyrobbb._support.checks import one_line
-from pyrobbb._support.files import make_folder, write_text
+from pyrobbb._support.files import locked, make_folder, write_text
 from pyrobbb._support.settings import changes, flat
 from pyrobbb.experiment import Run
 
@@ -29,6 +29,7 @@ MOVED = {
     "models.gluon_as_printed": "experiments.reproductions.gluon_as_printed",
     "pyrobbb.kl": "pyrobbb.kl_weights",
 }  # since version 0.1.0: modules that a config.yaml may name
+CLAIMING = ".config.lock"  # held while the configuration of a new folder is written
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 
@@ -58,11 +59,15 @@ def claim(config: DictConfig) -> Path:
         )
     try:
         make_folder(folder)
-        write_text(path, yaml.safe_dump(_content(config), sort_keys=False))
+        with locked(folder, CLAIMING, wait=30):
+            first = not path.exists()
+            if first:
+                write_text(path, yaml.safe_dump(_content(config), sort_keys=False))
+        (folder / CLAIMING).unlink(missing_ok=True)
     except OSError as error:
         reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
         raise ConfigError(f"folder: {reason}") from error
-    return folder
+    return folder if first else claim(config)
 
 
 @contextmanager

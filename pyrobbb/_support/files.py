@@ -84,13 +84,13 @@ def read_json(path: Path | str) -> dict[str, Any]:
 
 
 @contextmanager
-def locked(folder: Path | str, name: str = ".lock") -> Iterator[None]:
+def locked(folder: Path | str, name: str = ".lock", wait: float = 0.0) -> Iterator[None]:
     """Hold the lock `name` in `folder` for this process; it is released however the process ends.
 
     Raises:
-        BlockingIOError: If another process holds it.
+        BlockingIOError: If another process holds it, for longer than `wait` seconds.
     """
-    lock = FileLock(Path(folder) / name, timeout=0)
+    lock = FileLock(Path(folder) / name, timeout=wait)
     try:
         with named_errors(Path(folder) / name):
             lock.acquire()

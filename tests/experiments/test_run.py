@@ -17,6 +17,7 @@ import data_fakes
 from commands import command
 from experiments import analyse
 from experiments import run as run_module
+from experiments._runner import folder as folder_module
 from experiments._runner.build import ConfigError, build, changes, register_resolvers
 from experiments._runner.compose import declared
 from experiments._runner.folder import claim, differences
@@ -341,6 +342,25 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path):
     c.epochs = 3
     with pytest.raises(ConfigError, match=r"epochs: 2 -> 3"):
         claim(c)
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_of_two_configurations_claimed_at_once_the_first_stays(epochs, tmp_path, monkeypatch):
+    """Another command writes the first one after this one has seen that there is none."""
+    first, second = (config(*TINY, f"folder={tmp_path}/run", f"epochs={n}") for n in (2, epochs))
+
+    def made_by_another(folder):
+        monkeypatch.undo()
+        claim(first)
+
+    monkeypatch.setattr(folder_module, "make_folder", made_by_another)
+    if epochs == 2:
+        assert claim(second) == tmp_path / "run"
+    else:
+        with pytest.raises(ConfigError, match=r"another configuration \(epochs: 2 -> 3;"):
+            claim(second)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml"}
+    assert not differences(first)
 
 
 def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
