@@ -9,12 +9,12 @@ from statistics import fmean, variance
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import spread
-from pyrobbb.distributions import on_real_line
+from pyrobbb.distributions import applied, on_real_line
 from pyrobbb.kl_weights import KLWeight, WarmUp, within
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
-    """Log a warning if the noise of a real y is far from the residuals of the training rows.
+    """Log a warning if the noise of a real y is far from what the residuals of the training rows ask for.
 
-    Both are root mean squares over rows and draws of the weights; where the noise is learned, the free energy
-    is lowest where they are equal.
+    Noise c times as wide has its highest likelihood at c = 1 where the mean of -(y - E[y]) d log p(y) / dy
+    is 1. Of normal noise that is the mean of (y - E[y])^2 / sigma^2; its root says how far off the noise is.
 
     Raises:
         NonFiniteOutputError: The output for a training row is NaN, or its log-likelihood infinite or NaN.
@@ -50,14 +50,14 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
         return
     if not bool(prediction.log_predictive[rows.counts > 0].isfinite().all()):
         raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
-    squares = (model.likelihood.encode(rows.y) - prediction.means).double().square().mean(0)
-    counts = rows.counts.double()
-    noise, squares = (part.reshape(len(part), -1) for part in (noise, squares))
-    shares = counts / counts.sum()
-    scales, residuals = (torch.einsum("n,nk->k", shares, part).sqrt() for part in (noise, squares))
-    apart = shares[:, None] * (squares - residuals.square())
-    error = apart.square().sum(0).sqrt() / residuals.square() / 2  # of log residuals; 0.02 if normal
-    ratio = scales / residuals
+    asked = _squares_in_noises(prediction, model.likelihood.encode(rows.y).double())
+    noise, asked = (part.reshape(len(part), -1) for part in (noise, asked))
+    shares = rows.counts.double() / rows.counts.double().sum()
+    scales = torch.einsum("n,nk->k", shares, noise).sqrt()
+    squares = torch.einsum("n,nk->k", shares, asked)
+    least = squares.clamp(min=torch.finfo(squares.dtype).tiny)
+    error = (shares[:, None] * (asked - squares)).square().sum(0).sqrt() / least / 2  # of the root's log
+    ratio, residuals = least.rsqrt(), scales * squares.clamp(min=0).sqrt()
     worst = int(ratio.log().abs().argmax())
     slack = 3 * float(error[worst])
     if not log(LEAST_NOISE) - slack <= float(ratio[worst].log()) <= log(MOST_NOISE) + slack:
@@ -74,6 +74,16 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
             "%s",
             worst, float(scales[worst]), float(residuals[worst]), ", ".join(advice),
         )  # fmt: skip
+
+
+def _squares_in_noises(prediction: ValuePrediction, y: Tensor) -> Tensor:
+    """-(y - E[y]) d log p(y) / dy of each target, a mean over draws."""
+    scores: list[Tensor] = []
+    for part in prediction.components:
+        at = y.expand(part.batch_shape).clone().requires_grad_()
+        with torch.enable_grad():
+            scores += torch.autograd.grad(applied(Tensor.double, part).log_prob(at).sum(), at)
+    return (prediction.means.double() - y).mul(torch.cat(scores)).mean(0)
 
 
 def warn_of_warm_up(kl: KLWeight, epochs: int) -> None:

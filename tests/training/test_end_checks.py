@@ -106,12 +106,24 @@ def test_noise_with_a_prior_is_learned_already(caplog: Any) -> None:
         likelihoods.Normal(scale=1.0, learn_scale=True),
         likelihoods.HeteroscedasticNormal(),
         likelihoods.StudentT(df=1.0, scale=5.0),  # it has no variance
+        likelihoods.StudentT(df=30.0, scale=0.5),
+        likelihoods.NormalMixture(scale=0.5),
         likelihoods.Rescaled(likelihoods.Normal(scale=0.5), [0.0], [1.0]),
     ],
-    ids=["given", "learned", "heteroscedastic", "no variance", "in units"],
+    ids=["given", "learned", "heteroscedastic", "no variance", "tails", "mixture", "in units"],
 )
 def test_noise_like_the_residuals(likelihood: likelihoods.Likelihood, caplog: Any) -> None:
     assert warned(caplog, likelihood, line()) == []
+
+
+def test_tails_heavier_than_the_noise_has_are_no_mistake_of_its_scale(caplog: Any) -> None:
+    """A twentieth of the rows has ten times the noise; Student's t, once learned, has that of most."""
+    x = normal(2000, 1)
+    wide = torch.arange(2000)[:, None] % 20 == 0
+    data = from_arrays(x, x + torch.where(wide, 3.0, 0.3) * normal(2000, 1, seed=1), task="regression")
+    assert warned(caplog, likelihoods.StudentT(df=4.0, learn_scale=True), data, epochs=16) == []
+    (message,) = warned(caplog, likelihoods.StudentT(df=4.0, scale=1.5), data, epochs=16)
+    assert "learn the noise" in message
 
 
 def test_residuals_are_weighted_as_their_rows(caplog: Any) -> None:
