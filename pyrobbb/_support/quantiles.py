@@ -40,12 +40,17 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     return high if whole else (low + high) / 2
 
 
-def sample_quantiles(components: Sequence[Any], levels: Sequence[float], device: torch.device) -> Tensor:
-    """Quantiles of some ten thousand samples, the same number from each draw; fewer for very many rows."""
+def ordered_samples(components: Sequence[Any], device: torch.device) -> Tensor:
+    """Some ten thousand samples, the same number from each draw; fewer for very many rows."""
     draws = sum(part.batch_shape[0] for part in components)
     values = components[0].batch_shape[1:].numel()
     each = ceil(max(draws, min(SAMPLES, VALUES // max(1, values))) / draws)
     with isolated(0, device=device):
         drawn = torch.cat([part.sample((each,)).flatten(0, 1) for part in components])
-    ordered = drawn.sort(0).values
+    return drawn.sort(0).values
+
+
+def sample_quantiles(components: Sequence[Any], levels: Sequence[float], device: torch.device) -> Tensor:
+    """Quantiles of `ordered_samples`."""
+    ordered = ordered_samples(components, device)
     return torch.stack([ordered[max(0, ceil(level * len(ordered)) - 1)] for level in levels])

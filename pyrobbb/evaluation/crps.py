@@ -14,37 +14,40 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
+from pyrobbb._support.quantiles import ordered_samples
 from pyrobbb.distributions import Affine, univariate
 from pyrobbb.predictive import ValuePrediction
 
 
 def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> Tensor:
-    r"""The score of each target `(M, *K)` under the mixture of normals that a posterior predicts.
+    r"""The score of each target `(M, *K)` under the mixture that a posterior predicts.
 
-    With :math:`A(\mu, \sigma^2) = E|N(\mu, \sigma^2)|` and S draws (Grimit et al. 2006, eq. 4):
+    With normal noise, :math:`A(\mu, \sigma^2) = E|N(\mu, \sigma^2)|` and S draws (Grimit et al. 2006, eq. 4):
 
     .. math::
         \frac1S \sum_s A(y - \mu_s, \sigma_s^2)
             - \frac1{2S^2} \sum_{s,t} A(\mu_s - \mu_t, \sigma_s^2 + \sigma_t^2)
 
+    With other noise :math:`E|Z - y| - E|Z - Z'| / 2` of samples of y, always the same ones.
+
     Args:
-        prediction: Of a likelihood with normal noise.
+        prediction: Of values.
         y: Targets, of the shape of the prediction's mean.
         megabytes: Memory for the pairs of draws taken at a time.
 
     Raises:
-        ValueError: Targets of another shape, a prediction of class labels, or noise that is not normal.
+        ValueError: Targets of another shape, or a prediction of class labels.
     """
     if not isinstance(prediction, ValuePrediction):
         raise ValueError("crps scores values, and the prediction is of class labels: see its metrics(y)")
+    y = prediction.targets(y)
     in_network_units = [
         univariate(part.base_dist) if isinstance(part, Affine) else part for part in prediction.components
     ]
     if not all(isinstance(part, Normal) for part in in_network_units):
-        raise ValueError("crps knows normal noise alone; draw samples for another likelihood")
+        return _of_samples(ordered_samples(prediction.components, y.device).double(), y.double())
     means = torch.cat([part.mean for part in prediction.components]).double()
     variances = torch.cat([part.stddev for part in prediction.components]).double().square()
-    y = prediction.targets(y)
     means, variances, flat = means.flatten(1).T, variances.flatten(1).T, y.double().flatten()
     rows = max(1, int(megabytes * 2**20 / (8 * means.shape[1] ** 2)))
     found = [
@@ -59,6 +62,13 @@ def _scores(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
     apart = _absolute(y[:, None] - means, variances).mean(1)
     pairs = _absolute(means[:, :, None] - means[:, None], variances[:, :, None] + variances[:, None])
     return apart - 0.5 * pairs.mean((1, 2))
+
+
+def _of_samples(ordered: Tensor, y: Tensor) -> Tensor:
+    """Of samples in ascending order `(n, M, *K)`, without the bias of few."""
+    n = len(ordered)
+    ranks = torch.arange(1 - n, n, 2, dtype=ordered.dtype, device=ordered.device)  # 2 i - n - 1
+    return (ordered - y).abs().mean(0) - torch.einsum("n,n...->...", ranks, ordered) / (n * (n - 1))
 
 
 def _absolute(mean: Tensor, variance: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""CRPS of mixtures of normals, against quadrature and known values."""
+"""CRPS of mixtures, against quadrature and known values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy.integrate import quad
-from scipy.stats import norm
+from scipy.stats import norm, poisson
 
 from pyrobbb.distributions import Affine
 from pyrobbb.evaluation.crps import crps
@@ -50,12 +50,29 @@ def test_units_and_blocks_of_rows_change_nothing_but_the_units():
     torch.testing.assert_close(crps(prediction(base), y, megabytes=0.001), whole)
 
 
+def test_samples_of_a_normal_that_does_not_say_so_have_its_score():
+    torch.manual_seed(0)
+    base, y = dist.Normal(torch.randn(7, 50, 1), torch.rand(7, 50, 1) + 0.1), torch.randn(50, 1)
+    weight = dist.Categorical(torch.ones(7, 50, 1, 1))
+    hidden = dist.MixtureSameFamily(weight, dist.Normal(base.loc[..., None], base.scale[..., None]))
+    exact, found = crps(prediction(base), y), crps(prediction(hidden), y)
+    torch.testing.assert_close(found, exact, rtol=0, atol=0.05)  # the sd of 10,000 samples' mean is 0.01
+    torch.testing.assert_close(found.mean(), exact.mean(), rtol=0, atol=0.005)
+
+
+@pytest.mark.parametrize("rate", [0.3, 4.0])
+def test_of_counts_it_is_the_sum_of_the_squared_distance(rate: float):
+    at = np.arange(60)
+    y = torch.tensor([[0.0], [3.0], [9.0]])
+    expected = [((poisson.cdf(at, rate) - (at >= float(one))) ** 2).sum() for one in y]
+    found = crps(prediction(dist.Poisson(torch.full((2, 3, 1), rate))), y)
+    assert found.flatten().tolist() == pytest.approx(expected, abs=6 * (rate / 10_000) ** 0.5)
+
+
 def test_what_it_cannot_score_is_refused():
     normal = dist.Normal(torch.zeros(2, 3, 1), torch.ones(2, 3, 1))
     with pytest.raises(ValueError, match=r"y must have the shape of the prediction, \(3, 1\), got \(2, 1\)"):
         crps(prediction(normal), torch.zeros(2, 1))
-    with pytest.raises(ValueError, match="normal noise alone"):
-        crps(prediction(dist.Poisson(torch.ones(2, 3, 1))), torch.zeros(3, 1))
     probs = torch.full((3, 2), 0.5)
     with pytest.raises(ValueError, match="the prediction is of class labels"):
         crps(
