@@ -9,6 +9,8 @@ part=regressions     the default; UCI tables: log-likelihood, RMSE, coverage, CR
     gaps=[0,1,2,3]                    by which features the gap splits are; [-1]: none
     network=one_layer                 50 units, 100 for protein; chosen: depth and width by validation rows;
                                       deep: three layers of 200, 400 for protein
+    noises=[heavy tails]              among which to choose, instead of the network's own: one for all rows,
+                                      of the inputs, heavy tails, mixture
     trials=3                          settings that each method tries on validation rows
 part=detection       MNIST, and what is told apart from it: clothes, letters, noise; digits turned
     networks=[2x400]                  also conv

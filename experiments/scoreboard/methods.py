@@ -53,6 +53,7 @@ COLD = [*MEAN_FIELD, "kl=tempered", "kl.temperature=0.1"]
 # what correlates weights has D entries for each: at the means' rate, noise would grow with sqrt(D)
 FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale_tril=0.05"]
 LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
+FULL_LAPLACE = ["inference=laplace", "inference.structure=full"]
 KRONECKER = ["inference=laplace", "inference.structure=kronecker"]
 # around the mode that a wide prior finds, a narrower one: under the wide one itself every weight is noise
 NARROWER = tuple({"prior.sigma": 0.3, "inference.prior_scale": scale} for scale in (0.5, 0.25, 0.15))
@@ -86,7 +87,8 @@ METHODS: Mapping[str, Method] = {
     "Laplace, diagonal": Method(["inference=laplace", "inference.structure=diagonal"]),
     "Laplace, Kronecker": Method(KRONECKER, images=NARROWER),
     "5 Laplace, Kronecker": Method([*KRONECKER, "chains=5"], images=NARROWER),
-    "Laplace, full": Method(["inference=laplace", "inference.structure=full"]),
+    "Laplace, full": Method(FULL_LAPLACE),
+    "5 Laplace, full": Method([*FULL_LAPLACE, "chains=5"]),
     "SGHMC": Method(
         ["inference=sghmc", "inference.cycles=1", "inference.draws=50"],
         each("inference.lr", (0.01, 0.003, 0.03)),

@@ -35,12 +35,14 @@ HELD = 0.1
 NOISES = {
     "one for all rows": ["likelihood=normal", "likelihood.scale=1.0", "likelihood.learn_scale=true"],
     "of the inputs": ["likelihood=heteroscedastic_normal"],
+    "heavy tails": ["likelihood=student_t", "likelihood.scale=1.0", "likelihood.learn_scale=true"],
+    "mixture": ["likelihood=normal_mixture", "likelihood.components=5"],
 }
-ONE_NOISE = tuple(NOISES)[:1]
-NETWORKS = {  # the layers, and the noises, among which a method chooses
+ONE_NOISE = ("one for all rows",)
+NETWORKS = {  # the layers among which a method chooses, and the noises if none are named
     "one_layer": (([50],), ONE_NOISE),
     "two_layers": (([50, 50],), ONE_NOISE),
-    "chosen": (([50], [50, 50], [100, 100]), tuple(NOISES)),
+    "chosen": (([50], [50, 50], [100, 100]), (*ONE_NOISE, "of the inputs")),
     "deep": (([200, 200, 200],), ONE_NOISE),
 }
 WORDS = [
@@ -61,6 +63,7 @@ class Settings:
     gaps: list[int] = field(default_factory=lambda: [0, 1, 2, 3], metadata={"empty": True})
     methods: list[str] = field(default_factory=lambda: list(methods.METHODS))
     network: str = "one_layer"
+    noises: list[str] = field(default_factory=list, metadata={"empty": True})
     steps: int = 1000
     trials: int = 3
     draws: int = 100
@@ -70,6 +73,7 @@ class Settings:
         if not self.splits and not self.gaps:
             raise ValueError("splits and gaps are both empty: name at least one of either")
         checks.one_of("network", self.network, NETWORKS)
+        checks.each_of("noises", self.noises, NOISES)
         checks.each_of("tables", self.tables, KNOWN)
         checks.each_of("methods", self.methods, methods.METHODS)
         for name in ("steps", "trials", "draws"):
@@ -83,7 +87,7 @@ STUDY = Study(
     sets=("data", "model", "prior", "likelihood", "inference", "epochs", "chains", "draws"),
     instead="say tables=[...], methods=[...] or steps=N",
     parts=("tables", "splits", "gaps"),  # the names of all methods are too long for a folder
-    named=("network", "steps", "trials", "draws"),
+    named=("network", "noises", "steps", "trials", "draws"),
     small=(),
 )
 
@@ -143,11 +147,16 @@ class Network:
         return f"{2 * len(self.hidden)}"
 
 
+def noises(chosen: Settings) -> Sequence[str]:
+    """Among which a method chooses."""
+    return chosen.noises or NETWORKS[chosen.network][1]
+
+
 def networks(place: Place, chosen: Settings) -> list[Network]:
     """What a method tries there."""
     wide = 2 if place.table == "protein" else 1
-    layers, noises = NETWORKS[chosen.network]
-    return [Network([wide * units for units in hidden], noise) for noise in noises for hidden in layers]
+    layers = NETWORKS[chosen.network][0]
+    return [Network([wide * n for n in hidden], noise) for noise in noises(chosen) for hidden in layers]
 
 
 def config_of(
@@ -214,6 +223,7 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
         raise ConfigError("splits: there is no such split of these tables")
     budget = {
         "network": chosen.network,
+        "noise": " or ".join(noises(chosen)),
         "steps of a fit": chosen.steps,
         "rows of a minibatch": BATCH,
         "settings tried": chosen.trials * len(networks(everywhere[0], chosen)),

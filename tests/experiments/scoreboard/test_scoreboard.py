@@ -66,6 +66,16 @@ def test_layers_and_noise_are_chosen_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert not set(of_mixture) & set(tried.values()), "a mixture is chosen as a whole"
 
 
+def test_noises_are_chosen_by_name(tmp_path: Path) -> None:
+    noises = ["heavy tails", "mixture"]
+    words = ["part=regressions", "quick=true", f"noises={noises}", "splits=[0]", f"folder={tmp_path}"]
+    record = main([*words, "methods=[plain network,ensemble of 5]"])
+    assert record["budget"]["noise"] == "heavy tails or mixture"
+    for row in record["rows"]:
+        assert [trial["noise"] for trial in row["trials"]] == ["heavy tails"] * 2 + ["mixture"] * 2
+        assert 0 < row["crps"] < row["rmse"]
+
+
 def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
     record = main(
         [
