@@ -119,8 +119,9 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
 
     Args:
         hidden: Units of each hidden layer.
-        noise: "learned", the same for all rows; "heteroscedastic", which lets it depend on the inputs; or
-            None: the better one, in the time of two fits, or of three with an `inference` without a bound.
+        noise: As for `fit_table`: a name, such as "learned" for the same at all rows, or several, of which
+            the better one is kept, in the time of a fit for each, or of one more with an `inference` without
+            a bound; None: two.
         prior: By default `table_prior`.
         epochs: By default as many as make some 4000 steps.
         draws: Weight draws that a prediction averages over.
@@ -128,7 +129,7 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
         random_state: Decides everything random in `fit`; predictions are the same every time.
     """
 
-    noise: str | None = None
+    noise: str | Sequence[str] | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

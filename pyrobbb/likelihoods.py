@@ -218,7 +218,8 @@ class NormalMixture(Likelihood):
     r"""One of K values, each with normal noise: a mixture density network (Bishop 1994).
 
     .. math::
-        p(y \mid f) = \sum_{k=1}^K \pi_k\, N(y \mid m_k, \text{scale}^2), \qquad \pi = \text{softmax}(a)
+        p(y \mid f) = \sum_{k=1}^K \pi_k\, N(y \mid m_k + s\, z_k, \text{scale}^2),
+            \qquad \pi = \text{softmax}(a), \quad z_k = \Phi^{-1}\left(\frac{k - 1/2}{K}\right)
 
     `y` has shape `(B, outputs)`; the network gives, for each output, K logits a and then K means m.
 
@@ -226,11 +227,23 @@ class NormalMixture(Likelihood):
         components: K, at least 2.
         scale: Standard deviation of the noise around each mean, or its prior, or nothing, as for `Normal`.
         learn_scale: Train it to a point estimate, starting from `scale` or from 1.
+        spread: s, how far apart the components are where the network says 0, in units of y. Without it they
+            start as one, and a fit may never tell them apart; about the standard deviation of y is right.
     """
 
-    def __init__(self, components: int = 2, scale: Scale | None = None, learn_scale: bool = False) -> None:
+    spread = 0.0
+
+    def __init__(
+        self,
+        components: int = 2,
+        scale: Scale | None = None,
+        learn_scale: bool = False,
+        spread: float = 0.0,
+    ) -> None:
         super().__init__()
         self.components = checks.count("components", components, minimum=2)
+        if checks.number("spread", spread):  # without it as before there was one, for posteriors saved then
+            self.spread = float(spread)
         _set_scale(self, scale, learn_scale)
 
     def width(self, outputs: int) -> int:
@@ -244,6 +257,8 @@ class NormalMixture(Likelihood):
                 f"{self.components} logits and as many means for each target, got {output.shape[-1]}"
             )
         logits, means = output.unflatten(-1, (outputs, 2 * self.components)).chunk(2, dim=-1)
+        levels = torch.arange(0.5, self.components, dtype=means.dtype, device=means.device) / self.components
+        means = means + self.spread * torch.special.ndtri(levels)
         scale = _scale(self, means[..., 0])[..., None]
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(means, scale)).to_event(1)
 

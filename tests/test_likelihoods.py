@@ -136,6 +136,18 @@ def test_normal_mixture() -> None:
         likelihoods.NormalMixture(1)
 
 
+def test_components_of_a_mixture_start_apart() -> None:
+    """Where the network says 0, at the spread times a normal's 1/6, 1/2 and 5/6 points."""
+    apart = judged(likelihoods.NormalMixture(3, scale=0.3, spread=2.0), torch.zeros(5, 6))
+    means = 2 * stats.norm.ppf(np.array([1, 3, 5]) / 6)
+    for y in (-1.5, 0.2, 4.0):
+        expected = math.log(stats.norm(means, 0.3).pdf(y).mean())
+        found = apart.log_prob(torch.full((5, 1), y))
+        assert found.tolist() == pytest.approx([expected] * 5, rel=1e-5)
+    with pytest.raises(ValueError, match="spread must be a finite number"):
+        likelihoods.NormalMixture(3, spread=math.inf)
+
+
 def test_a_mixture_finds_two_values() -> None:
     """y is -1 or 1 by chance, with noise of 0.1: log p(y) is that of a normal of 0.1, less log 2."""
     e = 0.1 * normal(200, 1)

@@ -81,6 +81,30 @@ def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
         assert isinstance(likelihood, likelihoods.HeteroscedasticNormal) == (kind == "heteroscedastic")
 
 
+@pytest.mark.parametrize("better", ["mixture", "student_t", "learned"])
+def test_of_several_noises_the_one_with_the_lowest_free_energy_is_kept(better, tmp_path):
+    """Either of two values at the same inputs; or a tenth of the rows far off; or nothing of the kind.
+
+    The other's free energy is 1.20 nats a row higher over 4 seeds (sd 0.02), 0.77 over 8 (0.13), 0.14 (0.02).
+    """
+    random = np.random.default_rng(0)
+    x, e = random.standard_normal((2, 300)) * [[1.0], [0.3]]
+    y = {
+        "mixture": x + e + 3 * random.choice([-1, 1], 300),
+        "student_t": x + e * np.where(random.random(300) < 0.1, 20, 1),
+        "learned": x + e,
+    }[better]
+    data = from_table({"x": x, "y": y})
+    other = "mixture" if better == "learned" else "learned"
+    posterior = fit_table(data, noise=[other, better], epochs=200, folder=tmp_path)
+    kept = posterior.model.likelihood.likelihood
+    assert type(kept) is type(table_likelihood(data.spec, better).likelihood)
+    low, high = posterior.predict({"x": [0.0]}).interval(0.5)[:, 0, 0].tolist()
+    assert (high - low > 3) == (better == "mixture")
+    again = load_table(tmp_path).predict({"x": [0.0]})
+    torch.testing.assert_close(again.mean, posterior.predict({"x": [0.0]}).mean)
+
+
 @pytest.mark.parametrize("inference", [MAP(), Laplace(structure="diagonal")])
 def test_without_a_bound_the_noise_is_the_one_that_held_rows_are_likelier_under(inference, tmp_path):
     """-log P(w) says nothing here. The noise grows in the training rows, and falls or grows in those held.
@@ -288,8 +312,14 @@ def test_what_does_not_fit_is_refused():
     data = from_table(HOUSES)
     with pytest.raises(ValueError, match="data must be a table"):
         fit_table(from_arrays(SIZE[:, None], PRICE, task="regression"))
-    with pytest.raises(ValueError, match="noise must be one of learned, heteroscedastic"):
+    with pytest.raises(
+        ValueError, match="noise must be one of learned, heteroscedastic, student_t, mixture, got 'loud'"
+    ):
         fit_table(data, noise="loud")
+    with pytest.raises(ValueError, match=r"noise must be one of learned, .* got 3"):
+        fit_table(data, noise=["learned", 3])
+    with pytest.raises(ValueError, match="noise must name at least one of learned, heteroscedastic"):
+        fit_table(data, noise=[])
     with pytest.raises(ValueError, match="hidden"):
         fit_table(data, hidden=[0])
     with pytest.raises(ValueError, match="prior must be"):

@@ -22,6 +22,7 @@ AGAIN = "remove it, and the same command makes it again"
 DEFAULTS = {f.name: f.default for f in fields(Run) if f.default is not MISSING}  # of keys newer than a folder
 DEFAULTS |= {"inference._target_": "pyrobbb.inference.SVI", "inference.prior_scale": 1.0}
 DEFAULTS |= {"model.kernel": 3, "model.padded": True}  # of convnet
+DEFAULTS |= {"likelihood.spread": 0.0}  # of normal_mixture
 MOVED = {
     "experiments.controls": "experiments.reproductions.controls",
     "guides.initial": "pyrobbb.initializers",

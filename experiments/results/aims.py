@@ -65,14 +65,19 @@ def ranked(record: Record) -> Found:
     return f"{words}; {seeds(len(record['seeds']))}", "reached" if held else "missed"
 
 
-def beside_published(record: Record) -> Found:
-    """Our best log-likelihood on the standard splits of each table beside the best that was published."""
+def beside_published(least: int | None, record: Record) -> Found:
+    """Our best log-likelihood on the standard splits of each table beside the best that was published.
+
+    It is reached if ours is ahead or level on at least so many tables, or on all.
+    """
     rows = [row for row in record["rows"] if row["kind"] == "standard"]
     places: dict[str, list[str]] = {}
     for name, *_, place in beside(rows, STANDARD):
         places.setdefault(place.split()[-1], []).append(name)
     words = "; ".join(f"{place} on {', '.join(places[place])}" for place in sorted(places))
-    return words, "reached" if "behind" not in places else "in part" if len(places) > 1 else "missed"
+    total = sum(map(len, places.values()))
+    held = total - len(places.get("behind", ()))
+    return words, "reached" if held >= (least or total) else "in part" if held else "missed"
 
 
 def told_apart(images: str, method: str, record: Record) -> Found:
@@ -156,7 +161,8 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "wider, by input": partial(wider, "learned_input", 100, ["2x50", "2x100", "2x200", "2x400"]),
     "wider, by input, longer": partial(wider, "learned_input", 300, ["2x50", "2x200"]),
     "ranks": ranked,
-    "beside published": beside_published,
+    "beside published": partial(beside_published, None),
+    "beside published, six": partial(beside_published, 6),
     "clothes": partial(told_apart, "Fashion-MNIST", "mean field"),
     "letters": partial(told_apart, "notMNIST", "mean field"),
     "clothes, cold": partial(told_apart, "Fashion-MNIST", "cold mean field"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from experiments.paper.table1_report import shown_width
-from experiments.scoreboard.compare import joined
+from experiments.scoreboard.compare import joined, rows_of
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -38,12 +38,26 @@ class Records:
             found |= _cells_of(each)
         elif "part" in found:  # of the scoreboard
             found["rows"] = joined([part["rows"] for part in each])
+            found["budget"] = {
+                key: " or ".join(dict.fromkeys(str(part["budget"].get(key)) for part in each))
+                for key in each[0]["budget"]
+            }
         elif "study" in found:  # of the bound
             found["rows"] = [row for part in each for row in part["rows"]]
         elif "restarts" in found:  # of recipes
             for key in ("found", "restarts"):
                 found[key] = {name: kept for part in each for name, kept in part[key].items()}
         return found
+
+    def tables(self, names: Sequence[str]) -> Record | None:
+        """The rows of several records of tables, each table's from the last record that has it."""
+        each = [found for name in names if (found := self.get(name))]
+        if len(each) < len(names):
+            return None
+        rows: dict[str, list[Any]] = {}
+        for record in each:
+            rows |= {row["table"]: rows_of(record["rows"], table=row["table"]) for row in record["rows"]}
+        return {**each[0], "each": each, "rows": [row for found in rows.values() for row in found]}
 
     def _read(self, name: str) -> Record | None:
         path = self.folder / f"{name}.json"

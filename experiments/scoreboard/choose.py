@@ -53,6 +53,10 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
         "telling apart what is unlike the training data",
     ),
     "Laplace, full": ("`inference=laplace inference.structure=full`", "up to some thousand weights"),
+    "5 Laplace, full": (
+        "`inference=laplace inference.structure=full chains=5`",
+        "tables, under the noise that held-back rows choose",
+    ),
     "SGHMC": ("`inference=sghmc`", "draws from large networks, with patience for its rate"),
     "NUTS": ("`inference=nuts`", "the posterior itself, of up to hundreds of weights"),
 }

@@ -11,6 +11,7 @@ import yaml
 from matplotlib.image import imread
 
 from experiments.results.__main__ import JOINED, MARKED, TEXTS, filled, make
+from experiments.results.aims import beside_published
 from experiments.results.claims import DECLARED, FOUND, claims, runs
 from experiments.results.records import Records, made_by, seconds_of, seeds_of
 from paths import ROOT
@@ -174,3 +175,20 @@ def test_parts_of_table_1_are_one_table(tmp_path):
     joined = Records(tmp_path).get("table1_full")
     assert (joined["rows"], joined["widths"]) == (list(titles), [400, 800, 1200])
     assert set(joined["weights"]) == set(short["weights"])
+
+
+def test_each_table_is_from_the_last_record_that_has_it(tmp_path):
+    """Not from the one with the higher score."""
+
+    def row(table, score):
+        return {"table": table, "kind": "standard", "split": 0, "method": "MAP", "log_likelihood": score}
+
+    kept = {"a": [row("concrete", -2.0), row("yacht", 0.0)], "b": [row("concrete", -3.0)]}
+    for name, rows in kept.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rows": rows}))
+    records = Records(tmp_path)
+    assert records.tables(["a", "b"])["rows"] == [*kept["b"], kept["a"][1]]
+    assert records.tables(["a", "c"]) is None
+    joined = records.tables(["a", "b"])
+    assert beside_published(None, joined) == ("ahead on yacht; behind on concrete", "in part")
+    assert beside_published(1, joined)[1] == "reached"

@@ -52,7 +52,8 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
     )
     monkeypatch.setattr(own_tables, "fit_table", partial(fit_table, epochs=1))
     monkeypatch.setattr(own_tables, "others", lambda name, task: {})  # without scikit-learn
-    words = ["tables=[uci/yacht]", "splits=[0,1]", "draws=5", f"folder={tmp_path}"]
+    noise = "noise=[student_t,mixture]"
+    words = ["tables=[uci/yacht]", "splits=[0,1]", noise, "draws=5", f"folder={tmp_path}"]
     own_tables.main(words)
     printed = capsys.readouterr().out
     assert "fit_table" in printed
@@ -60,8 +61,9 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["command"].endswith(" ".join(words[:-1]))
     assert {"date", "machine", "versions", "seed"} < record.keys()
-    scores = record["uci/yacht"]["fit_table"]
-    assert len(scores) == 2
+    scores, best = (record["uci/yacht"][name] for name in ("fit_table", "fit_table, best noise"))
+    assert len(scores) == len(best) == 2
+    assert scores != best
     assert all(math.isfinite(score["log_likelihood"]) for score in scores)
     own_tables.main(words)  # found finished: the same numbers
     assert json.loads((tmp_path / "record.json").read_text())["uci/yacht"]["fit_table"] == scores
