@@ -94,6 +94,22 @@ def test_quantiles_of_counts_and_tails_are_those_of_the_mixture(
         assert cdf(end - 1) < level <= cdf(end)
 
 
+@pytest.mark.parametrize("unit", [1.0, 50.0])
+@pytest.mark.parametrize("level", [1e-8, 0.3, 0.5, 0.975])
+def test_quantiles_of_a_mixture_as_noise_are_exact(level: float, unit: float) -> None:
+    """Of each draw its two normals, with weights; in the network's units and in the table's."""
+    output = torch.tensor([[0.0, 1.0, -3.0, 2.0], [0.5, -0.5, -2.0, 2.5]])  # two logits, two means
+    likelihood = likelihoods.Rescaled(
+        likelihoods.NormalMixture(scale=0.3), torch.ones(1), torch.tensor([unit])
+    )
+    with torch.no_grad():
+        distribution: Any = likelihood(output[:, None])
+    end = float(ValuePrediction.of([distribution], None, lambda d, y: y).predictive_quantiles([level]))
+    weights = output[:, :2].double().softmax(-1).numpy() / 2
+    found = (weights * stats.norm(output[:, 2:].double().numpy(), 0.3).cdf((end - 1) / unit)).sum()
+    assert found == pytest.approx(level, rel=1e-3)
+
+
 @pytest.mark.parametrize("f", [0.0, 5.0, 14.0])
 @pytest.mark.parametrize(("likelihood", "exact"), KNOWN[:2])
 def test_the_log_density_of_large_counts(likelihood: Any, exact: Any, f: float) -> None:
@@ -208,9 +224,23 @@ def test_the_outermost_quantiles_of_bounded_values_are_the_ends_of_all_component
     assert (float(low), float(high)) == (-1.0, 3.0)
 
 
-@pytest.mark.parametrize("likelihood", [likelihoods.Normal(0.1), likelihoods.StudentT(df=3.0, scale=0.1)])
+@pytest.mark.parametrize(
+    "likelihood",
+    [likelihoods.Normal(0.1), likelihoods.StudentT(df=3.0, scale=0.1), likelihoods.NormalMixture(2, 0.1)],
+)
 def test_what_has_no_ends_lies_between_the_infinities(likelihood: likelihoods.Likelihood) -> None:
-    assert prediction(likelihood).interval(1.0).flatten().tolist() == [-math.inf, math.inf]
+    with torch.no_grad():
+        distribution: Any = likelihood(torch.zeros(3, 1, likelihood.width(1)))
+    found = ValuePrediction.of([distribution], None, lambda distribution, y: y).interval(1.0)
+    assert found.flatten().tolist() == [-math.inf, math.inf]
+
+
+def test_a_mixture_of_counts_has_the_quantiles_of_samples() -> None:
+    counts = dist.MixtureSameFamily(
+        dist.Categorical(torch.ones(1, 1, 1, 2)), dist.Poisson(torch.tensor([1.0, 30.0]).expand(1, 1, 1, 2))
+    )
+    low, high = ValuePrediction(None, None, components=(counts,)).interval(0.9).flatten().tolist()
+    assert (low, high) == (0.0, pytest.approx(37.0, abs=1.1))  # the 90 % point of 30
 
 
 @pytest.mark.parametrize("counts", [likelihoods.Poisson(), likelihoods.NegativeBinomial(2.0)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import MixtureSameFamily, TransformedDistribution
 
 from pyrobbb._support.random_state import isolated
 
@@ -24,20 +25,37 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     Raises:
         NotImplementedError: A component does not know its cdf.
     """
-    each = torch.cat([part.icdf(level.expand(part.batch_shape)) for part in components])
-    low, high = each.amin(0), each.amax(0)
+    ends = [_ends(part, level) for part in components]
+    low = torch.cat([lower for lower, _ in ends]).amin(0)
+    high = torch.cat([upper for _, upper in ends]).amax(0)
     if float(level) in (0, 1):
         return high if float(level) else low
+    draws = sum(part.batch_shape[0] for part in components)
     whole = all(part.support.is_discrete for part in components)
     low = low - 1 if whole else low
     for _ in range(BISECTIONS):
         middle = ((low + high) / 2).floor() if whole else (low + high) / 2
         if not bool(((low < middle) & (middle < high)).any()):  # nothing lies between them any more
             break
-        below = torch.stack([part.cdf(middle).sum(0) for part in components]).sum(0) < level * len(each)
+        below = torch.stack([part.cdf(middle).sum(0) for part in components]).sum(0) < level * draws
         below |= middle <= low  # nothing lies between these two: they stay
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return high if whole else (low + high) / 2
+
+
+def _ends(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Between which a distribution's quantile lies: both are that, or of a mixture those of its parts."""
+    if isinstance(part, TransformedDistribution) and isinstance(part.base_dist, MixtureSameFamily):
+        low, high = _ends(part.base_dist, level)
+        for transform in part.transforms:
+            low, high = transform(low), transform(high)
+        return torch.minimum(low, high), torch.maximum(low, high)
+    each: Any = getattr(part, "component_distribution", None)
+    if each is None or each.support.is_discrete:
+        found = part.icdf(level.expand(part.batch_shape))
+        return found, found
+    found = each.icdf(level.expand(each.batch_shape))
+    return found.amin(-1), found.amax(-1)
 
 
 def ordered_samples(components: Sequence[Any], device: torch.device) -> Tensor:
