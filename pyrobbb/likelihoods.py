@@ -7,6 +7,7 @@ prediction that averages such distributions over draws and scores them. To add o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, ClassVar
@@ -242,7 +243,7 @@ class NormalMixture(Likelihood):
     ) -> None:
         super().__init__()
         self.components = checks.count("components", components, minimum=2)
-        if checks.number("spread", spread):  # without it as before there was one, for posteriors saved then
+        if checks.between("spread", spread, 0.0, math.inf):  # left out at 0: saved posteriors may not have it
             self.spread = float(spread)
         _set_scale(self, scale, learn_scale)
 
@@ -257,8 +258,9 @@ class NormalMixture(Likelihood):
                 f"{self.components} logits and as many means for each target, got {output.shape[-1]}"
             )
         logits, means = output.unflatten(-1, (outputs, 2 * self.components)).chunk(2, dim=-1)
-        levels = torch.arange(0.5, self.components, dtype=means.dtype, device=means.device) / self.components
-        means = means + self.spread * torch.special.ndtri(levels)
+        if self.spread:
+            levels = torch.arange(0.5, self.components, dtype=torch.double, device=means.device)
+            means = means + (self.spread * torch.special.ndtri(levels / self.components)).to(means.dtype)
         scale = _scale(self, means[..., 0])[..., None]
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(means, scale)).to_event(1)
 

@@ -103,7 +103,7 @@ def fit_table(
             "leave raw out, or give fit a network that knows their units"
         )
     seed = checks.seed("seed", seed)
-    noises = tuple(dict.fromkeys(USUAL if noise is None else [noise] if isinstance(noise, str) else noise))
+    noises = USUAL if noise is None else tuple(noise) if isinstance(noise, list | tuple) else (noise,)
     if not noises:
         raise ValueError(f"noise must name at least one of {', '.join(NOISES)}")
     checks.each_of("noise", noises, NOISES)

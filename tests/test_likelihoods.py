@@ -144,8 +144,11 @@ def test_components_of_a_mixture_start_apart() -> None:
         expected = math.log(stats.norm(means, 0.3).pdf(y).mean())
         found = apart.log_prob(torch.full((5, 1), y))
         assert found.tolist() == pytest.approx([expected] * 5, rel=1e-5)
-    with pytest.raises(ValueError, match="spread must be a finite number"):
-        likelihoods.NormalMixture(3, spread=math.inf)
+    for wrong in (math.inf, -1.0):
+        with pytest.raises(ValueError, match="spread must "):
+            likelihoods.NormalMixture(3, spread=wrong)
+    half = likelihoods.NormalMixture(3, scale=0.3, spread=2.0)(torch.zeros(5, 6, dtype=torch.bfloat16))
+    assert half.log_prob(torch.zeros(5, 1, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 def test_a_mixture_finds_two_values() -> None:

@@ -40,6 +40,11 @@ def claim(config: DictConfig) -> Path:
     Raises:
         ConfigError: If the folder holds a run with another configuration, or cannot be written.
     """
+    return _claim(config)[0]
+
+
+def _claim(config: DictConfig) -> tuple[Path, bool]:
+    """`claim`, and whether it was this run that wrote `config.yaml`."""
     if not config.folder:
         raise ConfigError("folder: must name a folder, got nothing")
     folder = Path(config.folder)
@@ -51,7 +56,7 @@ def claim(config: DictConfig) -> Path:
         )
     path = folder / "config.yaml"
     if path.exists():
-        return folder
+        return folder, False
     left = sorted(found.name for pattern in RESULTS for found in folder.glob(pattern))
     if left:
         raise ConfigError(
@@ -60,15 +65,17 @@ def claim(config: DictConfig) -> Path:
         )
     try:
         make_folder(folder)
-        with locked(folder, CLAIMING, wait=30):
-            first = not path.exists()
-            if first:
-                write_text(path, yaml.safe_dump(_content(config), sort_keys=False))
-        (folder / CLAIMING).unlink(missing_ok=True)
+        try:
+            with locked(folder, CLAIMING, wait=30):
+                first = not path.exists()
+                if first:
+                    write_text(path, yaml.safe_dump(_content(config), sort_keys=False))
+        finally:
+            (folder / CLAIMING).unlink(missing_ok=True)
     except OSError as error:
         reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
         raise ConfigError(f"folder: {reason}") from error
-    return folder if first else claim(config)
+    return (folder, True) if first else _claim(config)
 
 
 @contextmanager
@@ -79,8 +86,7 @@ def claimed(config: DictConfig) -> Iterator[Path]:
     """
     folder = Path(config.folder) if config.folder else None
     made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
-    new = folder is not None and not (folder / "config.yaml").exists()
-    folder = claim(config)
+    folder, new = _claim(config)
     try:
         yield folder
     except BlockingIOError:

@@ -186,15 +186,18 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     """Choose on validation rows, fit to all training rows, measure on the test rows."""
     if method == "NUTS" and place.rows > SMALL:
         return {"refused": f"a gradient passes over all rows, {place.rows} of {place.table}"}
-    several, whole = networks(place, chosen), chosen.network != "one_layer"
+    several = networks(place, chosen)
+    whole = chosen.network != "one_layer" or len(several) > 1
     configs = [config_of(place, method, network, chosen, out, words) for network in several]
+    trials = methods.METHODS[method].trials[: chosen.trials]
+    candidates = [{**asdict(network), **trial} for network in several for trial in trials]
 
     def made() -> Result:
         began = perf_counter()
         held = {"data.validation": 20 if place.table == "sine" else HELD}
         tried: list[tuple[float, DictConfig, Result]] = []
         for network, config in zip(several, configs, strict=True):
-            for trial in methods.METHODS[method].trials[: chosen.trials]:
+            for trial in trials:
                 score, own = scored(method, trial, config, network.last, held, whole=whole)
                 keys = {**asdict(network), **trial, "log_likelihood": score if score > -inf else None}
                 tried.append((score, own, keys))
@@ -205,10 +208,19 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
         seconds = perf_counter() - began
         assert data.test is not None
         scores = measured(posterior, data.test, run.draws, run.seed)
-        trials = [keys for _, _, keys in tried]
-        return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": trials}
+        kept_trials = [keys for _, _, keys in tried]
+        return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": kept_trials}
 
-    return kept(configs[0], made)
+    result = kept(configs[0], made)
+    tried_there = result.get("trials", [])
+    found = [{key: trial[key] for key in trial if key != "log_likelihood"} for trial in tried_there]
+    if found and found != candidates:
+        raise ConfigError(
+            f"folder: {configs[0].folder} holds a result of other settings ({found[-1]} was the last of "
+            f"{len(found)} tried, here it is {candidates[-1]} of {len(candidates)}); "
+            f"give these another folder=..."
+        )
+    return result
 
 
 def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:

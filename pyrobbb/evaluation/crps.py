@@ -33,7 +33,7 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
     Args:
         prediction: Of values.
         y: Targets, of the shape of the prediction's mean.
-        megabytes: Memory for the pairs of draws taken at a time.
+        megabytes: Memory for the pairs of draws of normal noise taken at a time.
 
     Raises:
         ValueError: Targets of another shape, or a prediction of class labels.

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import MixtureSameFamily
 
 from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import spread
-from pyrobbb.distributions import applied, on_real_line
+from pyrobbb.distributions import applied, moment, on_real_line
 from pyrobbb.kl_weights import KLWeight, WarmUp, within
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
@@ -32,6 +33,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
 
     Noise c times as wide has its highest likelihood at c = 1 where the mean of -(y - E[y]) d log p(y) / dy
     is 1. Of normal noise that is the mean of (y - E[y])^2 / sigma^2; its root says how far off the noise is.
+    The warning is of the output for which that is furthest beyond what chance explains.
 
     Raises:
         NonFiniteOutputError: The output for a training row is NaN, or its log-likelihood infinite or NaN.
@@ -50,17 +52,21 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
         return
     if not bool(prediction.log_predictive[rows.counts > 0].isfinite().all()):
         raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
-    asked = _squares_in_noises(prediction, model.likelihood.encode(rows.y).double())
-    noise, asked = (part.reshape(len(part), -1) for part in (noise, asked))
+    y = model.likelihood.encode(rows.y).double()
+    apart = (y - prediction.means).square().mean(0)
+    asked = _squares_in_noises(prediction, y)
+    noise, apart, asked = (part.double().reshape(len(part), -1) for part in (noise, apart, asked))
     shares = rows.counts.double() / rows.counts.double().sum()
-    scales = torch.einsum("n,nk->k", shares, noise).sqrt()
+    scales, residuals = (torch.einsum("n,nk->k", shares, part).sqrt() for part in (noise, apart))
     squares = torch.einsum("n,nk->k", shares, asked)
     least = squares.clamp(min=torch.finfo(squares.dtype).tiny)
-    error = (shares[:, None] * (asked - squares)).square().sum(0).sqrt() / least / 2  # of the root's log
-    ratio, residuals = least.rsqrt(), scales * squares.clamp(min=0).sqrt()
-    worst = int(ratio.log().abs().argmax())
-    slack = 3 * float(error[worst])
-    if not log(LEAST_NOISE) - slack <= float(ratio[worst].log()) <= log(MOST_NOISE) + slack:
+    slack = (
+        1.5 * (shares[:, None] * (asked - squares)).square().sum(0).sqrt() / least
+    )  # 3 sd of the root's log
+    off = -least.log() / 2  # the noise, as a multiple of what is asked
+    beyond = torch.maximum(log(LEAST_NOISE) - off, off - log(MOST_NOISE)) - slack
+    worst = int(beyond.argmax())
+    if float(beyond[worst]) > 0:
         advice = ["start it nearer to them, or train longer"]
         if len(scales) > 1 and torch.allclose(scales, scales[0]):
             advice.insert(0, "give each output its own (a list as scale)")
@@ -77,13 +83,21 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
 
 
 def _squares_in_noises(prediction: ValuePrediction, y: Tensor) -> Tensor:
-    """-(y - E[y]) d log p(y) / dy of each target, a mean over draws."""
-    scores: list[Tensor] = []
-    for part in prediction.components:
+    """-(y - E[y]) d log p(y) / dy of each target, a mean over draws; (y - E[y])^2 / Var[y] of mixtures.
+
+    Between the parts of a mixture the slope of its density points away from its mean.
+    """
+    found = []
+    for part in (applied(Tensor.double, each) for each in prediction.components):
         at = y.expand(part.batch_shape).clone().requires_grad_()
+        apart = moment(part, "mean") - at.detach()
+        if isinstance(getattr(part, "base_dist", part), MixtureSameFamily):
+            found.append((apart / moment(part, "stddev")).square())
+            continue
         with torch.enable_grad():
-            scores += torch.autograd.grad(applied(Tensor.double, part).log_prob(at).sum(), at)
-    return (prediction.means.double() - y).mul(torch.cat(scores)).mean(0)
+            (score,) = torch.autograd.grad(part.log_prob(at).sum(), at)
+        found.append(apart * score)
+    return torch.cat(found).mean(0)
 
 
 def warn_of_warm_up(kl: KLWeight, epochs: int) -> None:

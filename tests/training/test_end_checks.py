@@ -126,6 +126,35 @@ def test_tails_heavier_than_the_noise_has_are_no_mistake_of_its_scale(caplog: An
     assert "learn the noise" in message
 
 
+def test_a_mixture_whose_values_lie_far_from_the_targets(caplog: Any) -> None:
+    """At -3 and 3, where all targets lie near 0; the other output, whose noise is right, does not hide it."""
+    net = nn.Linear(1, 8)
+    with torch.no_grad():
+        net.weight.zero_()
+        net.bias.copy_(torch.tensor([0.0, 0.0, -3.0, 3.0, 0.0, 0.0, 0.0, 0.0]))
+    model = BayesianNetwork(net, priors.Normal(sigma=10.0), likelihoods.NormalMixture(2, [0.3, 0.3]), N=100)
+    rows = Split(normal(100, 1), 0.3 * normal(100, 2, seed=1))
+    guide = MeanFieldNormal(model, init_rho=-9.0)
+    guide()
+    warn_of_noise(model, guide, rows)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(
+        "output 0 has noise of standard deviation 3.01, but the training rows have resid"
+    )
+
+
+def test_residuals_are_said_as_they_are(caplog: Any) -> None:
+    """Of noise with heavy tails, whose likelihood hardly feels how far off a target lies."""
+    model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.StudentT(4.0, scale=1.0), N=100)
+    guide = MeanFieldNormal(model, init_rho=-9.0)
+    guide()
+    y = 1000 * normal(100, 1, seed=1)
+    warn_of_noise(model, guide, Split(normal(100, 1), y))
+    (message,) = [record.getMessage() for record in caplog.records]
+    said = float(message.partition("residuals of ")[2].partition(":")[0])
+    assert said == pytest.approx(float(y.square().mean().sqrt()), rel=0.01)
+
+
 def test_residuals_are_weighted_as_their_rows(caplog: Any) -> None:
     """Rows of other noise that do not count are not looked at."""
     x = normal(100, 1)

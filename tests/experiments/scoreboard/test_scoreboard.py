@@ -71,9 +71,14 @@ def test_noises_are_chosen_by_name(tmp_path: Path) -> None:
     words = ["part=regressions", "quick=true", f"noises={noises}", "splits=[0]", f"folder={tmp_path}"]
     record = main([*words, "methods=[plain network,ensemble of 5]"])
     assert record["budget"]["noise"] == "heavy tails or mixture"
+    alone, ensemble = ([trial["log_likelihood"] for trial in row["trials"]] for row in record["rows"])
+    assert not set(alone) & set(ensemble), "a mixture is chosen as a whole"
     for row in record["rows"]:
         assert [trial["noise"] for trial in row["trials"]] == ["heavy tails"] * 2 + ["mixture"] * 2
         assert 0 < row["crps"] < row["rmse"]
+    words[2] = "noises=[heavy tails]"
+    with pytest.raises(ConfigError, match=r"holds a result of other settings .* give these another folder"):
+        main([*words, "methods=[plain network]"])
 
 
 def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
