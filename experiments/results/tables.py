@@ -311,6 +311,7 @@ TABLES: dict[str, Text] = {
     "concrete_table": of("concrete_table", PART, NONE),
     "concrete_two_layers": of("concrete_two_layers", PART, NONE),
     "gap_table": of("gap_table", PART, NONE),
+    "concrete_normal": of("concrete_normal", PART, NONE),
     "noise_table": of("noise_table", PART, NONE),
     "long_detection": of("long_detection", PART, NONE),
     "long_conv_detection": of("long_conv_detection", PART, NONE),
