@@ -138,7 +138,7 @@ def test_a_mixture_whose_values_lie_far_from_the_targets(caplog: Any) -> None:
     guide()
     warn_of_noise(model, guide, rows)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("output 0 has noise of standard deviation 3.0")  # sqrt(3^2 + 0.3^2), and theirs
+    assert message.startswith("output 0 has noise of standard deviation 3.0")  # sqrt(3^2 + 0.3^2)
 
 
 def test_residuals_are_said_as_they_are(caplog: Any) -> None:
