@@ -245,6 +245,8 @@ class NormalMixture(Likelihood):
         self.components = checks.count("components", components, minimum=2)
         if checks.between("spread", spread, 0.0, math.inf):  # left out at 0: saved posteriors may not have it
             self.spread = float(spread)
+            levels = (torch.arange(self.components, dtype=torch.double) + 0.5) / self.components
+            self.register_buffer("offsets", self.spread * torch.special.ndtri(levels), persistent=False)
         _set_scale(self, scale, learn_scale)
 
     def width(self, outputs: int) -> int:
@@ -259,8 +261,7 @@ class NormalMixture(Likelihood):
             )
         logits, means = output.unflatten(-1, (outputs, 2 * self.components)).chunk(2, dim=-1)
         if self.spread:
-            levels = torch.arange(0.5, self.components, dtype=torch.double, device=means.device)
-            means = means + (self.spread * torch.special.ndtri(levels / self.components)).to(means.dtype)
+            means = means + self.offsets.to(means)
         scale = _scale(self, means[..., 0])[..., None]
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(means, scale)).to_event(1)
 

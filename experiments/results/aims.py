@@ -11,10 +11,11 @@ from experiments.results import own_tables
 from experiments.results.records import Record
 from experiments.scoreboard.agreement import YARDSTICK
 from experiments.scoreboard.compare import REFERENCE, pairs, rows_of, values
-from experiments.scoreboard.published import OF_SPLITS, STANDARD, beside
+from experiments.scoreboard.published import GAP, OF_SPLITS, STANDARD, beside
 from experiments.studies import recipes
 from experiments.studies.bound import kinds, ranks
 
+ENSEMBLE = "ensemble of 5"  # of the published
 Found = tuple[str, str]  # ours, and whether it holds
 
 
@@ -86,16 +87,14 @@ def above_on_gaps(record: Record) -> Found:
     found = []
     for name in dict.fromkeys(row["method"] for row in record["rows"]):
         own = rows_of(record["rows"], method=name)
-        means = {
-            kind: [fmean(values(rows_of(own, table=table, kind=kind), "log_likelihood")) for table in tables]
+        ours = {
+            (kind, table): fmean(values(rows_of(own, kind=kind, table=table), "log_likelihood"))
             for kind in OF_SPLITS
+            for table in tables
         }
-        theirs = {kind: [OF_SPLITS[kind][table]["ensemble of 5"] for table in tables] for kind in OF_SPLITS}
-        if all(
-            ours > other for kind in OF_SPLITS for ours, other in zip(means[kind], theirs[kind], strict=True)
-        ):
-            gaps = zip(tables, means["gap"], theirs["gap"], strict=True)
-            found.append(f"{name}: {', '.join(f'{t} {m:.2f} ({e:.2f})' for t, m, e in gaps)}")
+        if all(mean > OF_SPLITS[kind][table][ENSEMBLE] for (kind, table), mean in ours.items()):
+            gaps = [f"{table} {ours['gap', table]:.2f} ({GAP[table][ENSEMBLE]:.2f})" for table in tables]
+            found.append(f"{name}: {', '.join(gaps)}")
     return "; ".join(found) or "none", "reached" if found else "missed"
 
 

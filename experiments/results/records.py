@@ -56,7 +56,8 @@ class Records:
             return None
         rows: dict[str, list[Any]] = {}
         for record in each:
-            rows |= {row["table"]: rows_of(record["rows"], table=row["table"]) for row in record["rows"]}
+            own = dict.fromkeys(row["table"] for row in record["rows"])
+            rows |= {table: rows_of(record["rows"], table=table) for table in own}
         return {**each[0], "each": each, "rows": [row for found in rows.values() for row in found]}
 
     def _read(self, name: str) -> Record | None:

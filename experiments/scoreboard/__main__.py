@@ -7,8 +7,8 @@ part=regressions     the default; UCI tables: log-likelihood, RMSE, coverage, CR
     tables=[yacht,energy,concrete]    also kin8nm, naval, power, protein and wine
     splits=[0,1,2,3,4]                which of the standard splits
     gaps=[0,1,2,3]                    by which features the gap splits are; [-1]: none
-    network=one_layer                 50 units, 100 for protein; chosen: depth and width by validation rows;
-                                      deep: three layers of 200, 400 for protein
+    network=one_layer                 50 units, 100 for protein; two_layers: two such; deep: three of 200,
+                                      400 for protein; chosen: depth and width by validation rows
     noises=[heavy tails]              among which to choose, instead of the network's own: one for all rows,
                                       of the inputs, heavy tails, mixture
     trials=3                          settings that each method tries on validation rows

@@ -190,34 +190,39 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     whole = chosen.network != "one_layer" or len(several) > 1
     configs = [config_of(place, method, network, chosen, out, words) for network in several]
     trials = methods.METHODS[method].trials[: chosen.trials]
-    candidates = [{**asdict(network), **trial} for network in several for trial in trials]
+    every = [
+        (network, config, trial) for network, config in zip(several, configs, strict=True) for trial in trials
+    ]
+    settings = [{**asdict(network), **trial} for network, _, trial in every]
 
     def made() -> Result:
         began = perf_counter()
         held = {"data.validation": 20 if place.table == "sine" else HELD}
-        tried: list[tuple[float, DictConfig, Result]] = []
-        for network, config in zip(several, configs, strict=True):
-            for trial in trials:
-                score, own = scored(method, trial, config, network.last, held, whole=whole)
-                keys = {**asdict(network), **trial, "log_likelihood": score if score > -inf else None}
-                tried.append((score, own, keys))
+        found = [
+            scored(method, trial, config, network.last, held, whole=whole) for network, config, trial in every
+        ]
         choosing = perf_counter() - began
-        _, best, _ = max(tried, key=lambda one: one[0])
+        _, best = max(found, key=lambda one: one[0])
         began = perf_counter()
         run, data, posterior = fitted(best, around=methods.METHODS[method].around)
         seconds = perf_counter() - began
         assert data.test is not None
         scores = measured(posterior, data.test, run.draws, run.seed)
-        kept_trials = [keys for _, _, keys in tried]
-        return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": kept_trials}
+        tried = [
+            {**keys, "log_likelihood": score if score > -inf else None}
+            for keys, (score, _) in zip(settings, found, strict=True)
+        ]
+        return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": tried}
 
     result = kept(configs[0], made)
-    tried_there = result.get("trials", [])
-    found = [{key: trial[key] for key in trial if key != "log_likelihood"} for trial in tried_there]
-    if found and found != candidates:
+    there = [
+        {key: value for key, value in one.items() if key != "log_likelihood"}
+        for one in result.get("trials", settings)
+    ]
+    if there != settings:
         raise ConfigError(
-            f"folder: {configs[0].folder} holds a result of other settings ({found[-1]} was the last of "
-            f"{len(found)} tried, here it is {candidates[-1]} of {len(candidates)}); "
+            f"folder: {configs[0].folder} holds a result of other settings ({there[-1]} was the last of "
+            f"{len(there)} tried, here it is {settings[-1]} of {len(settings)}); "
             f"give these another folder=..."
         )
     return result

@@ -107,7 +107,7 @@ def sklearn(module: str, name: str) -> Any:
 
 
 def ours(data: TableData, folder: Path, chosen: Settings, noise: Sequence[str] | None = None) -> Score:
-    """`fit_table` with no option but its seed, and the best of several noises."""
+    """`fit_table` with no option but its seed and, if given, the noises that it chooses among."""
     posterior = fit_table(data, noise=noise, seed=chosen.seed, folder=folder)
     assert data.test is not None
     x, y = data.test.x, data.test.y

@@ -70,7 +70,7 @@ def keep(owner: object, **checked: Any) -> None:
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     """`value` if it is one of `choices`."""
-    if value not in tuple(choices):  # a list may be asked for in a tuple, in a set it raises TypeError
+    if value not in tuple(choices):  # in a set or dict, looking up a list raises TypeError
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{meant(value, choices)}")
     return str(value)
 

@@ -50,7 +50,7 @@ def _ends(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
         for transform in part.transforms:
             low, high = transform(low), transform(high)
         return torch.minimum(low, high), torch.maximum(low, high)
-    each: Any = getattr(part, "component_distribution", None)
+    each: Any = part.component_distribution if isinstance(part, MixtureSameFamily) else None
     if each is None or each.support.is_discrete:
         found = part.icdf(level.expand(part.batch_shape))
         return found, found

@@ -60,11 +60,9 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     scales, residuals = (torch.einsum("n,nk->k", shares, part).sqrt() for part in (noise, apart))
     squares = torch.einsum("n,nk->k", shares, asked)
     least = squares.clamp(min=torch.finfo(squares.dtype).tiny)
-    slack = (
-        1.5 * (shares[:, None] * (asked - squares)).square().sum(0).sqrt() / least
-    )  # 3 sd of the root's log
-    off = -least.log() / 2  # the noise, as a multiple of what is asked
-    beyond = torch.maximum(log(LEAST_NOISE) - off, off - log(MOST_NOISE)) - slack
+    error = (shares[:, None] * (asked - squares)).square().sum(0).sqrt() / least / 2  # of the root's log
+    off = -least.log() / 2  # log of the noise, as a multiple of what is asked
+    beyond = torch.maximum(log(LEAST_NOISE) - off, off - log(MOST_NOISE)) - 3 * error
     worst = int(beyond.argmax())
     if float(beyond[worst]) > 0:
         advice = ["start it nearer to them, or train longer"]
