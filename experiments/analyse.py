@@ -83,13 +83,12 @@ def has_figures(folder: Path | str) -> bool:
 def _learning_curves(folder: Path, rows: Sequence[history.Epoch]) -> Figure:
     metrics = read_metrics(folder)
     error = error_among(metrics.get("validation", metrics.get("test", {})))
-    unit = f" ({error.unit})" if error.unit else f" ({error.name}, units of y)"
     columns = ("epoch", "free_energy", "kl", "nll", "validation_error")
     return draw.learning_curves(
         *([getattr(row, name) for row in rows] for name in columns),
         chain=[row.chain for row in rows],
         trivial=metrics.get("trivial_free_energy"),
-        error_label=f"validation error{unit}",
+        error_label=f"validation {error.label}",
     )
 
 

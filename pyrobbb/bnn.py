@@ -47,8 +47,8 @@ class BayesianNetwork(Named):
     observation is site `"y"`. `model()` without data samples the weights alone. `network` itself is copied
     and left as it was. Its initial values travel in `infer["init"]` of each site, where a guide may start
     from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
-    the padding row of an embedding, whose KL is charged until q is the prior there. Dropout acts in training
-    alone.
+    the padding row of an embedding, whose KL is charged until q is the prior there. Dropout is active only
+    in training.
 
     The prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
     `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
@@ -106,7 +106,8 @@ class BayesianNetwork(Named):
         for _, module, attribute in own:
             check_event(module, attribute)
         self._has_own = bool(own)
-        self.latents = (*self.sites, *(site for site, _, _ in own), *hyper)
+        self.other_latents = (*(site for site, _, _ in own), *hyper)
+        self.latents = (*self.sites, *self.other_latents)
 
     def __copy__(self) -> BayesianNetwork:
         """A shallow copy is a view of the same model: its parts, and their names, are shared."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import pyro
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
@@ -52,13 +54,18 @@ def fitted(chain: Chain) -> Chain:
     return chain
 
 
+def sample_points(values: Weights) -> Weights:
+    """Sample each site of a guide at the value that it has here, a point."""
+    return {name: pyro.sample(name, dist.Delta(w, event_dim=w.dim())) for name, w in values.items()}
+
+
 def one_draw(chain: Chain, key: Key) -> Weights:
     """A value of each latent site."""
     return some_draws(chain, [key])[0]
 
 
 def some_draws(chain: Chain, keys: Iterable[Key]) -> list[Weights]:
-    """One draw after another, each from its own seed: what protects the user's state takes as long as one."""
+    """One draw after another, each from its own seed; saving the user's random state costs as much as one."""
     model, guide = fitted(chain)
     if isinstance(guide, Stored):
         with torch.no_grad():

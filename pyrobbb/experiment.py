@@ -30,7 +30,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.options import Options
-from pyrobbb.training.progress import Guarded, Progress, Silent
+from pyrobbb.training.progress import Guarded, Progress
 from pyrobbb.training.trainer import Training, train_all
 
 
@@ -123,7 +123,7 @@ class Run(Options):
         With several chains, each has its own copies of the callbacks. `provenance` says how the run was
         started; it is written before there are results, which a signal may leave without it.
         """
-        progress = Guarded.of(progress if progress and ranks.is_main else Silent())
+        progress = Guarded.of(progress if ranks.is_main else None)
         folder = None if folder is None else Path(folder)
         if folder is None or not ranks.is_main:
             return self._execute(folder, progress, ranks, callbacks)

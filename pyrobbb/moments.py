@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain as one_after_another
-from math import sqrt
 
 import torch
 from pyro.infer.autoguide import AutoDelta
@@ -37,7 +36,7 @@ def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
             return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
         if set(names) - set(model.sites) or not all(on_real_line(model.prior_of(name)) for name in names):
             return _moments_of_draws(chain, names)  # a median is not a mean there
-        one_sd = 0.5 * (1 + torch.erf(torch.tensor(1 / sqrt(2))).item())
+        one_sd = torch.special.ndtr(torch.ones(())).item()
         try:
             both = guide.quantiles([0.5, one_sd])  # type: ignore[operator]
         except (AttributeError, NotImplementedError):  # a guide without quantiles, alone or in a list of them

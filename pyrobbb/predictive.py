@@ -31,6 +31,11 @@ class ErrorMetric:
     unit: str
     format: str
 
+    @property
+    def label(self) -> str:
+        """As an axis says it."""
+        return f"error ({self.unit})" if self.unit else f"{self.name} (units of y)"
+
     def text(self, value: float) -> str:
         """`value` with its unit, such as `1.32 %`."""
         return self.format.format(value)

@@ -88,9 +88,8 @@ def fit_table(
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
-            resumes, and `load_table` finds the posterior there, as wherever its `save` wrote it. Of several
-            fits each has copies of the `callbacks`, which afterwards hold what those of the returned fit
-            hold.
+            resumes, and `load_table` finds the posterior there, as wherever its `save` wrote it. Several
+            fits use copies of the `callbacks`; afterwards yours hold the state of the returned fit's.
 
     Raises:
         ValueError: An option is outside its domain.

@@ -65,13 +65,13 @@ def _claim(config: DictConfig) -> tuple[Path, bool]:
         )
     try:
         make_folder(folder)
-        try:
-            with locked(folder, CLAIMING, wait=30):
+        with locked(folder, CLAIMING, wait=30):
+            try:
                 first = not path.exists()
                 if first:
                     write_text(path, yaml.safe_dump(_content(config), sort_keys=False))
-        finally:
-            (folder / CLAIMING).unlink(missing_ok=True)
+            finally:  # while it is this run's: a run that waited in vain leaves the other's alone
+                (folder / CLAIMING).unlink(missing_ok=True)
     except OSError as error:
         reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
         raise ConfigError(f"folder: {reason}") from error

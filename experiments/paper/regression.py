@@ -141,8 +141,7 @@ def said(fit: Posterior, x: Tensor) -> Tensor:
     """The same quantiles of the Gaussian that a plain network says at `x`: noise and nothing else."""
     prediction = fit.predict(x)
     assert isinstance(prediction, ValuePrediction)
-    z = torch.special.ndtri(torch.tensor(LEVELS))[:, None]
-    return prediction.mean[:, 0] + z * prediction.noise_std[:, 0]
+    return prediction.predictive_quantiles(LEVELS)[..., 0]
 
 
 def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -> Result:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
@@ -19,6 +18,7 @@ from pyrobbb._support import checks
 from pyrobbb.bandits import Mushroom
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.compression.pruning import PrunedGuide
+from pyrobbb.draws import sample_points
 from pyrobbb.likelihoods import Categorical
 from pyrobbb.posterior import Posterior
 
@@ -77,15 +77,12 @@ class RhoZero(nn.Module):
         self.pruned = pruned
 
     def forward(self, *args: object, **kwargs: object) -> Weights:
-        """Sample every weight site."""
+        """Sample every latent site."""
         with poutine.block():
-            weights = self.pruned(*args, **kwargs)
-        draws = {}
+            values = self.pruned(*args, **kwargs)
         for name, mask in self.pruned.masks.items():
-            noise = math.log(2) * torch.randn_like(weights[name])
-            distribution = dist.Delta(torch.where(mask, weights[name], noise), event_dim=mask.dim())
-            draws[name] = pyro.sample(name, distribution)
-        return draws
+            values[name] = torch.where(mask, values[name], math.log(2) * torch.randn_like(values[name]))
+        return sample_points(values)
 
 
 def with_rho_zero(pruned: Posterior) -> Posterior:
@@ -94,7 +91,7 @@ def with_rho_zero(pruned: Posterior) -> Posterior:
     for model, guide in pruned.chains:
         assert isinstance(guide, PrunedGuide)
         chains.append((model, RhoZero(guide)))
-    return Posterior(chains)
+    return Posterior(chains, weights=pruned.weights, columns=pruned.columns)
 
 
 class SwappedMushroom(Mushroom):

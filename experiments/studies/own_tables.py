@@ -26,12 +26,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib import import_module
-from math import log, pi
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import norm
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command
@@ -45,7 +45,6 @@ from pyrobbb.data.tables import TableData
 from pyrobbb.predictive import ClassPrediction
 from pyrobbb.tabular import NOISES, fit_table
 
-Z = 1.959963984540054  # a normal's 97.5 % point
 OURS, NOISY = "fit_table", "fit_table, best noise"
 ROWS_TUNED, ROWS_KEPT = 500, 3000  # of a large table, for a Gaussian process: time grows with the cube
 TABLES = {
@@ -133,8 +132,8 @@ def values(model: Any, data: TableData, rows: Any = slice(None)) -> Score:
     except TypeError:
         mean = model.predict(test_x)
         sd = np.std(y - sklearn("model_selection", "cross_val_predict")(model, x, y, cv=5))
-    z = (test_y - mean) / sd
-    return Score(float(np.mean(-0.5 * z**2 - np.log(sd) - 0.5 * log(2 * pi))), float(np.mean(abs(z) <= Z)))
+    inside = abs(test_y - mean) <= norm.ppf(0.975) * sd
+    return Score(float(norm.logpdf(test_y, mean, sd).mean()), float(inside.mean()))
 
 
 def labels(model: Any, data: TableData) -> Score:

@@ -26,7 +26,7 @@ SCORES = {"MLP entropy": "mlp", "BNN entropy": "entropy", "BNN mutual informatio
 def draw_log_probs(posterior: Posterior, x: Tensor, draws: int, seed: int = 0) -> Tensor:
     """Log p(c | x, w_s) for each weight draw, `(S, M, C)`, on the CPU."""
     model = posterior.model
-    x = x.to(model.initial()[model.sites[0]].device)
+    x = x.to(model.device)
     with evaluating(model):
         every = posterior.each_draw(draws, seed=seed)
         found = [model.apply_network(w, x).log_softmax(-1).cpu() for w in every]
@@ -42,7 +42,7 @@ def uncertainty(log_probs: Tensor) -> dict[str, np.ndarray]:
     """
     log_probs = log_probs.double()
     probs, mean = log_probs.exp().mean(0), log_probs.mean(0).exp()
-    expected = -(log_probs.exp() * log_probs).sum(-1).mean(0)
+    expected = entropy(log_probs.exp()).mean(0)
     found = {
         "probs": probs,
         "entropy": entropy(probs) * BITS,

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.serialization import config
 
+from pyrobbb._support.checks import reason
 from pyrobbb._support.files import replacing
 
 FORMAT = 1
@@ -97,15 +98,13 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
             f"{path} is not a readable checkpoint (it is damaged, or holds code, which is never run)"
         ) from error
     except Exception as error:  # torch may raise almost anything on damaged bytes
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise DamagedError(f"{path} is not a readable checkpoint ({reason})") from error
+        raise DamagedError(f"{path} is not a readable checkpoint ({reason(error, 120)})") from error
     if not isinstance(content, dict) or "format" not in content:
         raise CheckpointError(f"{path} is not a pyrobbb checkpoint")
     if content["format"] != FORMAT:
         raise CheckpointError(
             f"{path} has checkpoint format {content['format']}, this version of pyrobbb reads {FORMAT}"
         )
-    content.pop("digest", None)  # of an earlier version
     on = torch.device(device)
     return _each(content, lambda one: one.to(on) if isinstance(one, torch.Tensor) else one)
 

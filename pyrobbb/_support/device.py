@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from pyrobbb._support import checks
+
 
 def best_device(device: str | None = None) -> torch.device:
     """The device requested, or CUDA if there is one, else the CPU.
@@ -31,7 +33,7 @@ def best_device(device: str | None = None) -> torch.device:
             torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch's, for lack of a backend
         raise ValueError(
-            f"device {device!r} cannot be used ({str(error).splitlines()[0]}); use device=cpu"
+            f"device {device!r} cannot be used ({checks.reason(error)}); use device=cpu"
         ) from error
     return chosen
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 
@@ -27,7 +28,7 @@ def check_rows(model: BayesianNetwork, part: str, x: Tensor, y: Tensor) -> None:
 
 def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
     """ValueError unless every target has a likelihood; `output` is the network's for one row."""
-    distribution = model.observation(output, model.prior_draw() if model.latents != model.sites else None)
+    distribution = model.observation(output, model.prior_draw() if model.other_latents else None)
     model.encoded(distribution, y[:1])
     try:
         for begin, end in blocks(y):
@@ -88,7 +89,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
             alone = "; a single row is x[None]" if len(x.shape) == 1 else ""
-            reason = str(error).strip().splitlines()[0] + alone + _advice(model, x)
+            reason = checks.reason(error) + alone + _advice(model, x)
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:
         raise ValueError(

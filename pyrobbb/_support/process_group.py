@@ -115,8 +115,8 @@ def _others() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1][:200]
-        raise LostProcessError(f"another process of this run ended or hangs ({reason})") from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise LostProcessError(f"another process of this run ended or hangs ({lines[-1][:200]})") from error
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def component(thing: Any) -> str:
 
 
 def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
-    """What makes a prior, a likelihood or a weight of the KL what it is, as a tree of plain values.
+    """What identifies a prior, a likelihood or a weight of the KL, as a tree of plain values.
 
     Its kind and its public attributes, those of the modules, dataclasses and distributions that it holds, and
     the distributions of its `PyroSample`s; other objects by their kind, long lists by a digest. Tensors that

@@ -214,7 +214,8 @@ class StackedStep:
 
 
 class StackedDescent(StackedStep):
-    """The same for points: KL is -log P(w), and `noise` the points w (R, D), drawn from the guides' `loc`.
+    """Gradients of R chains of point estimates: KL is -log P(w), and `noise` the points w (R, D), drawn from
+    the guides' `loc`.
 
     The gradients go back through the draws, and add to what `grad` holds.
     """

@@ -79,7 +79,8 @@ class GraphStep:
             self.reset()
         if self.calls < self.WARM_UP:
             self.calls += 1
-            return self._on_the_side(x, y, share, data, counts)
+            with side_by_side([self.stream]) as (own,), own:
+                return self.step(x, y, share, data, counts)
         self.x.copy_(x)
         self.y.copy_(y)
         if counts is not None:
@@ -135,10 +136,6 @@ class GraphStep:
     def _captured(self, work: Callable[[], Terms]) -> Captured:
         return Captured(work, self.optimizer, self.stream, self.generator)
 
-    def _on_the_side(self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None) -> Terms:
-        with side_by_side([self.stream]) as (own,), own:
-            return self.step(x, y, share, data, counts)
-
 
 class Batches:
     """The minibatches of an epoch, on the device: a graph finds its rows by the number of its first step."""
@@ -192,7 +189,7 @@ class Captured:
         stream: Any,
         generator: torch.Generator | None,
     ) -> None:
-        gc.collect()  # else memory of before may be freed, which is forbidden, during the capture
+        gc.collect()  # else memory from earlier work may be freed, which is forbidden, during the capture
         random = torch.cuda.get_rng_state()
         own = None if generator is None else (generator, generator.get_state())
         current = torch.cuda.current_stream()
@@ -288,7 +285,7 @@ class NumbersByKernels(TorchFunctionMode):
 
 @contextmanager
 def no_synchronisation() -> Iterator[None]:
-    """What makes the host wait for the device raises a RuntimeError inside the body."""
+    """Raise a RuntimeError in the body wherever the host would wait for the device."""
     before = torch.cuda.get_sync_debug_mode()
     try:
         with warnings.catch_warnings():

@@ -230,7 +230,7 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError(
             f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
         )
-    if set(model.latents) != set(model.sites):
+    if model.other_latents:
         raise NotFastError("the prior or likelihood has latent sites of its own")
     if guide.loc.dtype not in (torch.float32, torch.float64):
         raise NotFastError(f"the weights are {guide.loc.dtype}")

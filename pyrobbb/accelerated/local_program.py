@@ -14,7 +14,6 @@ from torch.distributions import kl_divergence
 
 from pyrobbb.accelerated.local_noise import LocalNoise, Take, layer_sites
 from pyrobbb.accelerated.prior_segments import PriorSegment
-from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.accelerated.replay_noise import Noise
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import counted
@@ -55,11 +54,13 @@ class LocalProgram:
             kl = self._kl(loc, sigma, take)
             nll = sum(self._nll(loc, sigma, x, y, counts, take) for _ in range(self.samples)) / self.samples
             own = {self.guide.loc: loc, self.guide.rho: sigma}
-            found = derivatives(share * kl + nll, [own.get(p, p) for p in self.parameters])
+            found = torch.autograd.grad(
+                share * kl + nll, [own.get(p, p) for p in self.parameters], materialize_grads=True
+            )
         self.used = source.used
         each = zip(self.parameters, found, strict=True)
-        found = [g * torch.sigmoid(rho) if p is self.guide.rho else g for p, g in each]
-        return [kl.detach(), nll.detach(), *found]
+        by_rho = (g * torch.sigmoid(rho) if p is self.guide.rho else g for p, g in each)
+        return [kl.detach(), nll.detach(), *by_rho]
 
     def _nll(
         self, loc: Tensor, sigma: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, take: Take

@@ -47,7 +47,7 @@ def pyro_program(
             ((model_trace, guide_trace),) = elbo._get_traces(model, guide, (x, y), {})
             _check_sites(model_trace, guide_trace, model, len(x))
             kl, nll = (term / samples for term in terms_of(model_trace, guide_trace, counts))
-            found = derivatives(share * kl + nll, parameters)
+            found = torch.autograd.grad(share * kl + nll, parameters, materialize_grads=True)
         return [kl.detach(), nll.detach(), *found]
 
     return program
@@ -101,9 +101,9 @@ def network_gradients(
         weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
         nll = -counted(model.log_likelihood(weights, x, y), counts)
         samples = 1 if w.dim() == 1 else len(w)
-        parts = derivatives(nll.sum() / samples, [*weights.values(), *others])
+        parts = torch.autograd.grad(nll.sum() / samples, [*weights.values(), *others], materialize_grads=True)
     G = torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts[: len(weights)]], dim=-1)
-    return nll.detach(), G, parts[len(weights) :]
+    return nll.detach(), G, [*parts[len(weights) :]]
 
 
 def point_program(model: BayesianNetwork, parameters: Sequence[nn.Parameter]) -> Program:
@@ -114,16 +114,10 @@ def point_program(model: BayesianNetwork, parameters: Sequence[nn.Parameter]) ->
     ) -> list[Tensor]:
         with torch.enable_grad():
             nll = -counted(model.log_likelihood({}, x, y), counts).sum()
-            found = derivatives(nll, parameters)
+            found = torch.autograd.grad(nll, parameters, materialize_grads=True)
         return [torch.zeros_like(share), nll.detach(), *found]
 
     return program
-
-
-def derivatives(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The gradient of `loss` with respect to each of the parameters: 0 for those that play no part."""
-    given = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(given, parameters, strict=True)]
 
 
 def _check_sites(model_trace: Any, guide_trace: Any, model: Any, rows: int) -> None:

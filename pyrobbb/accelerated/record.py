@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pyrobbb._support import checks
 from pyrobbb.accelerated.fast_math import RULES
 
 Program = Callable[..., Any]
@@ -145,5 +146,4 @@ def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
 
 def first_line(error: Exception) -> str:
     """The kind of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {checks.reason(error)}" if str(error).strip() else type(error).__name__

@@ -57,8 +57,7 @@ class MeanFieldLearner(Learner):
             raise ValueError(f"each run needs a guide and a seed, got {len(guides)} and {len(seeds)}")
         if any(True for _ in model.parameters()):
             raise ValueError("the model has parameters without a prior, which are not trained here")
-        more = [name for name in model.latents if name not in model.sites]
-        if more:
+        if more := model.other_latents:
             raise ValueError(
                 f"the model's latents {', '.join(more)} are not weights, and are not trained here"
             )

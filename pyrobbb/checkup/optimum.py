@@ -17,7 +17,7 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.finding import Finding
-from pyrobbb.data.dataset import Dataset, Split, spread
+from pyrobbb.data.dataset import Dataset, Split, evenly_spaced
 from pyrobbb.draws import Chain
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
@@ -109,7 +109,7 @@ def _further(chain: Chain, data: Dataset, before: Tensor, draws: int, steps: int
 
 def _held_out(now: Chain, then: Chain, held: Split, draws: int, seed: int) -> str:
     """How held-out rows are predicted before and after further training: a lower F may predict worse."""
-    rows = held.take(spread(len(held), ROWS).to(held.x.device))
+    rows = held.take(evenly_spaced(len(held), ROWS).to(held.x.device))
     first, last = (
         Posterior([chain]).predict(rows.x, rows.y, draws=draws, seed=seed).log_predictive.double()
         for chain in (now, then)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import pyro
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.draws import Stored
+from pyrobbb.draws import Stored, sample_points
 from pyrobbb.posterior import Posterior, moments
 
 By = Literal["snr", "magnitude"]
@@ -104,10 +102,7 @@ class PrunedGuide(nn.Module):
             nodes = poutine.trace(self.guide).get_trace(*args, **kwargs).nodes
         values = {name: nodes[name]["value"] for name in self._model[0].latents}
         values |= {name: values[name] * mask for name, mask in self.masks.items()}
-        return {
-            name: pyro.sample(name, dist.Delta(value, event_dim=value.dim()))
-            for name, value in values.items()
-        }
+        return sample_points(values)
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         r""":math:`\mu` and :math:`\sigma`, both 0 for a weight that is gone."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -106,17 +107,15 @@ class Categorical:
         Raises:
             ValueError: Most rows have a text of their own, as names and numbers of rows do.
         """
-        counts = {value: int((column == value).sum()) for value in {v for v in column if v is not None}}
-        if len(counts) > max(MOST, len(column) // 2):
+        counts = Counter(column)  # which counts None too
+        texts: list[str] = sorted(value for value in counts if value is not None)
+        if len(texts) > max(MOST, len(column) // 2):
             raise ValueError(
-                f"column {name!r} has {len(counts)} different texts in {len(column)} training rows: it names "
+                f"column {name!r} has {len(texts)} different texts in {len(column)} training rows: it names "
                 f"the rows; leave it out with drop=[{name!r}], or turn it into numbers or fewer categories"
             )
-        ordered: list[str | None] = [*sorted(counts)]
-        if is_missing(column).any():
-            ordered.append(None)
-        shares = tuple(float((column == value).mean()) for value in ordered)
-        return cls(name, tuple(ordered), shares)
+        categories = (*texts, None) if None in counts else tuple(texts)
+        return cls(name, categories, tuple(counts[value] / len(column) for value in categories))
 
     @property
     def empty(self) -> bool:

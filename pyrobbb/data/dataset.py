@@ -58,7 +58,7 @@ class Split:
 
     def digest(self) -> str:
         """A digest of up to 64 rows, and one of all targets in memory: they tell other data from these."""
-        rows = spread(len(self), 64).to(self.x.device)
+        rows = evenly_spaced(len(self), 64).to(self.x.device)
         y = self.y if isinstance(self.y, Tensor) else self.y[rows]
         weights = "" if self.weights is None else f":{digest_of(self.weights)}"
         return f"{digest_of(self.x[rows], self.y[rows])}:{digest_of(y)}{weights}"
@@ -71,7 +71,7 @@ class Split:
         return Split(change(self.x), change(self.y), None if self.weights is None else change(self.weights))
 
 
-def spread(length: int, most: int) -> Tensor:
+def evenly_spaced(length: int, most: int) -> Tensor:
     """The numbers of at most so many of the rows, evenly spread."""
     return torch.arange(0, length, -(-length // most))
 

@@ -60,7 +60,7 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
         if not of_the_rows(asked):
             continue
         if is_share(asked):
-            rows = order[~held[order]][: round(check_share(part, asked) * N)]
+            rows = order[~held[order]][: round(checks.share(part, asked, zero=True) * N)]
             if asked and not len(rows):
                 raise ValueError(f"{part}={asked:g} of {N} rows is not one row; take a larger share")
         else:
@@ -85,13 +85,6 @@ def of_the_rows(given: Any) -> bool:
 def is_share(given: Any) -> bool:
     """Whether a part is asked for as a share of the rows."""
     return isinstance(given, int | float) and not isinstance(given, bool)
-
-
-def check_share(part: str, share: float) -> float:
-    """`share` if it leaves rows to train on."""
-    if checks.between(part, share, 0, 1) == 1:
-        raise ValueError(f"{part} must be less than 1, for rows to train on")
-    return share
 
 
 def _row_numbers(part: str, given: Any, N: int) -> Rows:

@@ -30,7 +30,7 @@ from pyrobbb.data.frames import (
     rows_of,
     to_tensor,
 )
-from pyrobbb.data.splits import check_share, is_share, split_rows
+from pyrobbb.data.splits import is_share, split_rows
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Table:
             if getattr(self, name) is None:  # as from_arrays and YAML say that there is none
                 checks.keep(self, **{name: 0.0})
             if is_share(getattr(self, name)):
-                check_share(name, getattr(self, name))
+                checks.share(name, getattr(self, name), zero=True)
 
     def load(self) -> TableData:
         """Read the table, split its rows and learn its columns from those for training."""

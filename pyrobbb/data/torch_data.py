@@ -19,7 +19,7 @@ from torch.utils.data import (
 from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support.random_state import mixed_seed
-from pyrobbb.data.dataset import Split, spread
+from pyrobbb.data.dataset import Split, evenly_spaced
 
 
 class TorchRows:
@@ -102,7 +102,7 @@ class TorchRows:
 
     def digest(self) -> str:
         """A digest of up to 64 rows: they tell other data from these."""
-        return self.take(spread(len(self), 64)).digest()
+        return self.take(evenly_spaced(len(self), 64)).digest()
 
 
 def _check_plain(loader: DataLoader[Any]) -> None:

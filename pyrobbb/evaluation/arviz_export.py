@@ -44,7 +44,7 @@ DIMS: dict[str, dict[str, Sequence[str]]] = {
         group: {"y": ("row",)}
         for group in ("posterior_predictive", "prior_predictive", "log_likelihood", "observed_data")
     },
-    "constant_data": {"x": ("row", "feature"), "training_row": ("row",)},
+    "constant_data": {"x": ("row", "feature"), "training_row": ("row",), "row_weight": ("row",)},
     "predictions": {"y": ("test_row",), "mean": ("test_row",)},
     "predictions_constant_data": {
         "y": ("test_row",),
@@ -98,8 +98,8 @@ def to_groups(
         )  # fmt: skip
     chosen = WeightSelection(posterior.model, weights, seed)
     chains = range(len(posterior.chains))
-    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
-    places = order[: checks.count("observations", observations)].sort().values
+    shuffled = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
+    places = shuffled[: checks.count("observations", observations)].sort().values
     rows = data.train.take(places.to(data.train.x.device))
     prior = Posterior([(posterior.model, posterior.model)])  # the model without data draws from the prior
     samplers: list[Any] = [guide for _, guide in posterior.chains if hasattr(guide, "kept")]
@@ -164,12 +164,11 @@ def _latents(
     values: list[list[dict[str, np.ndarray]]] = []
     densities: list[list[dict[str, np.ndarray]]] = []
     for chain, (model, _) in enumerate(posterior.chains):
-        rest = [name for name in model.latents if name not in model.sites]
         values.append([])
         densities.append([])
         for draw in posterior.each_draw(draws, chain=chain, seed=seed):
             for kept, every in ((values, draw), (densities, _log_prior(model, draw))):
-                some = {"weight": chosen.pick(every), **{name: every[name] for name in rest}}
+                some = {"weight": chosen.pick(every), **{name: every[name] for name in model.other_latents}}
                 kept[-1].append({name: as_numpy(value) for name, value in some.items()})
     return _stacked(values), _stacked(densities)
 

@@ -44,7 +44,7 @@ def last_layer_k_hat(
     """
     checks.count("draws", draws, minimum=100)
     model, guide = posterior.chains[chain]
-    if set(model.latents) != set(model.sites) or len(train) > LARGEST or train.weights is not None:
+    if model.other_latents or len(train) > LARGEST or train.weights is not None:
         return None
     rows = train.whole().to(model.device)
     last = model.last_layer

@@ -23,7 +23,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Dataset, spread
+from pyrobbb.data.dataset import Dataset, evenly_spaced
 from pyrobbb.evaluation.diagnostics import function_draws
 from pyrobbb.posterior import Posterior
 
@@ -97,7 +97,7 @@ def simulation_based_calibration(
         raise ValueError("data drawn from the model count once each: leave out the rows' weights")
     M = checks.count("repeats", repeats, minimum=2)
     x = data.train.whole().x.to(model.device)
-    where = x[spread(len(x), checks.count("points", points)).to(x.device)]
+    where = x[evenly_spaced(len(x), checks.count("points", points)).to(x.device)]
     every = []
     for m in range(M):
         # not a seed that a fit has: a sampler that draws its start first would start at the truth

@@ -59,7 +59,7 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
     """
     if model.dtype.itemsize < 4:
         return None
-    if not model.sites or set(model.latents) != set(model.sites) or model.N is None:
+    if not model.sites or model.other_latents or model.N is None:
         return None
     with isolated(seed, device=model.device), torch.no_grad():
         model = deepcopy(model)
@@ -146,7 +146,7 @@ class _Search:
         return draws + [draw | self._weights(q, one) for draw, one in zip(draws, mirrored, strict=True)]
 
     def _log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
-        """Of each row, in nats; an output of one row is that of all."""
+        """Of each row, in nats; the output of a single row serves for every row."""
         distribution = self.model.observation(output.expand(len(y), *output.shape[1:]))
         return distribution.log_prob(self.model.encoded(distribution, y))
 

@@ -59,7 +59,7 @@ class Energy:
 
     def __init__(self, model: BayesianNetwork, guide: FlatGuide, *, jacobian: bool = True) -> None:
         self.model, self.guide, self.jacobian = model, guide, jacobian
-        fixed = not model.prior_parameters and set(model.latents) == set(model.sites)
+        fixed = not model.prior_parameters and not model.other_latents
         self.priors = {name: model.prior_of(name) for name in model.sites} if fixed else None
         self.size = guide.loc.numel()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import pyro
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer.autoguide.initialization import init_to_median
@@ -16,6 +14,7 @@ from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import on_real_line
+from pyrobbb.draws import sample_points
 from pyrobbb.initializers import Initial, network
 
 
@@ -82,8 +81,7 @@ class FlatGuide(Named):
 
     def forward(self, *args: Any, **kwargs: Any) -> Weights:
         """Sample every latent; arguments as the model's, which are not used."""
-        values = self.values(self.draw())
-        return {name: pyro.sample(name, dist.Delta(w, event_dim=w.dim())) for name, w in values.items()}
+        return sample_points(self.values(self.draw()))
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         """Mean and standard deviation of each latent."""

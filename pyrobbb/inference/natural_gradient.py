@@ -154,6 +154,6 @@ class NaturalGradient(OwnStep):
 
 def _element_wise(model: BayesianNetwork, guide: NormalByScale) -> list[PriorSegment]:
     """The prior, weight by weight in the guide's order."""
-    if set(model.latents) != set(model.sites):
+    if model.other_latents:
         raise NotElementwiseError("the prior or likelihood has latent sites of its own")
     return prior_segments({name: model.prior_of(name) for name in guide.shapes})

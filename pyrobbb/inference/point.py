@@ -21,7 +21,6 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.accelerated.compilation_cost import POINT, Prepare, fastest, ways
 from pyrobbb.accelerated.dispatch import as_graph
 from pyrobbb.accelerated.program_step import ProgramStep
-from pyrobbb.accelerated.programs import derivatives
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import Energy
@@ -67,7 +66,7 @@ class DescentStep(ProgramStep):
         ) -> list[Tensor]:
             with torch.enable_grad():
                 prior, nll = energy(self.at(), x, y, counts)
-                found = derivatives(share * prior + nll, parameters)
+                found = torch.autograd.grad(share * prior + nll, parameters, materialize_grads=True)
             return [prior.detach(), nll.detach(), *found]
 
         super().__init__(program, optimizer, (1, 0), batch, prepare)
@@ -133,8 +132,7 @@ def refuse_bounded(method: Inference, model: BayesianNetwork, guide: FlatGuide) 
 
 def refuse_latents(method: Inference, model: BayesianNetwork) -> None:
     """Raise ValueError for latent sites besides the weights: a joint mode with a scale is degenerate."""
-    more = [name for name in model.latents if name not in model.sites]
-    if more:
+    if more := model.other_latents:
         raise ValueError(
             f"{type(method).__name__} needs a density of the weights alone, but {', '.join(more)} "
             f"{'is' if len(more) == 1 else 'are'} latent too: at the joint mode a scale collapses with its "

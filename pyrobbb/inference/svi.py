@@ -3,7 +3,7 @@ r"""Stochastic variational inference, the default: the guide that minimises the 
 .. math::
     F(\theta) = KL[q(w \mid \theta) \,\|\, P(w)] - E_q[\log P(D \mid w)]
 
-by gradient descent on minibatches (Blundell et al. 2015, eqs 3 and 9), with any guide of Pyro's or ours.
+by gradient descent (Blundell et al. 2015, eq. 1; on a minibatch eq. 9), with any guide of Pyro's or ours.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from pyrobbb._support import checks
+from pyrobbb._support.network_checks import EMBEDDINGS
 from pyrobbb.distributions import ScaleMixtureNormal, applied
 
 
@@ -231,7 +232,7 @@ class FanInNormal(_Elementwise):
 
 def fan_in(parameter: Tensor, module: nn.Module | None) -> float:
     """How many inputs a unit of `module` sums over, on average, as `FanInNormal` counts them."""
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+    if isinstance(module, EMBEDDINGS):
         return 1.0
     if isinstance(module, nn.modules.conv._ConvTransposeNd) and parameter.dim() > 1:
         per_group = parameter.shape[0] / module.groups

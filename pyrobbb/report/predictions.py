@@ -13,7 +13,7 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import by_confidence, coverage, pooled, quantiles
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Example, Gallery, Picture, Section, Table
-from pyrobbb.report.words import cell, number, percent, spread
+from pyrobbb.report.words import cell, evenly_spaced, number, percent
 
 IMAGES = 12
 ROWS = 15  # of a table of uncertain inputs
@@ -105,12 +105,12 @@ def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> S
 
 
 def _band(x: np.ndarray, y: np.ndarray, mean: np.ndarray, intervals: np.ndarray) -> Section:
-    order = spread(list(np.argsort(x)), CURVE)
+    order = evenly_spaced(list(np.argsort(x)), CURVE)
     columns = {"x": x, "mean": mean, **dict(zip(BAND, intervals, strict=True))}
     rows = [{name: float(values[i]) for name, values in columns.items()} for i in order]
     points = [{"x": float(x[i]), "y": float(y[i])} for i in order]
     lines = []
-    for row in spread(rows, 25):
+    for row in evenly_spaced(rows, 25):
         intervals_of = (_interval(row[f"low{level}"], row[f"high{level}"]) for level in (50, 90))
         lines.append([cell(row["x"]), cell(row["mean"]), *intervals_of])
     head = ["x", "Mean", "50 % interval", "90 % interval"]

@@ -201,8 +201,8 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
     rows = history.read(path) if path.exists() else []
     if rows:
         error = error_among(metrics.get("validation", metrics.get("test", {})))
-        label = f"validation error ({error.unit})" if error.unit else f"validation {error.name} (units of y)"
-        sections.append(training.learning(rows, metrics.get("trivial_free_energy"), label))
+        trivial, label = metrics.get("trivial_free_energy"), f"validation {error.label}"
+        sections.append(training.learning(rows, trivial, label))
     if metrics.get("kl_ledger"):
         sections.append(training.ledger(metrics["kl_ledger"]))
     if "code_length" in metrics:

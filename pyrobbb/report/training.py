@@ -9,7 +9,7 @@ from typing import Any
 
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Section, Table, Text
-from pyrobbb.report.words import cell, number, percent, spread
+from pyrobbb.report.words import cell, evenly_spaced, number, percent
 from pyrobbb.training.history import Epoch
 
 POINTS = 250  # of one curve
@@ -133,7 +133,7 @@ def _points(rows: Sequence[Epoch], column: str, label: str) -> list[dict[str, An
     found = []
     for chain in _chains(rows):
         own = [row for row in rows if row.chain == chain and isfinite(getattr(row, column))]
-        some, name = spread(own, POINTS), f"chain {chain}"
+        some, name = evenly_spaced(own, POINTS), f"chain {chain}"
         found += [{"epoch": row.epoch, label: getattr(row, column), "chain": name} for row in some]
     return found
 
@@ -145,7 +145,7 @@ def _chains(rows: Sequence[Epoch]) -> list[int]:
 def _table(rows: Sequence[Epoch], error: str) -> Table:
     head = ["Epoch", "Chain", "Free energy", "KL", "Misfit", error.capitalize(), "Learning rate", "Seconds"]
     names = ("epoch", "chain", "free_energy", "kl", "nll", "validation_error", "lr", "seconds")
-    shown = spread(rows, LINES)
+    shown = evenly_spaced(rows, LINES)
     left = "" if len(shown) == len(rows) else f"; {len(shown)} of {len(rows)} rows"
     lines = [[cell(getattr(row, name)) for name in names] for row in shown]
     return Table(f"The training by epoch, in {NATS}{left}", head, lines)

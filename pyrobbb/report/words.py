@@ -42,7 +42,7 @@ UNSAID = [("learn_scale", False)]
 PARTS = {"test": "Test data", "validation": "Validation data"}
 
 
-def spread(rows: Sequence[T], most: int) -> list[T]:
+def evenly_spaced(rows: Sequence[T], most: int) -> list[T]:
     """At most so many of the rows, evenly spread, the first and the last among them."""
     if len(rows) <= most:
         return list(rows)

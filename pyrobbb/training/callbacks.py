@@ -89,8 +89,8 @@ class EarlyStopping(Callback):
 
     Args:
         patience: Epochs without improvement after which to stop.
-        measure: `nll` or `error`, of the validation data.
-        least: How much lower than the best counts as an improvement.
+        monitor: `nll` or `error`, of the validation data.
+        min_delta: How much lower than the best counts as an improvement.
 
     Raises:
         ValueError: An argument outside its domain, or a training without validation data.
@@ -98,21 +98,21 @@ class EarlyStopping(Callback):
 
     keeps = ("best", "best_epoch", "waited")
 
-    def __init__(self, patience: int = 10, *, measure: str = "nll", least: float = 0.0) -> None:
+    def __init__(self, patience: int = 10, *, monitor: str = "nll", min_delta: float = 0.0) -> None:
         self.patience = checks.count("patience", patience)
-        self.measure = checks.one_of("measure", measure, MEASURES)
-        self.least = checks.between("least", least, 0, math.inf)
+        self.monitor = checks.one_of("monitor", monitor, MEASURES)
+        self.min_delta = checks.between("min_delta", min_delta, 0, math.inf)
         self.best, self.best_epoch, self.waited = math.inf, 0, 0
 
     def on_epoch(self, view: View, row: Epoch) -> None:
-        value = _measured(self, row, self.measure)
-        if value < self.best - self.least:
+        value = _measured(self, row, self.monitor)
+        if value < self.best - self.min_delta:
             self.best, self.best_epoch, self.waited = value, row.epoch, 0
             return
         self.waited += 1
         if self.waited >= self.patience:
             view.stop(
-                f"validation {self.measure} has not improved for {self.waited} epochs "
+                f"validation {self.monitor} has not improved for {self.waited} epochs "
                 f"(best {self.best:.4g} in epoch {self.best_epoch})"
             )
 
@@ -124,7 +124,7 @@ class BestCheckpoint(Callback):
     where its weights are all of a posterior: not of Laplace, SWAG and samplers.
 
     Args:
-        measure: `nll` or `error`, of the validation data.
+        monitor: `nll` or `error`, of the validation data.
         folder: Where the file goes; by default the folder of the training. To restore several chains name it
             here: each trains with a copy of the callback.
 
@@ -134,8 +134,8 @@ class BestCheckpoint(Callback):
 
     keeps = ("best", "best_epoch")
 
-    def __init__(self, *, measure: str = "nll", folder: Path | str | None = None) -> None:
-        self.measure = checks.one_of("measure", measure, MEASURES)
+    def __init__(self, *, monitor: str = "nll", folder: Path | str | None = None) -> None:
+        self.monitor = checks.one_of("monitor", monitor, MEASURES)
         self.named = self.folder = None if folder is None else Path(folder)
         self.best, self.best_epoch = math.inf, 0
 
@@ -158,7 +158,7 @@ class BestCheckpoint(Callback):
         return self.folder / f"chain-{chain}.best.pt"
 
     def on_epoch(self, view: View, row: Epoch) -> None:
-        value = _measured(self, row, self.measure)
+        value = _measured(self, row, self.monitor)
         if value >= self.best:
             return
         self.best, self.best_epoch = value, row.epoch
@@ -189,9 +189,9 @@ class BestCheckpoint(Callback):
             checkpoint.load_module(model, found["model"], "model", path)
 
 
-def _measured(callback: Callback, row: Epoch, measure: str) -> float:
+def _measured(callback: Callback, row: Epoch, monitor: str) -> float:
     """The validation measure of an epoch; ValueError if there is none."""
-    value: float = getattr(row, f"validation_{measure}")
+    value: float = getattr(row, f"validation_{monitor}")
     if math.isnan(value):
         raise ValueError(f"{type(callback).__name__} needs validation data: pass validation=")
     return value

@@ -42,7 +42,7 @@ from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
-from pyrobbb.training.progress import Guarded, Progress, Silent
+from pyrobbb.training.progress import Guarded, Progress
 from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
@@ -115,7 +115,7 @@ class Chain:
             callback.restart()
         self.kinds_of_callbacks = [(compatibility.callback(each), each) for each in callbacks]
         self.steppers = [c for c in callbacks if type(c).on_step is not Callback.on_step]
-        self.progress = Guarded.of(progress if progress and ranks.is_main else Silent())
+        self.progress = Guarded.of(progress if ranks.is_main else None)
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
         self.raw = getattr(getattr(data, "columns", None), "raw", 0)  # inputs, the last, as a table has them

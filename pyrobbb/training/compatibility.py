@@ -120,8 +120,8 @@ def unchanged(made: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> list[str
 
 def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: Any) -> None:
     """Raise CheckpointError if a buffer that is constant in a checkpoint was made with other values here."""
-    theirs = {**state["model"], **state.get("attributes", {})}
-    for name in state.get("constant buffers", ()):  # which version 0.1.0 did not name
+    theirs = {**state["model"], **state["attributes"]}
+    for name in state["constant buffers"]:
         there, here = theirs[name].cpu(), mine.get(name)
         if here is None or (here.shape, here.dtype) != (there.shape, there.dtype):
             continue  # `load_module` says so
@@ -136,7 +136,7 @@ def restore_attributes(made: BayesianNetwork, state: Mapping[str, Any]) -> bool:
 
     Others take the places of those that are there, which may be parts of the data.
     """
-    changed = state.get("attributes", {}).keys() - {*state.get("constant buffers", ())}
+    changed = state["attributes"].keys() - {*state["constant buffers"]}
     for name in changed:
         path, _, key = name.rpartition(".")
         setattr(made.get_submodule(path), key, state["attributes"][name].to(made.device))
@@ -179,11 +179,9 @@ def training(chain: Chain) -> dict[str, Any]:
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) -> None:
-    """Raise CheckpointError with the first value that differs; version 0.1.0 wrote fewer of them."""
+    """Raise CheckpointError with the first of `mine` that is there and differs."""
     known = {name: value for name, value in theirs.items() if name in mine}
     for key, before, now in changes(known, {name: mine[name] for name in known}):
-        if key == "data" and before == now.partition(":")[0]:
-            continue  # version 0.1.0 looked at 64 rows only
         if key in ("data", "inputs"):
             raise CheckpointError(f"{path} was made with other training data of the same shape")
         if key == "validation":

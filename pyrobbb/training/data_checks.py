@@ -110,7 +110,7 @@ def _warn_of_targets(model: BayesianNetwork, first: Split) -> None:
     with torch.no_grad(), evaluating(model), isolated(device=first.x.device):
         try:
             # a latent noise at its prior's median: a draw may be as small as it likes
-            latents = FlatGuide(model).loc_and_scale()[0] if model.latents != model.sites else None
+            latents = FlatGuide(model).loc_and_scale()[0] if model.other_latents else None
             distribution = model.observation(model.apply_network(model.initial(), first.x), latents)
             one = univariate(distribution)
             if not on_real_line(one):  # counts, or times, which are not to be standardised
@@ -250,7 +250,7 @@ def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
             "the network's output for a row depends on the other rows of the batch, so there is no "
             "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
         )
-    if random or model.latents != model.sites:
+    if random or model.other_latents:
         return
     with torch.enable_grad(), evaluating(model), isolated(device=x.device):
         output = model.apply_network(model.initial(), x).detach().requires_grad_()

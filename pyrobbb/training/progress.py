@@ -48,9 +48,9 @@ class Guarded(Progress):
         self.shown = shown
 
     @classmethod
-    def of(cls, shown: Progress) -> Guarded:
-        """A display, guarded once: what is told of it is told once, whoever else shows with it."""
-        return shown if isinstance(shown, Guarded) else cls(shown)
+    def of(cls, shown: Progress | None) -> Guarded:
+        """A display, guarded once: a failure is reported once, whoever else shows with it."""
+        return shown if isinstance(shown, Guarded) else cls(shown or Silent())
 
     def start(self, *what: Any) -> None:
         self._show("start", *what)

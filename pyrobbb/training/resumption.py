@@ -80,8 +80,7 @@ class Resumable(Chain):
         Raises:
             CheckpointError: If it belongs to another network or guide, or is not a training state.
         """
-        later = {"stopped", "callbacks", "finishing", "constant buffers", "attributes"}  # than version 0.1.0
-        missing = sorted(self.state_dict().keys() - later - state.keys())
+        missing = sorted(self.state_dict().keys() - state.keys())
         if missing:
             raise CheckpointError(f"{path} is not a training checkpoint: it lacks {', '.join(missing)}")
         try:
@@ -126,7 +125,7 @@ class Resumable(Chain):
         load_state(self.optimizer, state["optimizer"])
         if compatibility.restore_attributes(self.model, state):
             with isolated(self.seed, device=self.device):
-                self.step = self._made_step(self.options.fast)  # which held the tensors of before
+                self.step = self._made_step(self.options.fast)  # the old step held the previous tensors
         elif isinstance(self.step, GraphStep):
             self.step.reset()
         if self.schedule is not None and state["schedule"] is not None:
@@ -135,9 +134,9 @@ class Resumable(Chain):
         self.epoch, self.batch, self.spent = state["epoch"], state["batch"], state["spent"]
         self._load_noise(state["noise"], path)
         self.sums = state["sums"].to(self.device)
-        self.history.finishing = state.get("finishing", 0.0)
+        self.history.finishing = state["finishing"]
         self.history.rows = [Epoch(**row) for row in state["history"]]
-        self._load_callbacks(state.get("callbacks", []), state.get("stopped"))
+        self._load_callbacks(state["callbacks"], state["stopped"])
 
     def _load_callbacks(self, states: list[Any], stopped: str | None) -> None:
         """Callbacks of the same kind and options resume, others start afresh.
@@ -146,8 +145,7 @@ class Resumable(Chain):
         """
         left, fresh = list(states), []
         for kind, callback in self.kinds_of_callbacks:
-            # a checkpoint of an earlier version has the kind alone
-            known = (i for i, (name, _) in enumerate(left) if name in (kind, type(callback).__name__))
+            known = (i for i, (name, _) in enumerate(left) if name == kind)
             if (place := next(known, None)) is None:
                 fresh.append(kind)
             else:
@@ -158,8 +156,8 @@ class Resumable(Chain):
 
     def _load_noise(self, noise: Any, path: Path | str) -> None:
         """As many processes, on the same kind of device, resume their noise; others draw unused noise."""
-        noise = noise if isinstance(noise, list) else [noise]  # version 0.1.0
-        if len(noise) == self.ranks.size and noise[self.ranks.rank].keys() == self.noise.keys():
+        streams = [one.keys() for one in noise]
+        if len(noise) == self.ranks.size and streams[self.ranks.rank] == self.noise.keys():
             self.noise = {k: v.cpu() for k, v in noise[self.ranks.rank].items()}
             return
         steps = self.epoch * self.M + self.batch

@@ -30,7 +30,7 @@ from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
-from pyrobbb.training.progress import Printed, Progress
+from pyrobbb.training.progress import Guarded, Printed, Progress
 from pyrobbb.training.resumption import Resumable
 from pyrobbb.training.shared_model import held, own_model
 
@@ -200,7 +200,7 @@ def fit(
     if inference.own_guide and guide is not None and not isinstance(guide, nn.Module):
         name = type(inference).__name__
         raise ValueError(f"{name} makes its own guide: pass None as the guide, not {checks.short(guide)}")
-    show = progress if not isinstance(progress, bool) else Printed() if progress else None
+    show = Guarded.of(progress if not isinstance(progress, bool) else Printed() if progress else None)
 
     first: Any = own_model(model, guide) if isinstance(model, BayesianNetwork) else model
 
@@ -227,7 +227,7 @@ def fit(
     trained = train_all(make, chains, fast=fast, together=together, device=options.get("device"))
     columns = data.columns if isinstance(data, Dataset) else None
     posterior = held(Posterior([(training.model, training.guide) for training in trained], columns=columns))
-    if show and ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
+    if ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
         show.log(compared(energy, trained[0].trivial, posterior.model.prior))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]

@@ -279,11 +279,6 @@ def test_a_newer_version_s_checkpoint_is_refused_not_replaced_by_an_older_one(tm
         newest(path)
 
 
-def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    torch.save({"format": 1, "epoch": 5, "digest": "any"}, tmp_path / "old.pt")
-    assert checkpoint.load(tmp_path / "old.pt") == {"format": 1, "epoch": 5}
-
-
 def test_checksums_are_written_even_if_torch_is_told_not_to(tmp_path: Path) -> None:
     torch.serialization.set_crc32_options(False)
     try:

@@ -97,3 +97,15 @@ def test_choices() -> None:
         checks.one_of("here", "gelu", ("relu", "tanh"))
     with pytest.raises(ValueError, match="got 3"):
         checks.one_of("here", 3, ("relu", "tanh"))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotImplementedError(), "NotImplementedError"),
+        (ValueError(" \n"), "ValueError"),
+        (RuntimeError("one\ntwo"), "one"),
+    ],
+)
+def test_the_reason_is_the_first_line_or_the_kind(error: Exception, said: str) -> None:
+    assert checks.reason(error) == said

@@ -239,7 +239,7 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: regress(test=(X, X)), "^test y has 2 outputs; the training y has 1"),
     (lambda: classify(test=X), r"^test must be a share .* or a pair \(x, y\), got ndarray"),
     (lambda: classify(validation=(X,)), "^validation must be a share .* or a pair .* got tuple"),
-    (lambda: classify(test=1.0), "^test must be less than 1, for rows to train on"),
+    (lambda: classify(test=1.0), "^test must be at least 0 and less than 1, got 1.0"),
     (lambda: classify(test=0.05), "^test=0.05 of 6 rows is not one row; take a larger share"),
     (lambda: classify(test=[0, 6]), "^test must hold whole numbers from 0 to 5, the rows"),
     (lambda: classify(test=[0], validation=[1, 0]), "^row 0 is in both test and validation"),

@@ -111,8 +111,8 @@ def rows_with(errors: list[float]) -> list[Epoch]:
     [
         ([3, 2, 1, 2, 1], {"patience": 2}, 5),
         ([3, 2, 1, 2, 0.5, 1, 1], {"patience": 2}, 7),
-        ([3, 2.95, 2.9, 2.85], {"patience": 2, "least": 1.0, "measure": "error"}, 3),
-        ([3, 2.95, 2.9, 2.85], {"patience": 2, "least": 0.1, "measure": "nll"}, None),
+        ([3, 2.95, 2.9, 2.85], {"patience": 2, "min_delta": 1.0, "monitor": "error"}, 3),
+        ([3, 2.95, 2.9, 2.85], {"patience": 2, "min_delta": 0.1, "monitor": "nll"}, None),
     ],
 )
 def test_early_stopping_counts(errors: list[float], options: dict[str, Any], stops: int | None) -> None:
@@ -138,7 +138,7 @@ def test_early_stopping_counts(errors: list[float], options: dict[str, Any], sto
 
 def patient() -> list[Callback]:
     """Stops after the epochs 2 and 3 whatever they bring: no improvement on epoch 1 is as large."""
-    return [EarlyStopping(2, least=1e9)]
+    return [EarlyStopping(2, min_delta=1e9)]
 
 
 def test_early_stopping_resumes_exactly(tmp_path: Path) -> None:
@@ -178,13 +178,13 @@ def test_more_patience_goes_on_from_where_less_had_stopped(tmp_path: Path) -> No
     best, options = BestCheckpoint(), {"epochs": 9, "folder": tmp_path}
     assert training(callbacks=[*patient(), best], **options).run().stopped
     kept, said = best.state_dict(), Listens()
-    more = training(callbacks=[EarlyStopping(3, least=1e9), best], progress=said, **options)
+    more = training(callbacks=[EarlyStopping(3, min_delta=1e9), best], progress=said, **options)
     assert more.resume()
     assert (more.epoch, more.done, best.state_dict()) == (3, False, kept)
-    kind = "EarlyStopping(patience=3, measure='nll', least=1000000000.0)"
+    kind = "EarlyStopping(patience=3, monitor='nll', min_delta=1000000000.0)"
     assert said.said == [f"the checkpoint was made with other callbacks: {kind} starts afresh"]
     assert "has not improved for 3 epochs" in str(more.run().stopped)
-    beside = training(callbacks=[EarlyStopping(3, least=1e9), best, Notes()], **options)
+    beside = training(callbacks=[EarlyStopping(3, min_delta=1e9), best, Notes()], **options)
     assert beside.resume()  # what stopped it is there
     assert beside.done
 

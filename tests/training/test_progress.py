@@ -17,7 +17,7 @@ from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import from_arrays
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.training.history import Epoch
-from pyrobbb.training.progress import Printed
+from pyrobbb.training.progress import Printed, Silent
 from pyrobbb.training.trainer import Training
 from terminals import Terminal
 
@@ -190,3 +190,14 @@ def test_a_display_that_fails_does_not_end_the_training(event: str, caplog: pyte
     assert (
         record.message == "the display Torn failed and is off from here on: OSError('the terminal is gone')"
     )
+
+
+def test_a_display_that_fails_at_the_last_line_leaves_the_posterior(caplog: pytest.LogCaptureFixture) -> None:
+    class Torn(Silent):
+        def log(self, message: str) -> None:
+            raise OSError("the terminal is gone")
+
+    model, guide = classifier(classes(20))
+    fitted = fit(model, guide, classes(20), epochs=1, batch_size=10, fast="eager", progress=Torn())
+    assert fitted.history is not None
+    assert "the display Torn failed" in caplog.text

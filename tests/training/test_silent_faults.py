@@ -22,7 +22,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
-from pyrobbb.evaluation.arviz_export import to_groups
+from pyrobbb.evaluation.arviz_export import to_arviz, to_groups
 from pyrobbb.inference import MAP, NUTS, SGHMC, Inference, Laplace, NaturalGradient
 from pyrobbb.inference.ensemble import stacked
 from pyrobbb.initializers import FromRun
@@ -517,6 +517,7 @@ def test_weights_of_rows_are_known_to_the_file_and_said(caplog: pytest.LogCaptur
     groups, _ = to_groups(posterior, data, draws=3)
     assert "rows have weights, which log_likelihood does not" in caplog.text
     torch.testing.assert_close(torch.as_tensor(groups["constant_data"]["row_weight"]), counts)
+    assert to_arviz(posterior, data, draws=3)["constant_data"]["row_weight"].dims == ("row",)
 
 
 def test_an_infinite_score_of_every_chain_names_its_row() -> None:

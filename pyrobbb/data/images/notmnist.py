@@ -1,7 +1,7 @@
 """notMNIST: letters A to J in many typefaces, in MNIST's format, to be told apart from digits.
 
-The 10,000 test images and labels of github.com/davidflanagan/notMNIST-to-MNIST, looked for in a folder that
-the user gave, in `notmnist/` or in the folder itself; there is no download.
+The 10,000 test images and labels of github.com/davidflanagan/notMNIST-to-MNIST, looked for in `notmnist/`
+of a folder that the user gave; there is no download.
 """
 
 from __future__ import annotations

@@ -2,8 +2,11 @@
 
 import math
 
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.autoguide import AutoNormal
+from torch import nn
 
 from experiments._runner.build import build
 from experiments._runner.compose import compose
@@ -13,6 +16,7 @@ from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bandits.mushroom import EAT, LEAVE
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.compression import pruning
 from pyrobbb.data import Spec
 from pyrobbb.distributions import ScaleMixtureNormal
@@ -73,6 +77,18 @@ def test_rho_zero_leaves_noise_where_a_weight_was_removed():
         torch.testing.assert_close(  # what stays has its distribution, under other noise
             wrong[name][:, mask].mean(0), right[name][:, mask].mean(0), atol=0.25, rtol=0
         )
+
+
+def test_rho_zero_leaves_a_latent_noise_as_it_was():
+    model = BayesianNetwork(
+        nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(dist.LogNormal(0.0, 1.0)), N=4
+    )
+    guide = AutoNormal(model)
+    guide(torch.randn(4, 3), torch.randn(4, 1))
+    pruned = pruning.prune(Posterior([(model, guide)]), 0.5)
+    wrong = controls.with_rho_zero(pruned).draw(3)
+    assert bool((wrong["likelihood.scale"] > 0).all())
+    assert pruned.draw(3).keys() == wrong.keys()
 
 
 def test_swapped_labels_and_clamped_regret_are_other_problems():
