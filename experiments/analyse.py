@@ -63,7 +63,8 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         drawn |= _of_classes(test)
     elif test is not None and test["x"].shape[1] == 1:
         drawn["predictions"] = _of_values(data, test, read_metrics(folder).get("chain_weights"))
-    rows = history.read(folder / "history.csv")
+    path = folder / "history.csv"
+    rows = history.read(path) if path.exists() else []
     if rows:  # a sampler without steps has none
         drawn["learning_curves"] = _learning_curves(folder, rows)  # the last, see has_figures
     target = folder / "figures"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from itertools import chain
+from itertools import chain, count
 from math import prod
 from typing import Any
 
@@ -105,7 +105,6 @@ class BayesianNetwork(Named):
         own = tuple(self._own_latents())
         for _, module, attribute in own:
             check_event(module, attribute)
-        self._has_own = bool(own)
         self.other_latents = (*(site for site, _, _ in own), *hyper)
         self.latents = (*self.sites, *self.other_latents)
 
@@ -285,25 +284,47 @@ class BayesianNetwork(Named):
 
         Args:
             output: The network's output.
-            latents: A value `(*draws, *event)` of each latent site of the likelihood.
+            latents: A value `(*draws, *event)` of each latent site of the likelihood, which sees it with
+                the shape `(*draws, 1, ..., *event)`, to broadcast with the output.
             draws: Number of dimensions before the rows.
 
         Raises:
-            ValueError: If the likelihood's distribution has another batch shape.
+            ValueError: If the likelihood's distribution has another batch shape, or the likelihood would mix
+                up the draws of a latent.
         """
         likelihood = self.likelihood
         if output.dim() < draws + 2:
             name, shape = type(likelihood).__name__, tuple(output.shape[draws:])
             raise ValueError(f"{name} needs a network output of shape (B, width), got {shape}")
+        names = [name for name in self.other_latents if name.startswith("likelihood.")]
+        own = {name: (latents or {})[name] for name in names}
+        if own and draws and len(output) in output.shape[1:]:
+            # draws may pass for rows where there are as many: try it with a number that no dimension has
+            more = next(n for n in count(len(output) + 1) if n not in output.shape[1:])
+            again = torch.arange(more, device=output.device) % len(output)
+            self._observation(output[again], {name: value[again] for name, value in own.items()}, draws)
+        return self._observation(output, own, draws)
+
+    def _observation(self, output: Tensor, latents: Mapping[str, Tensor], draws: int) -> TorchDistribution:
+        likelihood, seen = self.likelihood, dict(latents)
+        if draws:  # room for the rows, so that they broadcast with the output
+            for name, value in latents.items():
+                room = (1,) * max(output.dim() - value.dim(), 1)
+                seen[name] = value.reshape(value.shape[:draws] + room + value.shape[draws:])
         with self._pyro_context:
-            for site, module, attribute in self._own_latents() if self._has_own else ():
-                if site.startswith("likelihood"):
-                    value = (latents or {})[site]
-                    if draws:  # room for the rows, so that it broadcasts with the output
-                        room = (1,) * (output.dim() - value.dim())
-                        value = value.reshape(value.shape[:draws] + room + value.shape[draws:])
-                    self._pyro_context.set(module._pyro_get_fullname(attribute), value)
-            distribution = likelihood(output)
+            for site, module, attribute in self._own_latents() if seen else ():
+                if site in seen:
+                    self._pyro_context.set(module._pyro_get_fullname(attribute), seen[site])
+            try:
+                distribution = likelihood(output)
+            except RuntimeError as error:
+                if not (seen and draws) or out_of_memory(error):
+                    raise
+                shapes = " and ".join(f"{name} {tuple(value.shape)}" for name, value in seen.items())
+                raise ValueError(
+                    f"{type(likelihood).__name__} must take all draws at once, here an output of shape "
+                    f"{tuple(output.shape)} and {shapes}: {checks.reason(error)}"
+                ) from error
         if not isinstance(distribution, TorchDistributionMixin):
             kind = f"{type(distribution).__module__}.{type(distribution).__name__}"
             raise ValueError(

@@ -262,9 +262,19 @@ def applied(fn: Callable[[Tensor], Tensor], distribution: Distribution) -> Any:
     return made
 
 
+def in_double(distribution: Distribution) -> Any:
+    """A copy of a distribution in double precision; masks and counts stay as they are."""
+    return applied(lambda value: value.double() if value.is_floating_point() else value, distribution)
+
+
 def moment(distribution: Distribution, name: str) -> Tensor:
-    """Its `mean` or `stddev`, of the batch's shape; NaN where it states none, as one of a user's own may."""
+    """Its `mean` or `stddev`, of the batch's shape; NaN where it states none, as one of a user's own may.
+
+    The variance that torch states of a von Mises distribution is another, of angles on a circle.
+    """
     try:
+        if name == "stddev" and isinstance(distribution, torch.distributions.VonMises):
+            raise NotImplementedError
         found: Tensor = getattr(distribution, name)
     except NotImplementedError:
         like = own_tensor(distribution)

@@ -67,11 +67,20 @@ class _TableEstimator(BaseEstimator):
             validate_data(self, X, y, reset=fitting, skip_check_array=True)
             if fitting:
                 _, y = check_X_y(np.zeros((len(X), 1)), y, **how)
-            return {str(name): column for name, column in X.items()}, y
+            return self._named(
+                [str(name) for name, _ in X.items()], [column for _, column in X.items()], fitting
+            ), y
+        if not hasattr(X, "dtype") and np.asarray(X).dtype.kind in "US":
+            X = np.array(X, dtype=object)  # rows in lists: numbers beside text stay numbers
         found = validate_data(self, X, y, reset=fitting, **how)
         array, y = found if fitting else (found, y)
-        names = getattr(self, "feature_names_in_", range(array.shape[1]))
-        return {str(name): array[:, i] for i, name in enumerate(names)}, y
+        return self._named([str(i) for i in range(array.shape[1])], [*array.T], fitting), y
+
+    def _named(self, names: list[str], columns: Sequence[Any], fitting: bool) -> Frame:
+        """Columns by their names in `fit`; later ones are taken by place, as scikit-learn does."""
+        if fitting:
+            self._names = names
+        return dict(zip(self._names, columns, strict=True))
 
     def _fit(self, frame: Frame, y: Array, sample_weight: Any, task: Task, **options: Any) -> Self:
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
@@ -79,6 +88,10 @@ class _TableEstimator(BaseEstimator):
         frame, y = {key: column[there] for key, column in frame.items()}, y[there]
         if task == "classification":
             self.classes_, y = np.unique(y, return_inverse=True)
+            if len(self.classes_) == 1:
+                raise ValueError(
+                    f"y has one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart"
+                )
         check_kinds(options=(self.options, (Mapping, NoneType)))
         own = sorted({*OWN} & {*(self.options or {})})
         if own:
@@ -92,7 +105,8 @@ class _TableEstimator(BaseEstimator):
         if sample_weight is not None:
             data = replace(data, train=replace(data.train, weights=torch.from_numpy(weights[there])))
         if task == "classification":  # labels by their own names, of which y holds the numbers
-            classes = as_text("y", as_column("y", self.classes_))
+            whole = self.classes_.dtype.kind in "iu"  # exactly, also beyond 2^53
+            classes = map(str, self.classes_) if whole else as_text("y", as_column("y", self.classes_))
             data = replace(data, columns=replace(data.columns, classes=tuple(classes)))
         options |= {} if self.epochs is None else {"epochs": self.epochs}
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

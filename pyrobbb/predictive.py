@@ -16,7 +16,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.columns import class_numbers
 from pyrobbb.data.frames import by_target
-from pyrobbb.distributions import Affine, applied, moment, own_tensor, univariate
+from pyrobbb.distributions import Affine, in_double, moment, own_tensor, univariate
 from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
 
 SMALLEST = 1e-12  # level above 0
@@ -206,8 +206,8 @@ class LabelPrediction(ClassPrediction):
 class ValuePrediction(Prediction):
     """The distribution of a numeric y: an equal mixture of one distribution per weight draw.
 
-    `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`; `names` those of the
-    targets of a table.
+    `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`, or of vectors, and of
+    event shape K then; `names` those of the targets of a table.
     """
 
     components: tuple[Any, ...]
@@ -305,7 +305,7 @@ class ValuePrediction(Prediction):
         levels = _checked(levels)
         if small := [level for level in levels if 0 < level < SMALLEST]:
             raise ValueError(f"levels must be 0 or at least {SMALLEST:g}, got {small[0]:g}")
-        precise = [applied(Tensor.double, part) for part in self.components]
+        precise = [in_double(part) for part in self.components]
         like = own_tensor(self.components[0])
         try:
             precisely = torch.tensor(levels, dtype=torch.float64, device=like.device)
@@ -327,7 +327,7 @@ class ValuePrediction(Prediction):
         """
         first = self.components[0]
         y = as_tensor(by_target("y", y, self.names)).to(own_tensor(first).device)
-        return _shaped(y, first.batch_shape[1:])
+        return _shaped(y, torch.Size((*first.batch_shape[1:], *first.event_shape)))
 
     def losses(self, y: Any) -> Tensor:
         """Squared error of the mean (the median where there is no mean), averaged over outputs."""

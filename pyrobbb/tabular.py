@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -39,6 +38,7 @@ from pyrobbb.likelihoods import (
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
+from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.history import History
 from pyrobbb.training.trainer import fit
 
@@ -89,7 +89,8 @@ def fit_table(
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
             resumes, and `load_table` finds the posterior there, as wherever its `save` wrote it. Several
-            fits use copies of the `callbacks`; afterwards yours hold the state of the returned fit's.
+            fits use copies of the `callbacks`, each with a folder of its own within theirs; afterwards yours
+            hold the state of the returned fit's.
 
     Raises:
         ValueError: An option is outside its domain.
@@ -119,6 +120,10 @@ def fit_table(
     folder = None if given is None else Path(given)
     dtype = str(data.train.x.dtype).removeprefix("torch.")
     sizes = tuple(checks.counts("hidden", hidden))
+    if folder is not None and (folder / FILE).exists():
+        before = read_json(folder / FILE).get("noises", [*noises])
+        if before != [*noises]:
+            raise ValueError(f"{folder} holds a fit with noise={before}; give another folder")
     model = TableModel(data.spec, sizes, noises[0], dtype=dtype, latent=inference.samples)
     if data.spec.task == "classification":  # the gain is that of hidden layers
         gains = GAINS if prior is None and model.hidden else ()
@@ -131,7 +136,8 @@ def fit_table(
         by_bound = data.spec.task == "regression" and inference.bounds
         model, posterior = _best(several, data, prior, seed, folder, by_bound, **options)
     kind = type(inference).__name__
-    posterior.beside[FILE] = asdict(model) | {"own prior": prior is not None, "inference": kind}
+    chosen = {"own prior": prior is not None, "inference": kind, "noises": [*noises]}
+    posterior.beside[FILE] = asdict(model) | chosen
     if folder is not None:
         posterior.save(folder)
     return posterior
@@ -161,6 +167,7 @@ def load_table(
         )
     try:
         content = dict(beside := read_json(path))
+        content.pop("noises", None)
         own, kind, spec = content.pop("own prior"), content.pop("inference"), content.pop("spec")
         units = spec["units"] and Units(**{key: tuple(value) for key, value in spec["units"].items()})
         spec = Spec(**spec | {"features": tuple(spec["features"]), "units": units})
@@ -226,7 +233,8 @@ def _best(
         part = replace(part, spec=replace(data.spec, N=len(part.train)))
     found = []
     for name, model in several.items():
-        own = options | {"callbacks": deepcopy(options.get("callbacks", ()))}
+        given = options.get("callbacks", ())
+        own = options | {"callbacks": [c.for_fit(name) if isinstance(c, Callback) else c for c in given]}
         inside = None if folder is None else folder / name
         posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
         loss = _free_energy(posterior.history) if held is None else _loss(posterior, held)

@@ -150,3 +150,27 @@ def test_the_posterior_knows_the_labels_that_fit_was_given():
     fitted = clone(CLASSIFIER).fit(X, LABELS)
     prediction = fitted.posterior_.predict(X, LABELS, draws=10)
     assert prediction.metrics(LABELS)["error"] == pytest.approx(100 * (1 - fitted.score(X, LABELS)))
+
+
+def test_columns_with_numbers_for_names_are_taken_by_place():
+    rows = pandas.DataFrame(X, columns=[1, 0])
+    fitted = clone(REGRESSOR).fit(rows, Y)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.predict(rows))
+    np.testing.assert_array_equal(fitted.posterior_.predict(rows, draws=10).mean[:, 0], fitted.predict(rows))
+
+
+def test_in_rows_that_are_lists_numbers_beside_text_stay_numbers():
+    fitted = clone(REGRESSOR).fit([[x, label] for x, label in zip(X[:, 0].tolist(), LABELS, strict=True)], Y)
+    assert [type(kind).__name__ for kind in fitted.columns_.kinds] == ["Numeric", "Categorical"]
+
+
+def test_labels_may_be_whole_numbers_of_any_size():
+    large = 2**60 + (Y > 0).astype(np.int64)
+    fitted = clone(CLASSIFIER).fit(X, large)
+    assert fitted.columns_.classes == (str(2**60), str(2**60 + 1))
+    assert set(fitted.predict(X)) <= set(large)
+
+
+def test_a_single_class_is_named():
+    with pytest.raises(ValueError, match="y has one class, 'up'"):
+        clone(CLASSIFIER).fit(X, np.full(40, "up"))

@@ -22,7 +22,7 @@ from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Deterministic, Normal
 from pyrobbb.tabular import fit_table, load_table, table_likelihood, table_prior
-from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.callbacks import BestCheckpoint, Callback
 
 RNG = np.random.default_rng(0)
 SIZE = RNG.uniform(20, 200, 300)
@@ -402,6 +402,30 @@ def test_callbacks_are_those_of_the_fit_that_is_returned(target, held):
     assert posterior.history.stopped == "seen enough"
     assert watches.seen == [row.free_energy for row in posterior.history.rows]
     assert watches.units == posterior.chains[0][1].loc.numel()
+
+
+def test_the_best_of_each_fit_has_a_file_of_its_own(tmp_path):
+    """Both fits would write to one file, the second over the first, which is returned."""
+    data = from_table({"x": SIZE, "y": 2 * SIZE + RNG.standard_normal(300)}, validation=0.2)
+    options = {"hidden": (3,), "epochs": 3, "fast": "eager", "progress": None}
+    several, alone = BestCheckpoint(folder=tmp_path / "several"), BestCheckpoint(folder=tmp_path / "alone")
+    found = fit_table(data, noise=("learned", "mixture"), callbacks=[several], **options)
+    name = found.beside["table.json"]["noise"]
+    assert several.folder == tmp_path / "several" / name
+    same = fit_table(data, noise=name, callbacks=[alone], **options)
+    several.restore(found)
+    alone.restore(same)
+    assert torch.equal(found.chains[0][1].loc, same.chains[0][1].loc)
+
+
+def test_a_folder_of_another_noise_stays_as_it_was(tmp_path):
+    options = {"hidden": (3,), "epochs": 2, "fast": "eager", "progress": None}
+    data = from_table(HOUSES)
+    fit_table(data, folder=tmp_path, **options)
+    for noise in ("mixture", "learned"):
+        with pytest.raises(ValueError, match=r"holds a fit with noise=\['learned', 'heteroscedastic'\]"):
+            fit_table(data, folder=tmp_path, noise=noise, **options)
+    fit_table(data, folder=tmp_path, **options)
 
 
 def test_a_seed_of_numpy_s_is_the_seed_that_it_says():

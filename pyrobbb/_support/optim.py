@@ -47,16 +47,17 @@ def fused(optim: MakeOptimizer, device: torch.device | str = "cpu") -> MakeOptim
     """
     if not isinstance(optim, partial) or not isinstance(optim.func, type) or optim.args:
         return optim
-    known = signature(optim.func).parameters
+    kind: Any = optim.func
+    known = signature(kind).parameters
     other = {"foreach", "differentiable"} & set(optim.keywords) or not optim.keywords.get("fused", True)
     if "fused" not in known or other:
         return optim
     if torch.device(device).type != "cuda":
-        return partial(optim, fused=True)
-    if issubclass(optim.func, torch.optim.Adagrad):  # fused on the CPU alone
+        return partial(kind, **(optim.keywords | {"fused": True}))
+    if issubclass(kind, torch.optim.Adagrad):  # fused on the CPU alone
         return optim
     capturable = {"capturable": True} if "capturable" in known else {}
-    return partial(optim, **(capturable | {"fused": True} | optim.keywords))
+    return partial(kind, **(capturable | {"fused": True} | optim.keywords))
 
 
 def trained(optimizer: Optimizer) -> list[nn.Parameter]:

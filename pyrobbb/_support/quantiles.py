@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ def _ends(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
 def ordered_samples(components: Sequence[Any], device: torch.device) -> Tensor:
     """Some ten thousand samples, the same number from each draw; fewer for very many rows."""
     draws = sum(part.batch_shape[0] for part in components)
-    values = components[0].batch_shape[1:].numel()
+    values = prod((*components[0].batch_shape[1:], *components[0].event_shape))
     each = ceil(max(draws, min(SAMPLES, VALUES // max(1, values))) / draws)
     with isolated(0, device=device):
         drawn = torch.cat([part.sample((each,)).flatten(0, 1) for part in components])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support import checks
 from pyrobbb.accelerated.fast_math import RULES
@@ -64,6 +65,9 @@ def _traced(program: Program, inputs: Sequence[Tensor], rules: Rules) -> GraphMo
             graph = trace(*inputs)
     except Exception as error:
         raise CannotRecordError(first_line(error)) from error
+    found = [value for node in graph.graph.nodes for value in tree_leaves(node.meta.get("val"))]
+    if any(type(n) is not int for value in found for n in getattr(value, "shape", ())):
+        raise CannotRecordError("the size of one of its tensors depends on values")
     if _other_generators() != before:
         raise CannotRecordError("it draws from Python's or numpy's generator, and would repeat the number")
     return graph

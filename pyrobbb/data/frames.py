@@ -139,6 +139,18 @@ def check_same_rows(parts: Mapping[str, Any]) -> None:
             )
 
 
+def check_positions(table: Any, **parts: Any) -> None:
+    """ValueError if a part is given by labels of pandas, and those of the table are not its rows' numbers."""
+    labels: Any = getattr(table, "index", None)
+    for part, given in parts.items():
+        by_label = type(given).__name__.endswith("Index") and hasattr(labels, "equals")
+        if by_label and [*labels] != [*range(len(labels))]:
+            raise ValueError(
+                f"{part} is an index, but the table's own labels are not its rows' numbers: pass those, "
+                f"such as np.flatnonzero(table.index.isin({part}))"
+            )
+
+
 def as_column(name: str, values: Any) -> Column:
     """One column: float64 if all that is there is a number, else text; booleans count as text."""
     refuse_unread(name, values)

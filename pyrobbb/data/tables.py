@@ -23,6 +23,7 @@ from pyrobbb.data.frames import (
     as_column,
     as_frame,
     categories,
+    check_positions,
     check_same_rows,
     is_missing,
     is_table,
@@ -227,6 +228,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         if name not in known:
             said = f"{checks.meant(name, known)}; the options are {', '.join(known)}"
             raise TypeError(f"from_table has no option {name!r}{said}")
+    check_positions(source, validation=options.get("validation"), test=options.get("test"))
     if y is None:
         return Table(source=source, **options).load()
     if "target" in options:

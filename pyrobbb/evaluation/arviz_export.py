@@ -108,6 +108,10 @@ def to_groups(
         logger.info("each chain's sampler kept %d draws, which are exported, not %d", kept, draws)
         draws = kept
     values, log_prior = _latents(posterior, draws, seed, chosen)
+    if "weight" not in log_prior:
+        logger.warning(
+            "posterior.nc has no log_prior of weights: some have a joint prior, one density for all"
+        )
     groups: Groups = {
         "posterior": values,
         "log_prior": log_prior,
@@ -163,12 +167,17 @@ def _latents(
     """Draws `(chains, draws, ...)` of the chosen weights and all other latent sites, and their log priors."""
     values: list[list[dict[str, np.ndarray]]] = []
     densities: list[list[dict[str, np.ndarray]]] = []
+    joint = False
     for chain, (model, _) in enumerate(posterior.chains):
         values.append([])
         densities.append([])
         for draw in posterior.each_draw(draws, chain=chain, seed=seed):
-            for kept, every in ((values, draw), (densities, _log_prior(model, draw))):
-                some = {"weight": chosen.pick(every), **{name: every[name] for name in model.other_latents}}
+            log_prior = _log_prior(model, draw)
+            joint = joint or any(log_prior[name].shape != draw[name].shape for name in model.sites)
+            for kept, every in ((values, draw), (densities, log_prior)):
+                some = {name: every[name] for name in model.other_latents}
+                if kept is values or not joint:
+                    some["weight"] = chosen.pick(every)
                 kept[-1].append({name: as_numpy(value) for name, value in some.items()})
     return _stacked(values), _stacked(densities)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from pyrobbb._support import checkpoint, checks
 from pyrobbb.bnn import BayesianNetwork
@@ -75,6 +75,10 @@ class Callback:
         for name in self.keeps:
             setattr(self, name, state[name])
 
+    def for_fit(self, name: str) -> Self:
+        """A copy for one fit of several; if it writes to a folder of its own, then to `name` in that."""
+        return deepcopy(self)
+
     def restart(self) -> None:
         """Forget other trainings; called where one is made, before a checkpoint is loaded."""
         first = vars(self).setdefault("_first", deepcopy(self.state_dict()))
@@ -138,6 +142,11 @@ class BestCheckpoint(Callback):
         self.monitor = checks.one_of("monitor", monitor, MEASURES)
         self.named = self.folder = None if folder is None else Path(folder)
         self.best, self.best_epoch = math.inf, 0
+
+    def for_fit(self, name: str) -> Self:
+        copied = deepcopy(self)
+        copied.named = copied.folder = self.named and self.named / name
+        return copied
 
     def on_start(self, view: View) -> None:
         self.folder = self.named or view.folder

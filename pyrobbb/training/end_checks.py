@@ -15,7 +15,7 @@ from torch.distributions import MixtureSameFamily
 from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import evenly_spaced
-from pyrobbb.distributions import applied, moment, on_real_line
+from pyrobbb.distributions import in_double, moment, on_real_line
 from pyrobbb.kl_weights import KLWeight, WarmUp, within
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
@@ -48,7 +48,8 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
         raise
     except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
         return
-    if not all(on_real_line(part) for part in prediction.components) or not bool(noise.isfinite().all()):
+    scalar = all(on_real_line(part) and not part.event_shape for part in prediction.components)
+    if not scalar or not bool(noise.isfinite().all()):
         return
     if not bool(prediction.log_predictive[rows.counts > 0].isfinite().all()):
         raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
@@ -86,7 +87,7 @@ def _squares_in_noises(prediction: ValuePrediction, y: Tensor) -> Tensor:
     Between the parts of a mixture the slope of its density points away from its mean.
     """
     found = []
-    for part in (applied(Tensor.double, each) for each in prediction.components):
+    for part in map(in_double, prediction.components):
         at = y.expand(part.batch_shape).clone().requires_grad_()
         apart = moment(part, "mean") - at.detach()
         if isinstance(getattr(part, "base_dist", part), MixtureSameFamily):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from pyrobbb._support import checks
@@ -69,6 +70,11 @@ class TensorBoard(Logger):
         self.folder = Path(folder)
         _package("torch.utils.tensorboard", "tensorboard")
         self.writer: Any = None
+
+    def for_fit(self, name: str) -> Self:
+        copied = deepcopy(self)
+        copied.folder = self.folder / name
+        return copied
 
     def open(self, view: View) -> None:
         make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter

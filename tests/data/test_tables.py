@@ -695,6 +695,9 @@ def test_parts_may_be_pairs_and_row_numbers_an_index() -> None:
     assert data.test.y[:, 0].tolist() == SIZE[4:]
     whole = from_table(x, SIZE, task="regression", test=pandas.DataFrame(x).index[4:])
     assert torch.equal(whole.test.x, data.test.x)
+    turned = pandas.DataFrame(x)[::-1]
+    with pytest.raises(ValueError, match=r"test is an index, but the table's own labels .* pass those"):
+        from_table(turned, SIZE, task="regression", test=turned.index[:2])
 
 
 def test_counts_of_rows_may_be_truth_values_and_numbers_may_be_too_large() -> None:

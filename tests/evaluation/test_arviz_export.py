@@ -142,6 +142,26 @@ def test_the_log_prior_is_the_priors_density_of_each_draw() -> None:
         np.testing.assert_allclose(groups["log_prior"][name], expected, rtol=1e-5)
 
 
+class Joint(priors.Prior):
+    """Correlated biases."""
+
+    def distribution(self, name, parameter):
+        d = len(parameter)
+        return dist.MultivariateNormal(torch.zeros(d), torch.eye(d) + 1.0)
+
+
+def test_a_joint_prior_has_no_density_of_each_weight(caplog: pytest.LogCaptureFixture) -> None:
+    own = priors.PerParameter(default=priors.Normal(), where={"*bias": Joint()})
+    noise = likelihoods.Normal(scale=dist.HalfNormal(2.0))
+    model = BayesianNetwork(nn.Linear(2, 2), own, noise, 12)
+    data = from_arrays(normal(12, 2), normal(12, 2, seed=1), task="regression")
+    posterior = fit(model, AutoNormal, data, epochs=1, fast="eager", progress=None)
+    groups, _ = export.to_groups(posterior, data, draws=4)
+    assert list(groups["log_prior"]) == ["likelihood.scale"]
+    assert groups["posterior"]["weight"].shape == (1, 4, 6)
+    assert sum("no log_prior of weights: some have a joint prior" in said for said in caplog.messages) == 1
+
+
 def test_weights_of_chains_are_told_and_a_point_is_refused(caplog):
     data = classes(validation=4)
     points = BayesianNetwork(nn.Linear(3, 3), priors.Deterministic(), likelihoods.Categorical())

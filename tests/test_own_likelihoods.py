@@ -1,0 +1,187 @@
+"""Likelihoods of a user's own: matrices as latents, vectors, counts with extra zeros, angles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.distributions import constraints
+from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroParam, PyroSample
+from torch import Tensor, nn
+
+from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, priors
+from pyrobbb.accelerated.record import CannotRecordError, record
+from pyrobbb.data import from_arrays
+from pyrobbb.likelihoods import Likelihood
+from pyrobbb.predictive import ClassPrediction, ValuePrediction
+
+N = 12
+X = torch.randn(N, 1, generator=torch.Generator().manual_seed(0))
+PAIRS = torch.cat([X, -X], 1) + 0.3 * torch.randn(N, 2, generator=torch.Generator().manual_seed(1))
+
+
+class Confused(Likelihood):
+    """Labels that were taken for others, by a matrix of their probabilities."""
+
+    task, prediction = "classification", ClassPrediction
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.confusion = PyroSample(dist.Dirichlet(torch.ones(3, 3) + 5 * torch.eye(3)).to_event(1))
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Categorical(probs=(output.softmax(-1)[..., None] * self.confusion).sum(-2))
+
+
+class Misaligned(Likelihood):
+    """A shift for each class, right for rows alone: with draws it takes the draws for rows."""
+
+    task, prediction = "classification", ClassPrediction
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = PyroSample(dist.Normal(torch.zeros(3), 1.0).to_event(1))
+
+    def width(self, outputs: int) -> int:
+        return 1
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Categorical(logits=(output[..., None] + self.shift).squeeze(-2))
+
+
+class Correlated(Likelihood):
+    """Normal noise with a covariance that is learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale_tril = PyroParam(torch.eye(2), constraints.lower_cholesky)
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.MultivariateNormal(output, scale_tril=self.scale_tril)
+
+
+class LatentCorrelation(Likelihood):
+    """The same with a correlation under a prior of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale_tril = PyroSample(dist.LKJCholesky(2, torch.tensor(1.0)))
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.MultivariateNormal(output, scale_tril=0.3 * self.scale_tril)
+
+
+class Shares(Likelihood):
+    """Shares that sum to 1."""
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Dirichlet(3 * output.exp())
+
+
+class ExtraZeros(Likelihood):
+    """Counts with more zeros than Poisson's."""
+
+    def width(self, outputs: int) -> int:
+        return 2 * outputs
+
+    def forward(self, output: Tensor) -> Any:
+        rate, gate = output.chunk(2, -1)
+        return dist.ZeroInflatedPoisson(rate.exp(), gate_logits=gate).to_event(1)
+
+
+class Gaps(Likelihood):
+    """Normal noise of sd 1/2 where an outcome was observed."""
+
+    def width(self, outputs: int) -> int:
+        return 2 * outputs
+
+    def forward(self, output: Tensor) -> Any:
+        mean, there = output.chunk(2, -1)
+        return dist.Normal(mean, 0.5).mask(there > 0).to_event(1)
+
+
+class Angles(Likelihood):
+    """Angles, in radians."""
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.VonMises(output, 2.0).to_event(1)
+
+
+def fitted(likelihood: Likelihood, y: Tensor, width: int, **options: Any) -> Posterior:
+    task = likelihood.task
+    data = from_arrays(X, y, task=task, validation=0.25 if task == "regression" else 0.0)
+    latent = isinstance(likelihood, Confused | Misaligned | LatentCorrelation)
+    model = BayesianNetwork(nn.Linear(1, width), priors.Normal(), likelihood)
+    guide: Any = AutoNormal if latent else MeanFieldNormal
+    return fit(model, guide, data, epochs=2, progress=None, **options)
+
+
+def latent(draws: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The network's outputs (S, B, width), and the likelihood's latent."""
+    [name] = [name for name in draws if name.startswith("likelihood.")]
+    weight, bias = (draws[next(n for n in draws if n.endswith(end))] for end in ("weight", "bias"))
+    return torch.einsum("sij,bj->sbi", weight, X) + bias[:, None], draws[name]
+
+
+@pytest.mark.parametrize("draws", [3, N, N + 1])  # as many as classes, as rows, and neither
+def test_a_latent_matrix_keeps_to_its_draw(draws: int) -> None:
+    posterior = fitted(Confused(), torch.arange(N) % 3, 3, fast="eager")
+    output, confusion = latent(posterior.draw(draws))
+    exact = torch.einsum("sbi,sij->bj", output.softmax(-1), confusion) / draws
+    torch.testing.assert_close(posterior.predict(X, draws=draws).probs, exact)
+
+
+@pytest.mark.parametrize("draws", [N, N + 1])
+def test_a_likelihood_that_mixes_up_draws_is_refused(draws: int) -> None:
+    posterior = fitted(Misaligned(), torch.arange(N) % 3, 1, fast="eager")
+    with pytest.raises(
+        ValueError, match=r"Misaligned must take all draws at once, here .* likelihood\.shift"
+    ):
+        posterior.predict(X, draws=draws)
+
+
+@pytest.mark.parametrize("draws", [N, N + 1])
+def test_a_latent_correlation_trains_and_keeps_to_its_draw(draws: int) -> None:
+    posterior = fitted(LatentCorrelation(), PAIRS, 2)  # its step cannot be recorded
+    output, scale_tril = latent(posterior.draw(draws))
+    each = zip(output, 0.3 * scale_tril, strict=True)
+    exact = torch.stack([dist.MultivariateNormal(o, scale_tril=L).log_prob(PAIRS) for o, L in each])
+    found = posterior.predict(X, PAIRS, draws=draws).log_likelihood
+    torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_a_size_that_depends_on_values_cannot_be_recorded() -> None:
+    with pytest.raises(CannotRecordError):
+        record(lambda x: x[x > 0].exp().sum(), [torch.randn(3)])
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "width"),
+    [
+        (Correlated(), PAIRS, 2),
+        (Shares(), PAIRS.softmax(-1), 2),
+        (ExtraZeros(), X.exp().round(), 2),
+        (Gaps(), X, 2),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_of_any_kind_are_fitted_scored_and_given_intervals(
+    likelihood: Likelihood, y: Tensor, width: int
+) -> None:
+    prediction = fitted(likelihood, y, width).predict(X, y, sample=True)
+    assert isinstance(prediction, ValuePrediction)
+    assert prediction.mean.shape == y.shape
+    assert prediction.interval(0.9).shape == (2, *y.shape)
+    scores = prediction.metrics(y)
+    assert scores["rmse"] == pytest.approx(float((prediction.mean - y).square().mean().sqrt()))
+    assert scores["nll"] == pytest.approx(-float(prediction.log_predictive.mean()), rel=1e-5)
+
+
+def test_the_variance_of_angles_on_a_circle_is_not_taken_for_theirs() -> None:
+    prediction = fitted(Angles(), X.clamp(-3, 3), 1).predict(X)
+    with pytest.raises(ValueError, match=r"VonMises has no variance: use interval"):
+        _ = prediction.std
+    assert prediction.interval(0.9).shape == (2, N, 1)
