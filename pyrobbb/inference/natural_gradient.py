@@ -30,6 +30,7 @@ curvature.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,8 @@ from pyrobbb.inference.method import MakeGuide, OwnStep
 from pyrobbb.inference.natural_gradient_step import UNSET, NaturalGradientStep
 from pyrobbb.mean_field import MeanFieldNormal, rho_of
 from pyrobbb.svi import Step
+
+logger = logging.getLogger(__name__)
 
 CURVATURE = 5000.0  # of the whole loss, at which a mean field starts with a sigma of 0.014
 
@@ -138,6 +141,12 @@ class NaturalGradient(OwnStep):
     def step(
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
+        if options["steps"] * (1 - self.beta2) < 1:
+            logger.warning(
+                "NaturalGradient: %d steps are too few to forget the first curvature, h0, and with it the "
+                "first sigma: train for more than 1 / (1 - beta2) = %.0f, or take a smaller beta2",
+                options["steps"], 1 / (1 - self.beta2),
+            )  # fmt: skip
         try:
             segments = _element_wise(model, guide)
         except NotElementwiseError as reason:

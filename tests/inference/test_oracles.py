@@ -158,6 +158,14 @@ def test_natural_gradients_refuse_an_optimiser_without_a_rate():
             optim=partial(torch.optim.SGD, lr=0.0), epochs=1, progress=None)  # fmt: skip
 
 
+@pytest.mark.parametrize(("beta2", "few"), [(0.99, True), (0.95, False)])
+def test_natural_gradients_say_if_the_steps_are_too_few_to_forget_the_start(beta2, few, caplog):
+    data = from_arrays(torch.randn(4, 1), torch.randn(4, 1), task="regression")
+    model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.5))
+    fit(model, None, data, inference=NaturalGradient(beta2=beta2), epochs=50, progress=None)
+    assert ("50 steps are too few to forget the first curvature" in caplog.text) is few
+
+
 def test_natural_gradients_reach_the_exact_mean_field_of_a_linear_model():
     model, data, precision, mean = _linear()
     sums = torch.zeros(2, D)
