@@ -166,6 +166,12 @@ def late_regret(record: Record) -> Found:
     return words, "reached" if fmean(end) < 7000 and fmean(late) < 800 else "missed"
 
 
+def least_regret(record: Record) -> Found:
+    """Showdown: Bayes by Backprop's regret in percent of choosing at random."""
+    each = record["agents"]["Bayes by Backprop"]["percent of uniform, realised"]
+    return f"{estimate(each, 1)} %, {seeds(len(each))}", "reached" if fmean(each) < 11.1 else "missed"
+
+
 AIMS: dict[str, Callable[[Record], Found]] = {
     "own tables": own_tables.reached,
     "own tables, UCI": own_tables.reached_on_uci,
@@ -188,6 +194,7 @@ AIMS: dict[str, Callable[[Record], Found]] = {
     "area, perceptron": partial(area, 0.975, "cold mean field"),
     "area, conv net": partial(area, 0.99, "cold mean field"),
     "late regret": late_regret,
+    "least regret": least_regret,
     "spread": spread,
     "yardstick": yardstick,
 }

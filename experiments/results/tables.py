@@ -281,7 +281,7 @@ TABLES: dict[str, Text] = {
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
     **{name: of(name, headed(all_steps), NONE) for name in BANDITS},
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
-    "showdown": of("showdown", headed(showdown), NONE),
+    **{name: of(name, headed(showdown), NONE) for name in ("showdown", "showdown_tuned")},
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound_mnist", headed(as_printed(priors)), NONE),
     "bound_paths": of("bound_paths", headed(as_printed(priors)), NONE),
