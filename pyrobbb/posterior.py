@@ -384,7 +384,8 @@ class Posterior:
         if self.columns is not None and not isinstance(x, Tensor):
             x = self.columns.inputs(x)
         if isinstance(x, Tensor):
-            x = x.to(dtype) if x.is_floating_point() else x
+            pixels = x.dtype == torch.uint8 and not has_tokens(self.model)
+            x = x.to(dtype) if x.is_floating_point() or pixels else x
         else:
             x = as_inputs("x", x, None if has_tokens(self.model) else dtype)
         task = self.model.likelihood.task

@@ -485,3 +485,10 @@ def test_draws_that_are_all_alike_are_computed_once(draws: int, monkeypatch: pyt
     assert len(found.samples.unique(dim=0)) == 2 * draws
     each = [posterior.predict(x, y, draws=1, chains=[chain]).log_likelihood for chain in (0, 1)]
     torch.testing.assert_close(found.log_likelihood, torch.cat([one.expand(draws, 5) for one in each]))
+
+
+def test_pixels_in_bytes_are_what_an_array_of_them_is() -> None:
+    posterior = class_posterior()
+    pixels = torch.arange(12, dtype=torch.uint8).reshape(4, 3)
+    found = posterior.predict(pixels, draws=3).probs
+    assert torch.equal(found, posterior.predict(pixels.numpy(), draws=3).probs)

@@ -191,12 +191,16 @@ def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -
     model, parameters = case.model, trained(case.optimizer)
     program = LocalProgram(model, case.guide, segments, parameters, case.samples, len(case.first))
     share = case.guide.loc.detach().new_ones(())
+    x, y = case.batch
     with case.forked():
-        program(None, share, *case.batch, None)
+        program(None, share, x, y, None)
+        used = program.used
+        # with a row more, what has as many rows by chance, such as the steps of a sequence, has not
+        program(None, share, torch.cat([x, x[:1]]), torch.cat([y, y[:1]]), None)
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
-    return fastest(lambda how: case.step(program, (program.used,), how), [*prepares, None], case.log)
+    return fastest(lambda how: case.step(program, (used,), how), [*prepares, None], case.log)
 
 
 def _point(case: _Case, prepares: list[Prepare]) -> ProgramStep:

@@ -36,6 +36,7 @@ LAYERS = (
 )  # fmt: skip
 
 Take = Callable[..., Tensor]  # standard normals of a given shape
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # of inputs and a weight, plus a bias
 
 
 def layer_sites(model: BayesianNetwork) -> tuple[str, ...]:
@@ -87,14 +88,18 @@ class LocalNoise(TorchFunctionMode):
         if not ours:
             return func(*args, **kwargs)
         if func is F.linear or func in CONVOLUTIONS:
-            return self._layer(func, ours, *args, **kwargs)
+            given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
+            x, weight, bias = given.pop("input"), given.pop("weight"), given.pop("bias", None)
+            return self._layer(
+                lambda *parts: func(*parts, *args[3:], **given), func is F.linear, ours, x, weight, bias
+            )
         result = func(*args, **kwargs)
         if any(isinstance(part, Tensor) and part.grad_fn is not None for part in tree_leaves(result)):
             raise NotFastError(f"the network uses {ours[0]!r} in {getattr(func, '__name__', func)}")
         return result
 
     def _layer(
-        self, func: Any, ours: list[str], x: Tensor, weight: Tensor, bias: Tensor | None = None, *how: Any
+        self, product: Product, linear: bool, ours: list[str], x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
         again = self.used & set(ours)
         if again:
@@ -103,13 +108,13 @@ class LocalNoise(TorchFunctionMode):
             raise NotFastError(f"the layer of {ours[0]!r} is called on {len(x)} rows instead of {self.rows}")
         self.used |= set(ours)
         scale, bias_scale = (self.scales.get(self.names.get(id(part), "")) for part in (weight, bias))
-        if func is F.linear and x.dim() == 2:
+        if linear and x.dim() == 2:
             return self._local(x, weight, bias, scale, bias_scale)
-        mean = func(x, weight, bias, *how)
-        channel = mean.dim() - 1 if func is F.linear else 1
+        mean = product(x, weight, bias)
+        channel = mean.dim() - 1 if linear else 1
         if scale is not None:
-            r = self._signs(x, x.dim() - 1 if func is F.linear else 1)
-            perturbed = func(x * r, scale * self.take(*scale.shape), None, *how)
+            r = self._signs(x, x.dim() - 1 if linear else 1)
+            perturbed = product(x * r, scale * self.take(*scale.shape), None)
             mean = mean + perturbed * self._signs(mean, channel)
         if bias_scale is not None:
             shape = _along(mean, channel)

@@ -99,6 +99,7 @@ class Agent(ABC):
             "agent": type(self).__name__,
             "learner": type(self.learner).__name__,
             **self.learner.made_with(),
+            "seeds": self.seeds,
             "capacity": self.replay.capacity,
             **{name: getattr(self, name) for name in ("batch_size", "updates", "every", "pulls", "kl_over")},
         }

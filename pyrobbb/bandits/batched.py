@@ -31,15 +31,16 @@ class MeanFieldLearner(Learner):
         model: The Pyro model, whose prior, likelihood and network all runs share.
         guides: One for each run, with flat parameters `loc` and `rho` and their `shapes`, as
             `MeanFieldNormal` has them; they are read here and written by `write_back`.
-        seeds: One for each run; each decides the initial values and the noise of its run.
+        seeds: One for each run; each decides the noise of its run, and the initial values where its guide
+            draws some (`init_loc=kaiming`): by default all runs start with the network's own weights.
         width: Length of one input row.
         lr: Adam's learning rate at the start.
         lr_decay: How fast the rate falls: after t updates it is lr / (1 + t lr_decay).
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
-        ValueError: If a guide has another type, or the model has point parameters or a prior that is
-            not element-wise.
+        ValueError: If a guide has another type or is given twice, or the model has point parameters or a
+            prior that is not element-wise.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class MeanFieldLearner(Learner):
     ) -> None:
         if len(guides) != len(seeds) or not seeds:
             raise ValueError(f"each run needs a guide and a seed, got {len(guides)} and {len(seeds)}")
+        if len({*map(id, guides)}) < len(guides):
+            raise ValueError("each run needs a guide of its own, but one is given twice: make one for each")
         if any(True for _ in model.parameters()):
             raise ValueError("the model has parameters without a prior, which are not trained here")
         if more := model.other_latents:
@@ -66,6 +69,13 @@ class MeanFieldLearner(Learner):
         for guide, seed in zip(guides, seeds, strict=True):
             with isolated(seed), torch.no_grad():
                 guide(torch.zeros(1, width))  # guides make their parameters at the first call
+        with isolated(), torch.no_grad():
+            reward = model.observation(model.apply_network(model.initial(), torch.zeros(1, width))).mean
+        if reward.shape != (1, 1) or not bool(reward.isfinite().all()):
+            raise ValueError(
+                f"{type(model.likelihood).__name__} does not give one mean for each row: take a likelihood "
+                f"of values, with one output"
+            )
         if not all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes")):
             raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
         self.model, self.guides, self.runs = model, list(guides), len(seeds)

@@ -24,5 +24,11 @@ class HeadPerAction(nn.Module):
         self.actions = checks.count("actions", actions)
 
     def forward(self, x: Tensor) -> Tensor:
-        taken = x[..., -self.actions :]
-        return (self.body(x[..., : -self.actions]) * taken).sum(-1, keepdim=True)
+        context, taken = x[..., : -self.actions], x[..., -self.actions :]
+        each = self.body(context)
+        if each.shape != taken.shape:
+            raise ValueError(
+                f"body must map (B, {context.shape[-1]}) to (B, {self.actions}), one for each action, got "
+                f"{tuple(each.shape)} for B={len(x)}"
+            )
+        return (each * taken).sum(-1, keepdim=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from pyrobbb._support.settings import constants
 from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
+from pyrobbb.data.dataset import digest_of
 from pyrobbb.training.compatibility import check_same
 
 EACH_ROUND = ("expected", "realised", "actions")
@@ -83,6 +85,11 @@ class Play:
         if len(seeds) != agent.learner.runs:
             raise ValueError(f"seeds must be one for each of {agent.learner.runs} runs, got {seeds!r}")
         self.environment, self.agent, self.steps = environment, agent, checks.count("steps", steps)
+        arrays = [
+            value for _, value in sorted(vars(environment).items()) if isinstance(value, Tensor | np.ndarray)
+        ]
+        digest = digest_of(*map(torch.as_tensor, arrays))
+        self.kind = {"kind": type(environment).__name__, **constants(environment), "arrays": digest}
         self.path = None if path is None else Path(path)
         self.checkpoint_seconds = checkpoint_seconds
         self.seeds = list(seeds)
@@ -112,7 +119,13 @@ class Play:
         rounds = [self.environment.draw(random) for random in self.randoms]
         if self.games.rounds == 0:
             self.environment.check(rounds[0])
-        contexts, expected, rewards = map(torch.stack, zip(*rounds, strict=True))
+        contexts, expected, rewards = (
+            torch.stack(part).to(self.agent.codes) for part in zip(*rounds, strict=True)
+        )
+        for name, part in (("context", contexts), ("expected", expected), ("rewards", rewards)):
+            if not bool(part.isfinite().all()):
+                kind, t = type(self.environment).__name__, self.games.rounds
+                raise ValueError(f"{kind}.draw: {name} of round {t} is not finite")
         actions = self.agent.act(contexts)
         received = rewards.gather(1, actions[:, None])[:, 0]
         best = expected.amax(dim=1)
@@ -125,8 +138,7 @@ class Play:
 
     def _made_with(self) -> dict[str, Any]:
         """What a resumed game must share."""
-        environment = {"kind": type(self.environment).__name__, **constants(self.environment)}
-        return {**self.agent.made_with(), "environment": environment}
+        return {**self.agent.made_with(), "environment": self.kind}
 
     def _save(self) -> None:
         if self.path is None:

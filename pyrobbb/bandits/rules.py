@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class EpsilonGreedy(Agent):
 
     def __init__(self, *args: Any, epsilon: float | Sequence[float] = 0.05, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        each = [epsilon] * self.learner.runs if isinstance(epsilon, int | float) else list(epsilon)
+        each: list[Any] = [epsilon] if isinstance(epsilon, Real) else list(epsilon)  # type: ignore[arg-type]
         if len(each) != self.learner.runs:
             raise ValueError(f"epsilon needs one value per run ({self.learner.runs}), got {len(each)}")
         self.epsilon = torch.tensor([checks.between("epsilon", e, 0, 1) for e in each])

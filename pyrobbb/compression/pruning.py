@@ -91,6 +91,14 @@ class PrunedGuide(nn.Module):
         for i, mask in enumerate(masks.values()):
             self.register_buffer(f"mask_{i}", mask)
 
+    @classmethod
+    def like(cls, model: BayesianNetwork, guide: nn.Module) -> PrunedGuide:
+        """One that leaves all weights, for `Posterior.load` to read what is left into."""
+        return cls(
+            (model, guide),
+            {name: w.new_ones(w.shape, dtype=torch.bool) for name, w in model.initial().items()},
+        )
+
     @property
     def masks(self) -> Masks:
         """True for the weights that stay."""

@@ -6,8 +6,8 @@ The guide keeps each input of a layer with probability 1 - p, one mask for a who
 .. math::
     W = M \, \mathrm{diag}(z) / (1 - p), \qquad z_j \sim \mathrm{Bernoulli}(1 - p)
 
-for every weight matrix M but the first, whose inputs are the data. Training descends the free energy at one
-mask for each minibatch; the entropy of q does not depend on M.
+for every layer's weight matrix M but the first, whose inputs are the data. Training descends the free energy
+at one mask for each minibatch; the entropy of q does not depend on M.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DropoutGuide(FlatGuide):
         super().__init__(model, init_loc)
         self.p = p
         values = model.every_weight
-        matrices = [name for name, value in values.items() if value.dim() > 1]
+        matrices = [name for name, v in values.items() if v.dim() > 1 and _is_layer(model.owner(name))]
         self.masked = {  # the shape of each mask
             name: _mask_shape(values[name], model.owner(name)) for name in matrices[1:] if name in self.shapes
         }
@@ -61,6 +61,14 @@ class DropoutGuide(FlatGuide):
         return locs, {name: (name in self.masked) * spread * value.abs() for name, value in locs.items()}
 
 
+def _is_layer(owner: nn.Module) -> bool:
+    """Whether a module is one layer: one of torch's, or one that holds no others.
+
+    A parameter of a module that holds layers, such as a token or a table of positions, is no layer's matrix.
+    """
+    return type(owner).__module__.startswith("torch.nn.") or not any(owner.children())
+
+
 def _mask_shape(weight: Tensor, layer: nn.Module) -> tuple[int, ...]:
     """One value for each input of `layer`, where those of each group of a convolution come apart."""
     shape = [1] * weight.dim()
@@ -81,7 +89,9 @@ class DropoutStep(DescentStep):
 
 @dataclass(frozen=True, kw_only=True)
 class MCDropout(Descent):
-    """Masks on the inputs of every Bayesian weight matrix but the network's first.
+    """Masks on the inputs of every layer's Bayesian weight matrix but the network's first.
+
+    The first is that of the layer that was registered first; it should be the one that takes the data.
 
     Args:
         p: Probability that an input is dropped.

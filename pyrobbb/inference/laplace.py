@@ -124,7 +124,15 @@ class LaplaceGuide(FlatGuide):
                         f"predicts with the network itself"
                     ) from error
             with torch.enable_grad():
-                check_curved(model, model.apply_network(weights, row.x))
+                own = {name: weights[name].clone().requires_grad_() for name in self.names}
+                output = model.apply_network(weights | own, row.x)
+                parts = [*own.values()] if output.requires_grad else []
+                slopes = torch.autograd.grad(output.sum(), parts, allow_unused=True) if parts else ()
+                if all(slope is None for slope in slopes):
+                    raise ValueError(
+                        f"the network's output does not depend on {', '.join(self.names)}: take layers='all'"
+                    )
+                check_curved(model, output)
             self.curvature.check(Mode(model, weights, self.names, row))
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:

@@ -72,6 +72,25 @@ class Reshaped(Sequences):
         return self.inner(x.reshape(-1, 3)).reshape(len(x), 4, 2).sum(1)
 
 
+class TimeFirst(Sequences):
+    """The steps of the sequence before its rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.unflatten(1, (4, 3)).transpose(0, 1)).sum(0)
+
+
+class Keywords(nn.Module):
+    """Two products, called by the names of their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.inner = nn.Conv1d(1, 2, 3), nn.Linear(10, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = F.conv1d(x[:, None], self.conv.weight, self.conv.bias, stride=2).flatten(1)
+        return F.linear(input=inside, weight=self.inner.weight, bias=self.inner.bias)
+
+
 LINEAR: dict[str, Any] = {  # networks whose output is linear in the weights
     "linear": lambda: nn.Linear(12, 2),
     "without_bias": lambda: nn.Linear(12, 2, bias=False),
@@ -183,6 +202,31 @@ def test_it_trains_compiled_as_uncompiled() -> None:
 def test_what_it_would_get_wrong_is_refused(net: nn.Module, message: str) -> None:
     with pytest.raises(ValueError, match=rf"estimator='local' does not fit: .*{message}.*take 'weights'"):
         made(net, values(6, features=12), estimator="local")
+
+
+def test_as_many_steps_as_rows_do_not_pass_for_rows() -> None:
+    """The rows of a step would share their signs, and its noise would average out over the steps."""
+    with pytest.raises(
+        ValueError, match=r"does not fit: the layer of 'inner.weight' is called on 4 rows instead of 5"
+    ):
+        made(TimeFirst(), values(4, features=12), estimator="local")
+
+
+def test_products_may_be_called_by_the_names_of_their_arguments() -> None:
+    class Places(Keywords):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(F.conv1d(x[:, None], self.conv.weight, self.conv.bias, 2).flatten(1))
+
+    found = []
+    for net in (Keywords(), Places()):
+        with isolated(0):
+            for parameter in net.parameters():
+                nn.init.normal_(parameter)
+            step, _ = made(net, values(6, features=12), estimator="local")
+            rows = values(6, features=12).train
+            noise = torch.randn(step.noise_shape, generator=torch.Generator().manual_seed(1))
+            found.append(found_at(step, rows, [noise]))
+    torch.testing.assert_close(found[0], found[1])
 
 
 @pytest.mark.parametrize("fast", ["eager", "compiled"])

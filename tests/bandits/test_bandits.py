@@ -487,3 +487,58 @@ def test_plain_learners_refuse_what_they_would_not_train():
     next(net.parameters()).requires_grad_(False)
     with pytest.raises(ValueError, match="is frozen, but all are trained here"):
         PointLearner([net], likelihoods.Normal(0.1))
+
+
+class Weighed(Environment):
+    """Rewards by a matrix of its own."""
+
+    features, actions = 2, 2
+
+    def __init__(self, scale=1.0):
+        self.matrix = scale * torch.eye(2)
+
+    def draw(self, random):
+        context = torch.randn(2, generator=random)
+        return Round(context, self.matrix @ context, self.matrix @ context)
+
+
+def test_a_game_resumes_in_its_own_environment_with_its_own_seeds(tmp_path):
+    path = tmp_path / "game.pt"
+
+    def play(environment, seeds, steps):
+        agent = ThompsonSampling(bayesian(seeds), 2, 2, seeds, updates=1)
+        return Play(environment, agent, steps, [1], path=path).run()
+
+    play(Weighed(), [1], 3)
+    with pytest.raises(CheckpointError, match="was made with environment arrays"):
+        play(Weighed(2.0), [1], 4)
+    with pytest.raises(CheckpointError, match=r"was made with seeds \[1\], this is \[5\]"):
+        play(Weighed(), [5], 4)
+    assert play(Weighed(), [1], 4).rounds == 4
+
+
+def test_rounds_are_of_any_real_type_and_finite():
+    class Doubled(Weighed):
+        def draw(self, random):
+            return Round(*(part.double() for part in super().draw(random)))
+
+    agent = ThompsonSampling(bayesian([1]), 2, 2, [1], updates=1)
+    assert Play(Doubled(), agent, 3, [1]).run().rounds == 3
+    broken = Weighed()
+    broken.matrix[0, 0] = math.nan
+    with pytest.raises(ValueError, match=r"Weighed\.draw: expected of round 0 is not finite"):
+        Play(broken, ThompsonSampling(bayesian([1]), 2, 2, [1]), 3, [1]).run()
+
+
+def test_what_an_agent_cannot_use_is_refused():
+    with pytest.raises(
+        ValueError, match=r"body must map \(B, 2\) to \(B, 2\), one for each action, got \(3, 1\)"
+    ):
+        HeadPerAction(torch.nn.Linear(2, 1), 2)(torch.ones(3, 4))
+    model = BayesianNetwork(torch.nn.Linear(4, 1), priors.Normal(), likelihoods.Normal(1.0), 4)
+    guide = MeanFieldNormal(model)
+    with pytest.raises(ValueError, match="a guide of its own, but one is given twice"):
+        MeanFieldLearner(model, [guide, guide], [1, 2], width=4, compiled=False)
+    labels = BayesianNetwork(torch.nn.Linear(4, 3), priors.Normal(), likelihoods.Categorical(), 4)
+    with pytest.raises(ValueError, match="Categorical does not give one mean for each row"):
+        MeanFieldLearner(labels, [MeanFieldNormal(labels)], [1], width=4, compiled=False)

@@ -328,3 +328,13 @@ def test_a_linearised_network_is_refused():
     net.N = 10
     with pytest.raises(ValueError, match="linearised"):
         pruning.prune(fit(net, None, data, inference=Laplace(), epochs=1, progress=None), 0.5)
+
+
+@pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal])
+def test_a_pruned_posterior_is_saved_and_loaded(make, tmp_path):
+    pruned = pruning.prune(posterior(make), 0.6)
+    pruned.save(tmp_path)
+    model = mlp(SPEC, priors.Normal(), likelihoods.Categorical(), hidden=[6, 5])
+    found = Posterior.load(tmp_path, model, lambda model: pruning.PrunedGuide.like(model, make(model)))
+    assert pruning.left(found) == pruning.left(pruned)
+    assert torch.equal(found.predict(X, draws=5).probs, pruned.predict(X, draws=5).probs)

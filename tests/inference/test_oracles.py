@@ -650,6 +650,40 @@ def test_the_layer_whose_inputs_dropout_leaves_is_the_first_weight_matrix(frozen
     assert list(guide.masked) == (["1.l.weight", "1.o.weight"] if frozen else ["o.weight"])
 
 
+class _Tokens(nn.Module):
+    """A token of its own before what the data become."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 3), nn.Linear(3, 1)
+        self.token = nn.Parameter(torch.randn(1, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x) + self.token)
+
+
+def test_a_token_is_no_matrix_whose_inputs_are_dropped():
+    """By the order of parameters it is the first, and the layer that takes the data would have a mask."""
+    guide = MCDropout().guide(BayesianNetwork(_Tokens(), priors.Normal(), likelihoods.Normal()), None)
+    assert list(guide.masked) == ["last.weight"]
+
+
+class _Unused(nn.Sequential):
+    """Its last layer is not used."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self[0](x)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "full"])
+def test_laplace_of_a_layer_that_is_not_used_is_refused(structure: str):
+    net = _Unused(nn.Linear(2, 1), nn.Linear(2, 1))
+    data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5))
+    with pytest.raises(ValueError, match=r"does not depend on 1\.weight, 1\.bias: take layers='all'"):
+        Laplace(structure=structure, layers="last").around(model, data)
+
+
 def _positive() -> BayesianNetwork:
     net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.Linear(2, 1, bias=False))
     for parameter in net.parameters():
