@@ -377,7 +377,8 @@ class BayesianNetwork(Named):
         if x is None:
             return None
         lead = len(self.draws_of(sampled))
-        if lead:  # particles: Pyro left room for the data plate, one dimension of size 1
+        if lead and all(w.shape[lead - 1] == 1 for w in sampled.values()):
+            # particles: Pyro left room for the data plate, one dimension of size 1; Predictive leaves none
             sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
             lead -= 1
         distribution = self.observation(self.apply_network(sampled, x), sampled, draws=lead)

@@ -81,13 +81,15 @@ def check_elbo(elbo: Any, samples: int) -> None:
             f"elbo {kind.__name__} does not expose its traces at each step; use one that does, such as "
             f"Trace_ELBO or RenyiELBO"
         )
-    particles = samples if made is None else made.num_particles
-    if issubclass(kind, RenyiELBO) and particles < 2:
+    own = (
+        elbo.keywords.get("num_particles")
+        if isinstance(elbo, partial)
+        else getattr(made, "num_particles", None)
+    )
+    if issubclass(kind, RenyiELBO) and (own or samples) < 2:
         raise ValueError("RenyiELBO of one draw is Trace_ELBO's: take samples=2 or more")
-    if made is not None and samples not in (1, made.num_particles):
-        raise ValueError(
-            f"samples={samples}, but elbo has num_particles={made.num_particles}; set only one of the two"
-        )
+    if own is not None and samples not in (1, own):
+        raise ValueError(f"samples={samples}, but elbo has num_particles={own}; set only one of the two")
 
 
 def _kind(elbo: Any) -> Any:

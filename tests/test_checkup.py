@@ -99,6 +99,16 @@ def test_a_sigma_that_is_wrong_is_told_from_a_mu_that_is() -> None:
     assert findings["optimum"].passed is False
 
 
+@pytest.mark.parametrize("bad", [0, 1])
+def test_of_several_chains_the_worst_counts(bad: int) -> None:
+    data = orthogonal()
+    chains = [exact(data), exact(data)]
+    chains[bad] = exact(data, wider=10.0)
+    findings = found(Posterior(chains), data, steps=400)
+    assert findings["optimum"].passed is False
+    assert findings["optimum"].words.startswith(f"chain {bad}: ")
+
+
 def test_restarts_in_different_modes_are_told() -> None:
     data = orthogonal()
     findings = found(Posterior([exact(data), exact(data, sign=-1.0)]), data)

@@ -352,6 +352,18 @@ def test_predictive_with_a_guide_draws_weights_and_targets(parts: Parts) -> None
     assert abs(float(noise.std()) - 0.5) < 5 * 0.5 / (2 * noise.numel()) ** 0.5
 
 
+@pytest.mark.parametrize("S", [1, 5, 7])  # 5 are as many as rows
+def test_predictive_may_take_all_draws_at_once(parts: Parts, S: int) -> None:
+    model, guide, data = parts
+    with isolated(0):
+        guide(data.train.x, data.train.y)
+        drawn = Predictive(model, guide=guide, num_samples=S, parallel=True)(normal(5, 3, seed=8))
+    assert drawn["y"].shape == (S, 5, 2)
+    weights = {name: drawn[name] for name in model.sites}
+    f = model.apply_network(weights, normal(5, 3, seed=8))
+    assert bool(((drawn["y"] - f).abs() < 0.5 * 6).all())  # the noise of each draw's own function
+
+
 def test_effect_handlers_see_every_weight(parts: Parts) -> None:
     model, guide, data = parts
     x, y = data.train.x, data.train.y

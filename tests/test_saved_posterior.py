@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pyro.infer.autoguide import (
     AutoStructured,
 )
 from pyro.nn import PyroModule
-from torch import nn
+from torch import Tensor, nn
 
 import seeds
 from commands import interpreter
@@ -57,6 +58,39 @@ def test_a_guide_that_needs_the_data_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="AutoStructured takes its parameters from the training data"):
         trained(AutoStructured).save(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_chains_of_different_guides_are_not_saved(tmp_path: Path) -> None:
+    model, guide = trained().chains[0]
+    other = AutoNormal(model)
+    other(X)
+    with pytest.raises(ValueError, match=r"differ in their guide: MeanFieldNormal and AutoNormal"):
+        Posterior([(model, guide), (model, other)]).save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+class Narrow(MeanFieldNormal):
+    """With a number of its own."""
+
+    def __init__(self, model: BayesianNetwork, factor: float = 0.5) -> None:
+        super().__init__(model)
+        self.factor = factor
+
+    @property
+    def sigma(self) -> Tensor:
+        return self.factor * super().sigma
+
+
+def test_a_guide_of_ones_own_has_its_own_numbers(tmp_path: Path) -> None:
+    trained(Narrow).save(tmp_path / "file")
+    model, _ = made()
+    Posterior.load(tmp_path / "file", model, Narrow)
+    with pytest.raises(CheckpointError, match=r"another setting of the guide: {'factor': 0\.5}"):
+        Posterior.load(tmp_path / "file", model, partial(Narrow, factor=2.0))
+    options = {"epochs": 1, "progress": None, "folder": tmp_path / "run", "fast": "off"}
+    fit(made()[0], Narrow, values(), **options)
+    with pytest.raises(CheckpointError, match=r"constants of the guide factor 0\.5, this is 2\.0"):
+        fit(made()[0], partial(Narrow, factor=2.0), values(), **options)
 
 
 def test_another_precision_is_refused(tmp_path: Path) -> None:

@@ -238,7 +238,13 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
                 trial.step()
             except Exception as error:
                 raise ValueError(f"schedule {name} fails after epoch {epoch}: {error}") from error
-            for rate in (float(group["lr"]) for group in optimizer.param_groups):
+            rates = [float(group["lr"]) for group in optimizer.param_groups]
+            if len({float(kept["lr"]) for kept in before}) > 1 and len({*rates}) == 1 and rates[0] > 0:
+                raise ValueError(
+                    f"schedule {name} gives all parameters one learning rate, and factors in rates would "
+                    f"have no effect: leave rates out, or take a schedule that multiplies, such as LambdaLR"
+                )
+            for rate in rates if epoch < epochs else ():  # that of the last is not used
                 if not 0 <= rate < math.inf:
                     raise ValueError(
                         f"schedule {name} makes the learning rate {rate:g} after epoch {epoch}; it must be "

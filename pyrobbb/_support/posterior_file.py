@@ -25,6 +25,7 @@ from pyrobbb._support.settings import (
     constants,
     network_constants,
     network_tensors,
+    own_constants,
     values,
 )
 
@@ -47,6 +48,13 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
             raise ValueError(
                 f"{type(guide).__name__} takes its parameters from the training data, which the file does "
                 f"not hold, so that it could not be loaded: keep the training with fit(..., folder=) instead"
+            )
+    kinds = [_structure(model, guide) for model, guide in chains]
+    for what, first in kinds[0].items():
+        if other := next((kind[what] for kind in kinds if kind[what] != first), None):
+            raise ValueError(
+                f"a file holds chains built alike, but these differ in their {what}: {clipped(first)} and "
+                f"{clipped(other)}; save them apart"
             )
     stored = [
         {
@@ -129,5 +137,5 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
         "prior": component(model.prior),
         "set of values in the prior": str(values(model.prior)),
         "set of values in the likelihood": str(values(model.likelihood)),
-        "setting of the guide": str(getattr(guide, "settings", {})),
+        "setting of the guide": str(getattr(guide, "settings", own_constants(guide))),
     }

@@ -57,6 +57,11 @@ def constants(thing: Any) -> dict[str, Any]:
     return {name: value for name, value in public.items() if is_plain(value) and name != "training"}
 
 
+def own_constants(guide: Any) -> dict[str, Any]:
+    """The constants of a guide of the user's own; Pyro's and ours have them in their shapes."""
+    return {} if type(guide).__module__.partition(".")[0] in ("pyro", "pyrobbb") else constants(guide)
+
+
 def component(thing: Any) -> str:
     """A prior, a weight of the KL or a network as it prints itself, or else its kind and constants."""
     words = repr(thing)

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +40,8 @@ def check(
     """Look for the usual faults of a fit; nothing that is given changes.
 
     Args:
-        posterior: The fit; several chains are compared with one another.
+        posterior: The fit; several chains are compared with one another, and of what is found of each by
+            itself the worst counts.
         data: What it was fitted to; held-out rows, validation or test, show its calibration.
         draws: Weight draws for each estimate.
         steps: Of further training, to see whether the free energy has reached its minimum.
@@ -53,11 +57,29 @@ def check(
     checks.check_kinds(posterior=(posterior, Posterior), data=(data, Dataset))
     checks.count("draws", draws, minimum=2)
     checks.count("steps", steps)
+    each = [optimum(chain, data, draws, steps, seed) for chain in posterior.chains]
     return [
-        *optimum(posterior.chains[0], data, draws, steps, seed),
+        *_worst(each),
         calibration(posterior, data.validation or data.test, draws, seed),
         _restarts(posterior, data, draws, seed),
     ]
+
+
+def _worst(chains: Sequence[Sequence[Finding]]) -> list[Finding]:
+    """Of each finding that of the chain that exceeds the limit by most, or comes nearest to it."""
+    found = []
+    for name in dict.fromkeys(finding.name for findings in chains for finding in findings):
+        own = [(chain, one) for chain, findings in enumerate(chains) for one in findings if one.name == name]
+        chain, worst = max(own, key=lambda each: _excess(each[1]))
+        words = f"chain {chain}: {worst.words}" if len(chains) > 1 else worst.words
+        found.append(replace(worst, words=words))
+    return found
+
+
+def _excess(finding: Finding) -> float:
+    if finding.value is None:
+        return -math.inf
+    return math.inf if math.isnan(finding.value) else finding.value - finding.limit
 
 
 def recorded(folder: Path | str) -> list[Finding]:

@@ -25,6 +25,7 @@ from pyrobbb._support.settings import (
     is_plain,
     network_constants,
     network_tensors,
+    own_constants,
     values,
 )
 from pyrobbb.bnn import BayesianNetwork
@@ -171,6 +172,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "inference": component(options.inference),
         "prior_scale": getattr(options.inference, "prior_scale", None),
         "guide": type(chain.guide).__name__,
+        "constants of the guide": own_constants(chain.guide),
         "tf32": uses_tf32(chain.device),
     }
     if chain.model.centres():

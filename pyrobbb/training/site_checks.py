@@ -89,6 +89,12 @@ def _check_parameters(guide: nn.Module, trace: Any) -> None:
     sites = {name: site for name, site in trace.nodes.items() if site["type"] == "param"}
     own = {id(parameter) for parameter in guide.parameters()}
     loose = [name for name, site in sites.items() if id(_leaf(site["value"])) not in own]
+    strided = [name for name, parameter in guide.named_parameters() if not parameter.is_contiguous()]
+    if loose and strided:
+        raise ValueError(
+            f"Pyro would train a copy of the guide's parameter {strided[0]!r}, which is not contiguous: "
+            f"make it of value.contiguous()"
+        )
     if loose:
         raise ValueError(
             f"the guide's parameter {loose[0]!r} is not one of its module's and would not be trained; make "

@@ -243,7 +243,10 @@ def _made(what: str, make: Callable[..., Any], kind: type, *given: BayesianNetwo
         signature(make).bind(*given)
     except TypeError as error:
         raise ValueError(f"{wanted}; {name} cannot be called so: {error}") from None
-    made = make(*given)
+    try:
+        made = make(*given)
+    except (TypeError, AttributeError) as error:  # as a Pyro model raises that was called without its data
+        raise ValueError(f"{wanted}; {name} raised {type(error).__name__}: {checks.reason(error)}") from error
     if not isinstance(made, kind):
         raise ValueError(f"{wanted}; {name} returned {checks.short(made)}")
     return made

@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import OneCycleLR
 
 from engine_fakes import classes, classifier
-from pyrobbb._support.optim import JointOptimizer, fused, load_state, named_parameters, parameter_groups
+from pyrobbb._support.optim import (
+    JointOptimizer,
+    fused,
+    load_state,
+    made_schedule,
+    named_parameters,
+    parameter_groups,
+)
 from pyrobbb._support.random_state import isolated
 
 ADAM = partial(torch.optim.Adam, lr=0.01)
@@ -119,3 +127,17 @@ def test_a_state_of_other_groups_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="parameter groups"):
         load_state(one, two.state_dict())
+
+
+def test_a_rate_below_0_after_the_last_epoch_does_not_matter() -> None:
+    """A linear one-cycle schedule overshoots by a step at its end, which is not used."""
+    weight = nn.Parameter(torch.zeros(1))
+    one = partial(OneCycleLR, max_lr=0.1, total_steps=4, anneal_strategy="linear")
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    schedule = made_schedule(one, optimizer, 4)
+    rates = []
+    for _ in range(4):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert min(rates) >= 0

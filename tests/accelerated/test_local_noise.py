@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyro
 import pytest
 import torch
 import torch.nn.functional as F
@@ -202,6 +203,30 @@ def test_it_trains_compiled_as_uncompiled() -> None:
 def test_what_it_would_get_wrong_is_refused(net: nn.Module, message: str) -> None:
     with pytest.raises(ValueError, match=rf"estimator='local' does not fit: .*{message}.*take 'weights'"):
         made(net, values(6, features=12), estimator="local")
+
+
+class Wide(MeanFieldNormal):
+    """Another sigma than its rho's."""
+
+    @property
+    def sigma(self) -> Tensor:
+        return 3 * super().sigma
+
+
+class Factor(BayesianNetwork):
+    """With a factor of its own."""
+
+    def forward(self, x: Any = None, y: Any = None) -> Any:
+        pyro.factor("own", torch.tensor(-50.0))
+        return super().forward(x, y)
+
+
+@pytest.mark.parametrize(("kind", "make"), [(BayesianNetwork, Wide), (Factor, MeanFieldNormal)])
+def test_a_model_or_guide_that_does_more_is_refused(kind: Any, make: Any) -> None:
+    model = kind(nn.Linear(12, 2), priors.Normal(), likelihoods.Normal(0.5))
+    data = values(6, features=12)
+    with pytest.raises(ValueError, match=r"'local' does not fit: .* does the model or guide do more"):
+        fit(model, make, data, estimator="local", epochs=1, fast="eager", progress=None)
 
 
 def test_as_many_steps_as_rows_do_not_pass_for_rows() -> None:

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule
 from torch import nn
 
 from engine_fakes import normal
@@ -96,6 +98,20 @@ def exact(data: Dataset, *, wider: float = 1.0, shift: float = 0.0) -> Posterior
     guide = MeanFieldNormal(model, init_loc=lambda site: loc, init_rho=rho)
     guide()
     return Posterior([(model, guide)])
+
+
+class Conditional(PyroModule):
+    """Normal given another weight, and not by itself."""
+
+    def forward(self, *args: object, **kwargs: object) -> dict[str, torch.Tensor]:
+        w = pyro.sample("weight", dist.Normal(torch.zeros(1, D), 1.0).to_event(2))
+        return {"weight": w, "bias": pyro.sample("bias", dist.Normal(w[:, 0], 0.1).to_event(1))}
+
+
+def test_a_guide_of_dependent_normals_has_no_k_hat() -> None:
+    data = orthogonal()
+    model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(), likelihoods.Normal(NOISE), N)
+    assert last_layer_k_hat(Posterior([(model, Conditional())]), data.train) is None
 
 
 def test_the_exact_posterior_has_constant_ratios_and_a_narrow_one_a_heavy_tail() -> None:

@@ -11,10 +11,11 @@ import pyro
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import RenyiELBO
+from pyro.infer import RenyiELBO, Trace_ELBO
 from pyro.infer.autoguide import AutoDiscreteParallel, AutoNormal
 from torch import Tensor, nn
 from torch.nn.utils import prune
+from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,7 +30,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.trainer import NonFiniteLossError, Training
+from pyrobbb.training.trainer import NonFiniteLossError, Training, fit
 
 with seeds.unshifted():  # the messages name its labels
     DATA = classes(12, validation=4)
@@ -65,6 +66,17 @@ def steep() -> nn.Module:
     net = nn.Linear(3, 3)
     nn.init.constant_(net.weight, 1e4)
     return net
+
+
+class Strided(MeanFieldNormal):
+    """With a parameter whose columns come first."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.square = nn.Parameter(torch.arange(4.0).reshape(2, 2).T)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return {name: value + 0 * self.square.sum() for name, value in super().forward().items()}
 
 
 class Recomputed(nn.Linear):
@@ -506,8 +518,28 @@ TRAINING_CASES: list[Case] = [
     ),
     (
         "a schedule that turns the rate around",
-        lambda: train(schedule=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=-1)),
+        lambda: train(epochs=2, schedule=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=-1)),
         "schedule ExponentialLR makes the learning rate -0.001 after epoch 1; it must be finite and not",
+    ),
+    (
+        "factors on rates that a schedule sets",
+        lambda: train(schedule=partial(OneCycleLR, max_lr=0.01, total_steps=4), rates={"rho": 10.0}),
+        "schedule OneCycleLR gives all parameters one learning rate, and factors in rates",
+    ),
+    (
+        "as many draws as two options say",
+        lambda: train(elbo=partial(Trace_ELBO, num_particles=4), samples=2),
+        "samples=2, but elbo has num_particles=4; set only one of the two",
+    ),
+    (
+        "a parameter that Pyro would copy",
+        lambda: train(guide=Strided),
+        "Pyro would train a copy of the guide's parameter 'square', which is not contiguous",
+    ),
+    (
+        "a model that asks for its data",
+        lambda: fit(lambda x=None: x[:, 0], MeanFieldNormal, DATA),
+        "or make one when called without arguments; <lambda> raised TypeError",
     ),
     (
         "a guide for discrete sites",
