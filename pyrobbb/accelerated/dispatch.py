@@ -112,7 +112,8 @@ def make_step(
                 if point:
                     step = _point(case, pay(sum(p.numel() for p in trained(optimizer)), POINT))
                 elif estimator == "local":
-                    _check(_mean_field(case, segments, []), case)  # that the weights are sampled, and no more
+                    with case.forked():  # that the weights are sampled, and no more
+                        _check(_mean_field(case, segments, []), case)
                     step = _local(case, segments, pay(size, LOCAL))
                 else:
                     step = _mean_field(case, segments, pay(size, MEAN_FIELD))
