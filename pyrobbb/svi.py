@@ -81,11 +81,11 @@ def check_elbo(elbo: Any, samples: int) -> None:
             f"elbo {kind.__name__} does not expose its traces at each step; use one that does, such as "
             f"Trace_ELBO or RenyiELBO"
         )
-    own = (
-        elbo.keywords.get("num_particles")
-        if isinstance(elbo, partial)
-        else getattr(made, "num_particles", None)
-    )
+    if isinstance(elbo, partial) and elbo.args:
+        raise ValueError(f"elbo: give the options of {kind.__name__} by their names, as in alpha=0.5")
+    own = getattr(made, "num_particles", None)
+    if isinstance(elbo, partial):
+        own = elbo.keywords.get("num_particles")
     if issubclass(kind, RenyiELBO) and (own or samples) < 2:
         raise ValueError("RenyiELBO of one draw is Trace_ELBO's: take samples=2 or more")
     if own is not None and samples not in (1, own):

@@ -232,8 +232,9 @@ def _best(
         part, held = replace(data, train=data.train.take(rows[1])), data.train.take(rows[0])
         part = replace(part, spec=replace(data.spec, N=len(part.train)))
     found = []
+    given = options.get("callbacks", ())
+    checks.check_kinds(callbacks=(given, Sequence))
     for name, model in several.items():
-        given = options.get("callbacks", ())
         own = options | {"callbacks": [c.for_fit(name) if isinstance(c, Callback) else c for c in given]}
         inside = None if folder is None else folder / name
         posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
@@ -241,8 +242,8 @@ def _best(
         found.append((loss, model, posterior, own))
     _, model, posterior, own = min(found, key=lambda one: one[0])
     if part is data:  # what the callbacks of the chosen fit hold goes to those that were given
-        for given, copied in zip(options.get("callbacks", ()), own["callbacks"], strict=True):
-            vars(given).update(vars(copied))
+        for callback, copied in zip(given, own["callbacks"], strict=True):
+            callback.adopt(copied)
     else:
         posterior = _fit(model, data, prior, seed, folder=folder, **options)
     return model, posterior

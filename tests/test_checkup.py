@@ -17,7 +17,7 @@ from experiments._runner.build import build
 from experiments._runner.compose import declared
 from experiments.check import checked, fitted
 from experiments.run import execute
-from pyrobbb import Posterior, likelihoods, priors
+from pyrobbb import Posterior, checkup, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import Finding, certainty, check, verdict
@@ -107,6 +107,14 @@ def test_of_several_chains_the_worst_counts(bad: int) -> None:
     findings = found(Posterior(chains), data, steps=400)
     assert findings["optimum"].passed is False
     assert findings["optimum"].words.startswith(f"chain {bad}: ")
+
+
+def test_what_is_not_known_of_a_chain_is_not_hidden_by_another() -> None:
+    ok, fault, unknown = (Finding("optimum", value, 0.5, "") for value in (0.0, 1.0, None))
+    for findings, worst in (((ok, unknown), None), ((unknown, fault), 1.0), ((ok, ok), 0.0)):
+        for order in (findings, findings[::-1]):
+            [found] = checkup._worst([[one] for one in order])
+            assert found.value == worst
 
 
 def test_restarts_in_different_modes_are_told() -> None:

@@ -93,6 +93,25 @@ def test_a_guide_of_ones_own_has_its_own_numbers(tmp_path: Path) -> None:
         fit(made()[0], partial(Narrow, factor=2.0), values(), **options)
 
 
+class Inside(PyroModule):
+    """A guide with one of ones own in it."""
+
+    def __init__(self, model: BayesianNetwork, factor: float = 0.5) -> None:
+        super().__init__()
+        self.inner, self.calls = Narrow(model, factor), 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1  # a count is no setting
+        return self.inner(*args, **kwargs)
+
+
+def test_the_numbers_of_a_guide_s_parts_are_its_own(tmp_path: Path) -> None:
+    trained(Inside).save(tmp_path)
+    Posterior.load(tmp_path, made()[0], Inside)
+    with pytest.raises(CheckpointError, match=r"another setting of the guide: {'inner.factor': 0\.5}"):
+        Posterior.load(tmp_path, made()[0], partial(Inside, factor=2.0))
+
+
 def test_another_precision_is_refused(tmp_path: Path) -> None:
     trained().save(tmp_path)
     model, _ = made()

@@ -416,6 +416,10 @@ def test_the_best_of_each_fit_has_a_file_of_its_own(tmp_path):
     several.restore(found)
     alone.restore(same)
     assert torch.equal(found.chains[0][1].loc, same.chains[0][1].loc)
+    fit_table(data, noise=("learned", "mixture"), callbacks=[several], **options)  # and again
+    assert several.folder == tmp_path / "several" / name
+    with pytest.raises(ValueError, match="callbacks must be a Sequence, got <"):
+        fit_table(data, callbacks=several, **options)
 
 
 def test_a_folder_of_another_noise_stays_as_it_was(tmp_path):

@@ -231,6 +231,7 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
     milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is not an epoch never comes
     if not all(isinstance(epoch, Integral) for epoch in milestones):
         raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
+    alike = len({float(group["lr"]) for group in optimizer.param_groups}) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the optimiser has not stepped
         for epoch in range(1, epochs + 1):
@@ -239,17 +240,18 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
             except Exception as error:
                 raise ValueError(f"schedule {name} fails after epoch {epoch}: {error}") from error
             rates = [float(group["lr"]) for group in optimizer.param_groups]
-            if len({float(kept["lr"]) for kept in before}) > 1 and len({*rates}) == 1 and rates[0] > 0:
-                raise ValueError(
-                    f"schedule {name} gives all parameters one learning rate, and factors in rates would "
-                    f"have no effect: leave rates out, or take a schedule that multiplies, such as LambdaLR"
-                )
+            alike = alike and len({*rates}) == 1
             for rate in rates if epoch < epochs else ():  # that of the last is not used
                 if not 0 <= rate < math.inf:
                     raise ValueError(
                         f"schedule {name} makes the learning rate {rate:g} after epoch {epoch}; it must be "
                         f"finite and not below 0"
                     )
+    if alike and len({float(kept["lr"]) for kept in before}) > 1:
+        raise ValueError(
+            f"schedule {name} gives all parameters one learning rate, and factors in rates would have no "
+            f"effect: leave rates out, or take a schedule that multiplies, such as LambdaLR"
+        )
     for group, kept in zip(optimizer.param_groups, before, strict=True):  # as if it had not been tried
         for key in group.keys() - kept.keys() - {"params"}:
             del group[key]

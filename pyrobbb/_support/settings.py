@@ -58,8 +58,15 @@ def constants(thing: Any) -> dict[str, Any]:
 
 
 def own_constants(guide: Any) -> dict[str, Any]:
-    """The constants of a guide of the user's own; Pyro's and ours have them in their shapes."""
-    return {} if type(guide).__module__.partition(".")[0] in ("pyro", "pyrobbb") else constants(guide)
+    """The constants of the parts of a guide that are the user's own, but for whole numbers, which may count.
+
+    Those of Pyro's parts and ours are in their shapes.
+    """
+    found: dict[str, Any] = {}
+    for path, part in guide.named_modules():
+        if type(part).__module__.partition(".")[0] not in ("pyro", "pyrobbb", "torch"):
+            found |= {f"{path}.{name}".lstrip("."): value for name, value in constants(part).items()}
+    return {name: value for name, value in found.items() if type(value) is not int}
 
 
 def component(thing: Any) -> str:

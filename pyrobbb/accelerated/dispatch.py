@@ -10,7 +10,7 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import buffers_kept, says_replaced
+from pyrobbb._support.network_checks import buffers_kept, evaluating, says_replaced
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.agreement import difference, gradients
@@ -112,8 +112,7 @@ def make_step(
                 if point:
                     step = _point(case, pay(sum(p.numel() for p in trained(optimizer)), POINT))
                 elif estimator == "local":
-                    with case.forked():  # that the weights are sampled, and no more
-                        _check(_mean_field(case, segments, []), case)
+                    _check_sampled(case._replace(samples=1), segments)
                     step = _local(case, segments, pay(size, LOCAL))
                 else:
                     step = _mean_field(case, segments, pay(size, MEAN_FIELD))
@@ -268,6 +267,16 @@ def _check(step: MeanFieldStep | ProgramStep, case: _Case) -> None:
             f"its {found.name} differs from Pyro's on the first rows ({_size(found.ours):g}, not "
             f"{_size(found.theirs):g}); does the model or guide do more than sample its weights?"
         )
+
+
+def _check_sampled(case: _Case, segments: list[PriorSegment]) -> None:
+    """NotFastError unless model and guide do no more than sample weights, apart from noise in the network."""
+    with case.forked(), evaluating(case.model):
+        try:
+            _check(_mean_field(case, segments, []), case)
+        except NotFastError as reason:
+            if not isinstance(reason.__cause__, NoiseUsedUpError):
+                raise
 
 
 def _size(value: Tensor) -> float:

@@ -85,11 +85,7 @@ class Play:
         if len(seeds) != agent.learner.runs:
             raise ValueError(f"seeds must be one for each of {agent.learner.runs} runs, got {seeds!r}")
         self.environment, self.agent, self.steps = environment, agent, checks.count("steps", steps)
-        arrays = [
-            value for _, value in sorted(vars(environment).items()) if isinstance(value, Tensor | np.ndarray)
-        ]
-        digest = digest_of(*map(torch.as_tensor, arrays))
-        self.kind = {"kind": type(environment).__name__, **constants(environment), "arrays": digest}
+        self.kind = {"kind": type(environment).__name__, **constants(environment), **_digests(environment)}
         self.path = None if path is None else Path(path)
         self.checkpoint_seconds = checkpoint_seconds
         self.seeds = list(seeds)
@@ -169,9 +165,9 @@ class Play:
                 f"{file} holds {runs} runs of {done} rounds; {len(self.randoms)} runs of {self.steps} "
                 f"were requested"
             )
-        if state.get("seeds", self.seeds) != self.seeds:
+        if state["seeds"] != self.seeds:
             raise checkpoint.CheckpointError(f"{file} holds runs of seeds {state['seeds']}, not {self.seeds}")
-        check_same(self._made_with(), state.get("made_with", {}), file)
+        check_same(self._made_with(), state["made_with"], file)
         self.agent.load_state_dict(state["agent"])
         for random, given in zip(self.randoms, state["environment"], strict=True):
             random.set_state(given)
@@ -179,3 +175,14 @@ class Play:
             getattr(self.games, name)[:, :done] = state[name]
         self.games.rounds = done
         self.games.seconds, self.games.cpu_seconds = state["seconds"], state["cpu_seconds"]
+
+
+def _digests(environment: Environment) -> dict[str, str]:
+    """Of the numbers in its own tensors and arrays, by name."""
+    found = {}
+    for name, value in vars(environment).items():
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            value = torch.from_numpy(value.astype(np.float64))
+        if isinstance(value, Tensor):
+            found[name] = digest_of(value)
+    return found

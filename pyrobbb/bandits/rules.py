@@ -42,7 +42,8 @@ class EpsilonGreedy(Agent):
 
     def __init__(self, *args: Any, epsilon: float | Sequence[float] = 0.05, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        each: list[Any] = [epsilon] if isinstance(epsilon, Real) else list(epsilon)  # type: ignore[arg-type]
+        every: Any = [epsilon] * self.learner.runs if isinstance(epsilon, Real) else epsilon
+        each = list(every)
         if len(each) != self.learner.runs:
             raise ValueError(f"epsilon needs one value per run ({self.learner.runs}), got {len(each)}")
         self.epsilon = torch.tensor([checks.between("epsilon", e, 0, 1) for e in each])

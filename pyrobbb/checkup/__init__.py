@@ -70,16 +70,16 @@ def _worst(chains: Sequence[Sequence[Finding]]) -> list[Finding]:
     found = []
     for name in dict.fromkeys(finding.name for findings in chains for finding in findings):
         own = [(chain, one) for chain, findings in enumerate(chains) for one in findings if one.name == name]
-        chain, worst = max(own, key=lambda each: _excess(each[1]))
+        chain, worst = max(own, key=lambda each: _badness(each[1]))
         words = f"chain {chain}: {worst.words}" if len(chains) > 1 else worst.words
         found.append(replace(worst, words=words))
     return found
 
 
-def _excess(finding: Finding) -> float:
-    if finding.value is None:
-        return -math.inf
-    return math.inf if math.isnan(finding.value) else finding.value - finding.limit
+def _badness(finding: Finding) -> tuple[int, float]:
+    """A fault is worse than what is not known, and that than what is in order."""
+    beyond = 0.0 if finding.value is None else finding.value - finding.limit
+    return {True: 0, None: 1, False: 2}[finding.passed], math.inf if math.isnan(beyond) else beyond
 
 
 def recorded(folder: Path | str) -> list[Finding]:

@@ -94,7 +94,8 @@ class PrunedGuide(nn.Module):
     @classmethod
     def like(cls, model: BayesianNetwork, guide: nn.Module) -> PrunedGuide:
         """One that leaves all weights, for `Posterior.load` to read what is left into."""
-        return cls(
+        kind = PrunedDraws if isinstance(guide, Stored) else cls
+        return kind(
             (model, guide),
             {name: w.new_ones(w.shape, dtype=torch.bool) for name, w in model.initial().items()},
         )

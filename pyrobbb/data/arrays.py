@@ -13,7 +13,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb.data.columns import Names
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
-from pyrobbb.data.frames import by_target, check_same_rows, is_table, refuse_unread
+from pyrobbb.data.frames import by_target, check_positions, check_same_rows, is_table, refuse_unread
 from pyrobbb.data.splits import numbered, of_the_rows
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
@@ -69,6 +69,7 @@ def from_arrays(
 
     _refuse_several(x, y)
     check_same_rows({"x": x, "y": y, "weights": weights})
+    check_positions(x, validation=validation, test=test)
     names, targets = (tuple(map(str, part.columns)) if is_table(part) else () for part in (x, y))
     columns = Names(names, targets) if names or targets else None
     train = _split("", x, y, task, dtype, grid=classes is not None)

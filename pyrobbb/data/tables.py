@@ -126,6 +126,7 @@ class Table:
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
+        check_positions(source, **given)
         as_text = frozenset({*texts, *categories(source)})
         for name, column in frame.items():
             if name not in as_text:
@@ -228,7 +229,6 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         if name not in known:
             said = f"{checks.meant(name, known)}; the options are {', '.join(known)}"
             raise TypeError(f"from_table has no option {name!r}{said}")
-    check_positions(source, validation=options.get("validation"), test=options.get("test"))
     if y is None:
         return Table(source=source, **options).load()
     if "target" in options:
@@ -237,6 +237,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     categorical = options.get("categorical", ())
     if not isinstance(categorical, str | Integral):  # else for `Table` to refuse
         options["categorical"] = categorical = (*map(str, categorical), *categories(source))
+    check_positions(source, validation=options.get("validation"), test=options.get("test"))
     check_same_rows({"x": source, "weights": options.get("weights")})
     targets, frame = _with_targets("", source, y, categorical)
     if options.get("weights") is not None and not isinstance(options["weights"], str | Integral):

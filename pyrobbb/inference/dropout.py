@@ -62,11 +62,12 @@ class DropoutGuide(FlatGuide):
 
 
 def _is_layer(owner: nn.Module) -> bool:
-    """Whether a module is one layer: one of torch's, or one that holds no others.
+    """Whether a module is one layer, and holds none.
 
     A parameter of a module that holds layers, such as a token or a table of positions, is no layer's matrix.
     """
-    return type(owner).__module__.startswith("torch.nn.") or not any(owner.children())
+    inside = (t for child in owner.children() for t in (*child.parameters(), *child.buffers()))
+    return isinstance(owner, nn.MultiheadAttention) or not any(tensor.dim() > 1 for tensor in inside)
 
 
 def _mask_shape(weight: Tensor, layer: nn.Module) -> tuple[int, ...]:

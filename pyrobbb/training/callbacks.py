@@ -79,6 +79,10 @@ class Callback:
         """A copy for one fit of several; if it writes to a folder of its own, then to `name` in that."""
         return deepcopy(self)
 
+    def adopt(self, copied: Self) -> None:
+        """Take over the state of the copy whose fit was chosen."""
+        vars(self).update(vars(copied))
+
     def restart(self) -> None:
         """Forget other trainings; called where one is made, before a checkpoint is loaded."""
         first = vars(self).setdefault("_first", deepcopy(self.state_dict()))
@@ -147,6 +151,11 @@ class BestCheckpoint(Callback):
         copied = deepcopy(self)
         copied.named = copied.folder = self.named and self.named / name
         return copied
+
+    def adopt(self, copied: Self) -> None:
+        named = self.named
+        super().adopt(copied)
+        self.named = named
 
     def on_start(self, view: View) -> None:
         self.folder = self.named or view.folder

@@ -41,7 +41,7 @@ MOVING = ("last_epoch", "verbose", "base_lrs")  # of a schedule; the rates are t
 
 def likelihood(module: nn.Module) -> dict[str, Any]:
     """A likelihood's kind, its numbers and its fixed buffers; what is trained changes, and is left out."""
-    fixed = {k: v.float().tolist() for k, v in module.named_buffers()}  # so version 0.1.0 had them
+    fixed = {k: v.float().tolist() for k, v in module.named_buffers()}
     return {"kind": type(module).__name__, **constants(module), **fixed}
 
 

@@ -76,6 +76,11 @@ class TensorBoard(Logger):
         copied.folder = self.folder / name
         return copied
 
+    def adopt(self, copied: Self) -> None:
+        folder = self.folder
+        super().adopt(copied)
+        self.folder = folder
+
     def open(self, view: View) -> None:
         make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self.writer = make(str(self.folder / f"chain-{view.chain}"))

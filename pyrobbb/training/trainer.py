@@ -30,7 +30,7 @@ from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
-from pyrobbb.training.progress import Guarded, Printed, Progress
+from pyrobbb.training.progress import Guarded, Printed, Progress, Silent
 from pyrobbb.training.resumption import Resumable
 from pyrobbb.training.shared_model import held, own_model
 
@@ -227,7 +227,8 @@ def fit(
     trained = train_all(make, chains, fast=fast, together=together, device=options.get("device"))
     columns = data.columns if isinstance(data, Dataset) else None
     posterior = held(Posterior([(training.model, training.guide) for training in trained], columns=columns))
-    if ranks.is_main and posterior.model.sites and trained[0].inference.bounds:
+    shown = ranks.is_main and type(show.shown) is not Silent
+    if shown and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
         show.log(compared(energy, trained[0].trivial, posterior.model.prior))
     posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
@@ -245,7 +246,10 @@ def _made(what: str, make: Callable[..., Any], kind: type, *given: BayesianNetwo
         raise ValueError(f"{wanted}; {name} cannot be called so: {error}") from None
     try:
         made = make(*given)
-    except (TypeError, AttributeError) as error:  # as a Pyro model raises that was called without its data
+    except (TypeError, AttributeError) as error:
+        if given or not signature(make).parameters:
+            raise
+        # as a Pyro model raises that is called without its data
         raise ValueError(f"{wanted}; {name} raised {type(error).__name__}: {checks.reason(error)}") from error
     if not isinstance(made, kind):
         raise ValueError(f"{wanted}; {name} returned {checks.short(made)}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
 from engine_fakes import classes, classifier
 from pyrobbb._support.optim import (
@@ -141,3 +141,10 @@ def test_a_rate_below_0_after_the_last_epoch_does_not_matter() -> None:
         optimizer.step()
         schedule.step()
     assert min(rates) >= 0
+
+
+@pytest.mark.parametrize("T", [2, 4])
+def test_factors_hold_where_rates_meet_at_the_end_of_a_schedule(T: int) -> None:
+    weights = [nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    groups = [{"params": [weight], "lr": lr} for weight, lr in zip(weights, (0.01, 0.1), strict=True)]
+    made_schedule(partial(CosineAnnealingLR, T_max=T, eta_min=1e-4), torch.optim.SGD(groups), 4)

@@ -229,6 +229,25 @@ def test_a_model_or_guide_that_does_more_is_refused(kind: Any, make: Any) -> Non
         fit(model, make, data, estimator="local", epochs=1, fast="eager", progress=None)
 
 
+class Noisy(nn.Module):
+    """Noise of its own, in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x + 0.1 * torch.randn_like(x) if self.training else x)
+
+
+def test_a_network_may_have_noise_of_its_own() -> None:
+    dropped = nn.Sequential(nn.Dropout(0.5), nn.Linear(12, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    for net in (dropped, Noisy()):
+        model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5))
+        data = values(6, features=12)
+        fit(model, MeanFieldNormal, data, estimator="local", samples=2, epochs=1, fast="eager", progress=None)
+
+
 def test_as_many_steps_as_rows_do_not_pass_for_rows() -> None:
     """The rows of a step would share their signs, and its noise would average out over the steps."""
     with pytest.raises(

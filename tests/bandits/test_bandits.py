@@ -4,6 +4,7 @@ import json
 import math
 from importlib import resources
 
+import numpy as np
 import pytest
 import torch
 
@@ -496,6 +497,7 @@ class Weighed(Environment):
 
     def __init__(self, scale=1.0):
         self.matrix = scale * torch.eye(2)
+        self.names = np.array(["left", "right"])
 
     def draw(self, random):
         context = torch.randn(2, generator=random)
@@ -510,7 +512,7 @@ def test_a_game_resumes_in_its_own_environment_with_its_own_seeds(tmp_path):
         return Play(environment, agent, steps, [1], path=path).run()
 
     play(Weighed(), [1], 3)
-    with pytest.raises(CheckpointError, match="was made with environment arrays"):
+    with pytest.raises(CheckpointError, match=r"was made with environment matrix"):
         play(Weighed(2.0), [1], 4)
     with pytest.raises(CheckpointError, match=r"was made with seeds \[1\], this is \[5\]"):
         play(Weighed(), [5], 4)
@@ -542,3 +544,9 @@ def test_what_an_agent_cannot_use_is_refused():
     labels = BayesianNetwork(torch.nn.Linear(4, 3), priors.Normal(), likelihoods.Categorical(), 4)
     with pytest.raises(ValueError, match="Categorical does not give one mean for each row"):
         MeanFieldLearner(labels, [MeanFieldNormal(labels)], [1], width=4, compiled=False)
+
+
+def test_one_epsilon_is_that_of_all_runs():
+    for epsilon in (0.25, np.float32(0.25)):
+        agent = EpsilonGreedy(plain([1, 2]), 2, 2, [1, 2], epsilon=epsilon)
+        assert agent.epsilon.tolist() == [0.25, 0.25]

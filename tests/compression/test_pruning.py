@@ -338,3 +338,14 @@ def test_a_pruned_posterior_is_saved_and_loaded(make, tmp_path):
     found = Posterior.load(tmp_path, model, lambda model: pruning.PrunedGuide.like(model, make(model)))
     assert pruning.left(found) == pruning.left(pruned)
     assert torch.equal(found.predict(X, draws=5).probs, pruned.predict(X, draws=5).probs)
+
+
+def test_pruned_draws_of_a_sampler_are_saved_and_loaded(tmp_path):
+    net = mlp(SPEC, priors.Normal(), likelihoods.Categorical(), hidden=[3])
+    guide = EmpiricalGuide(net, 7)
+    for draw in torch.randn(7, len(guide.loc), generator=torch.Generator().manual_seed(0)):
+        guide.keep(draw)
+    pruned = pruning.prune(Posterior([(net, guide)]), 0.6)
+    pruned.save(tmp_path)
+    found = Posterior.load(tmp_path, net, lambda net: pruning.PrunedGuide.like(net, EmpiricalGuide(net, 7)))
+    assert torch.equal(found.predict(X, draws=7).probs, pruned.predict(X, draws=7).probs)

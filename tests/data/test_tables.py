@@ -698,6 +698,8 @@ def test_parts_may_be_pairs_and_row_numbers_an_index() -> None:
     turned = pandas.DataFrame(x)[::-1]
     with pytest.raises(ValueError, match=r"test is an index, but the table's own labels .* pass those"):
         from_table(turned, SIZE, task="regression", test=turned.index[:2])
+    with pytest.raises(ValueError, match=r"validation is an index, but the table's own labels"):
+        from_arrays(turned, SIZE, task="regression", validation=turned.index[:2])
 
 
 def test_counts_of_rows_may_be_truth_values_and_numbers_may_be_too_large() -> None:

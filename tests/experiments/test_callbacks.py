@@ -112,7 +112,7 @@ def test_a_run_may_be_logged_from_its_second_start_on(tmp_path):
 
 
 def test_a_run_that_a_callback_stops_says_how_long_it_was_and_opens_again(tmp_path):
-    stopping = "{_target_: pyrobbb.training.callbacks.EarlyStopping, patience: 1, least: 9}"
+    stopping = "{_target_: pyrobbb.training.callbacks.EarlyStopping, patience: 1, min_delta: 9}"
     execute(config(tmp_path, f"+callbacks.patience={stopping}", "epochs=9"), quiet=True)
     assert len(history.read(tmp_path / "history.csv")) == 2
     assert json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))["epochs"] == 2

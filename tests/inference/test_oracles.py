@@ -668,6 +668,23 @@ def test_a_token_is_no_matrix_whose_inputs_are_dropped():
     assert list(guide.masked) == ["last.weight"]
 
 
+class _Dense(nn.Module):
+    """A layer of one's own, with its activation."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.matrix, self.act = nn.Parameter(torch.randn(outputs, inputs)), nn.Tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(x @ self.matrix.T)
+
+
+def test_a_layer_of_ones_own_has_a_matrix_whose_inputs_are_dropped():
+    net = nn.Sequential(_Dense(2, 3), _Dense(3, 4), nn.Linear(4, 1))
+    guide = MCDropout().guide(BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), None)
+    assert list(guide.masked) == ["1.matrix", "2.weight"]
+
+
 class _Unused(nn.Sequential):
     """Its last layer is not used."""
 

@@ -201,3 +201,11 @@ def test_a_display_that_fails_at_the_last_line_leaves_the_posterior(caplog: pyte
     fitted = fit(model, guide, classes(20), epochs=1, batch_size=10, fast="eager", progress=Torn())
     assert fitted.history is not None
     assert "the display Torn failed" in caplog.text
+
+
+def test_a_silent_fit_computes_no_bound_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    def computed(*of: object) -> float:
+        raise AssertionError("for a line that nobody sees")
+
+    monkeypatch.setattr("pyrobbb.training.chain.trivial_free_energy", computed)
+    fit(*classifier(classes(20)), classes(20), epochs=1, batch_size=10, fast="eager", progress=None)
