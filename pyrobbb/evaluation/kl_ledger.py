@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -103,7 +103,7 @@ def kl_ledger(
         name: Entry(
             weights=sizes[name],
             nats=fmean(each),
-            mcse=stdev(each) / draws**0.5,
+            mcse=float(torch.tensor(each, dtype=torch.float64).std()) / draws**0.5,
             informative=signal.get(name),
             slab=fmean(slab[name]) if name in slab else None,
         )
