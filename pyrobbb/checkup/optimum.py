@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -42,12 +43,12 @@ def optimum(chain: Chain, data: Dataset, draws: int, steps: int, seed: int) -> l
         guide = guide.by_rho()
     before = free_energy((model, guide), data.train, draws, seed)
     if not bool(before.isfinite().all()):
-        return _unknown(f"the free energy of {name} is not finite")
+        return _unknown(f"the free energy of {name} is not finite", math.nan)
     return [*_further((model, guide), data, before, draws, steps, seed), _trivial(model, data, before)]
 
 
-def _unknown(reason: str) -> list[Finding]:
-    return [Finding("optimum", None, GAIN, reason), Finding("trivial bound", None, 0.0, reason)]
+def _unknown(reason: str, value: float | None = None) -> list[Finding]:
+    return [Finding("optimum", value, GAIN, reason), Finding("trivial bound", value, 0.0, reason)]
 
 
 def free_energy(chain: Chain, train: Split, draws: int, seed: int) -> Tensor:

@@ -498,6 +498,7 @@ def test_one_draw_and_no_number_are_no_sound_fit() -> None:
     assert restarts.passed is False
     optimum, *_ = check(Posterior(two.chains[1:]), rows(), draws=5, steps=5)
     assert optimum.words == "the free energy of MeanFieldNormal is not finite"
+    assert optimum.passed is False
 
 
 def test_a_start_from_a_run_has_the_precision_of_the_network(tmp_path: Path) -> None:
