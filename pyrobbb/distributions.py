@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -272,14 +273,14 @@ def moment(distribution: Distribution, name: str) -> Tensor:
 
     The variance that torch states of a von Mises distribution is another, of angles on a circle.
     """
-    try:
-        if name == "stddev" and isinstance(distribution, torch.distributions.VonMises):
-            raise NotImplementedError
-        found: Tensor = getattr(distribution, name)
-    except NotImplementedError:
-        like = own_tensor(distribution)
-        return torch.full(distribution.batch_shape, torch.nan, dtype=like.dtype, device=like.device)
-    return found
+    found: Tensor | None = None
+    if name == "mean" or not isinstance(distribution, torch.distributions.VonMises):
+        with suppress(NotImplementedError):
+            found = getattr(distribution, name)
+    if found is not None:
+        return found
+    like = own_tensor(distribution)
+    return torch.full(distribution.batch_shape, torch.nan, dtype=like.dtype, device=like.device)
 
 
 def own_tensor(distribution: Distribution) -> Tensor:

@@ -67,20 +67,18 @@ class _TableEstimator(BaseEstimator):
             validate_data(self, X, y, reset=fitting, skip_check_array=True)
             if fitting:
                 _, y = check_X_y(np.zeros((len(X), 1)), y, **how)
-            return self._named(
-                [str(name) for name, _ in X.items()], [column for _, column in X.items()], fitting
-            ), y
+            return self._named({str(name): column for name, column in X.items()}, fitting), y
         if not hasattr(X, "dtype") and np.asarray(X).dtype.kind in "US":
             X = np.array(X, dtype=object)  # rows in lists: numbers beside text stay numbers
         found = validate_data(self, X, y, reset=fitting, **how)
         array, y = found if fitting else (found, y)
-        return self._named([str(i) for i in range(array.shape[1])], [*array.T], fitting), y
+        return self._named({str(i): column for i, column in enumerate(array.T)}, fitting), y
 
-    def _named(self, names: list[str], columns: Sequence[Any], fitting: bool) -> Frame:
+    def _named(self, columns: Frame, fitting: bool) -> Frame:
         """Columns by their names in `fit`; later ones are taken by place, as scikit-learn does."""
         if fitting:
-            self._names = names
-        return dict(zip(self._names, columns, strict=True))
+            self._names = [*columns]
+        return dict(zip(self._names, columns.values(), strict=True))
 
     def _fit(self, frame: Frame, y: Array, sample_weight: Any, task: Task, **options: Any) -> Self:
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)

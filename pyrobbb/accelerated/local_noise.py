@@ -36,7 +36,6 @@ LAYERS = (
 )  # fmt: skip
 
 Take = Callable[..., Tensor]  # standard normals of a given shape
-Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # of inputs and a weight, plus a bias
 
 
 def layer_sites(model: BayesianNetwork) -> tuple[str, ...]:
@@ -88,18 +87,22 @@ class LocalNoise(TorchFunctionMode):
         if not ours:
             return func(*args, **kwargs)
         if func is F.linear or func in CONVOLUTIONS:
-            given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs
-            x, weight, bias = given.pop("input"), given.pop("weight"), given.pop("bias", None)
-            return self._layer(
-                lambda *parts: func(*parts, *args[3:], **given), func is F.linear, ours, x, weight, bias
-            )
+            named = {"x" if name == "input" else name: value for name, value in kwargs.items()}
+            return self._layer(func, ours, *args, **named)
         result = func(*args, **kwargs)
         if any(isinstance(part, Tensor) and part.grad_fn is not None for part in tree_leaves(result)):
             raise NotFastError(f"the network uses {ours[0]!r} in {getattr(func, '__name__', func)}")
         return result
 
     def _layer(
-        self, product: Product, linear: bool, ours: list[str], x: Tensor, weight: Tensor, bias: Tensor | None
+        self,
+        func: Any,
+        ours: list[str],
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *how: Any,
+        **options: Any,
     ) -> Tensor:
         again = self.used & set(ours)
         if again:
@@ -108,13 +111,13 @@ class LocalNoise(TorchFunctionMode):
             raise NotFastError(f"the layer of {ours[0]!r} is called on {len(x)} rows instead of {self.rows}")
         self.used |= set(ours)
         scale, bias_scale = (self.scales.get(self.names.get(id(part), "")) for part in (weight, bias))
-        if linear and x.dim() == 2:
+        if func is F.linear and x.dim() == 2:
             return self._local(x, weight, bias, scale, bias_scale)
-        mean = product(x, weight, bias)
-        channel = mean.dim() - 1 if linear else 1
+        mean = func(x, weight, bias, *how, **options)
+        channel = mean.dim() - 1 if func is F.linear else 1
         if scale is not None:
-            r = self._signs(x, x.dim() - 1 if linear else 1)
-            perturbed = product(x * r, scale * self.take(*scale.shape), None)
+            r = self._signs(x, x.dim() - 1 if func is F.linear else 1)
+            perturbed = func(x * r, scale * self.take(*scale.shape), None, *how, **options)
             mean = mean + perturbed * self._signs(mean, channel)
         if bias_scale is not None:
             shape = _along(mean, channel)

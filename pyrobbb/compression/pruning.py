@@ -94,11 +94,14 @@ class PrunedGuide(nn.Module):
     @classmethod
     def like(cls, model: BayesianNetwork, guide: nn.Module) -> PrunedGuide:
         """One that leaves all weights, for `Posterior.load` to read what is left into."""
-        kind = PrunedDraws if isinstance(guide, Stored) else cls
-        return kind(
-            (model, guide),
-            {name: w.new_ones(w.shape, dtype=torch.bool) for name, w in model.initial().items()},
-        )
+        masks = {name: torch.ones_like(w, dtype=torch.bool) for name, w in model.initial().items()}
+        return cls.of((model, guide), masks)
+
+    @staticmethod
+    def of(chain: tuple[BayesianNetwork, nn.Module], masks: Masks) -> PrunedGuide:
+        """That of a fitted guide, or of one that holds a sampler's draws."""
+        kind = PrunedDraws if isinstance(chain[1], Stored) else PrunedGuide
+        return kind(chain, masks)
 
     @property
     def masks(self) -> Masks:
@@ -160,8 +163,7 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
                 "leave: use Laplace(linearised=False)"
             )
         masks = keep(scores(chain, by), removed, biases=biases)
-        pruned = PrunedDraws if isinstance(chain[1], Stored) else PrunedGuide
-        chains.append((chain[0], pruned(chain, masks)))
+        chains.append((chain[0], PrunedGuide.of(chain, masks)))
     return Posterior(chains, weights=posterior.weights, columns=posterior.columns)
 
 

@@ -23,7 +23,6 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.leave_one_out import psis
 from pyrobbb.posterior import Posterior
 
-MOMENTS = ("loc", "scale")
 LARGEST = 5_000  # rows; a draw is a pass over all of them
 
 
@@ -55,13 +54,10 @@ def last_layer_k_hat(
             return None
         with isolated(seed + 1, device=model.device):
             again = poutine.trace(guide).get_trace().nodes
-        normals = [[univariate(trace[name]["fn"]) for name in last] for trace in (nodes, again)]
-        if any(
-            not torch.equal(getattr(a, key), getattr(b, key))
-            for a, b in zip(*normals, strict=True)
-            for key in MOMENTS
-        ):
-            return None  # given the other weights it is normal, but not by itself
+        for name in last:
+            one, other = (univariate(trace[name]["fn"]) for trace in (nodes, again))
+            if not (torch.equal(one.loc, other.loc) and torch.equal(one.scale, other.scale)):
+                return None  # given the other weights it is normal, but not by itself
         weights = posterior.mean_weights(chain)
         ratios = []
         for _ in range(draws):

@@ -49,10 +49,12 @@ class Callback:
     Random numbers drawn in a callback change nothing in the training. An exception ends the training, and
     its last checkpoint stays. `keeps` names the attributes that must survive a resumption, which hold tensors
     and plain values; a callback that keeps anything else defines `state_dict` and `load_state_dict`. In
-    another training the same object begins with what it kept before its first.
+    another training the same object begins with what it kept before its first. `place` names the attribute
+    that holds the path of a folder of its own, if it has one.
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()
+    place: ClassVar[str] = ""
 
     def on_start(self, view: View) -> None:
         """The training starts or resumes."""
@@ -77,11 +79,14 @@ class Callback:
 
     def for_fit(self, name: str) -> Self:
         """A copy for one fit of several; if it writes to a folder of its own, then to `name` in that."""
-        return deepcopy(self)
+        copied, own = deepcopy(self), vars(self).get(self.place)
+        if own is not None:
+            setattr(copied, self.place, Path(own) / name)
+        return copied
 
     def adopt(self, copied: Self) -> None:
-        """Take over the state of the copy whose fit was chosen."""
-        vars(self).update(vars(copied))
+        """Take over the state of the copy whose fit was chosen, but not its folder."""
+        vars(self).update({name: value for name, value in vars(copied).items() if name != self.place})
 
     def restart(self) -> None:
         """Forget other trainings; called where one is made, before a checkpoint is loaded."""
@@ -141,21 +146,12 @@ class BestCheckpoint(Callback):
     """
 
     keeps = ("best", "best_epoch")
+    place = "named"
 
     def __init__(self, *, monitor: str = "nll", folder: Path | str | None = None) -> None:
         self.monitor = checks.one_of("monitor", monitor, MEASURES)
         self.named = self.folder = None if folder is None else Path(folder)
         self.best, self.best_epoch = math.inf, 0
-
-    def for_fit(self, name: str) -> Self:
-        copied = deepcopy(self)
-        copied.named = copied.folder = self.named and self.named / name
-        return copied
-
-    def adopt(self, copied: Self) -> None:
-        named = self.named
-        super().adopt(copied)
-        self.named = named
 
     def on_start(self, view: View) -> None:
         self.folder = self.named or view.folder

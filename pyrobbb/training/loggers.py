@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 from pyrobbb._support import checks
@@ -66,20 +65,12 @@ class TensorBoard(Logger):
         ImportError: The package `tensorboard` is not installed.
     """
 
+    place = "folder"
+
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         _package("torch.utils.tensorboard", "tensorboard")
         self.writer: Any = None
-
-    def for_fit(self, name: str) -> Self:
-        copied = deepcopy(self)
-        copied.folder = self.folder / name
-        return copied
-
-    def adopt(self, copied: Self) -> None:
-        folder = self.folder
-        super().adopt(copied)
-        self.folder = folder
 
     def open(self, view: View) -> None:
         make = _package("torch.utils.tensorboard", "tensorboard").SummaryWriter
