@@ -21,6 +21,7 @@ from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 LONG = (1000, 5000, 20_000)
+SHOWDOWNS = ("showdown", "showdown_chosen", "showdown_tuned")
 BANDITS = ("bandit", "bandit_mixture", "bandit_noise", "bandit_falls", "bandit_forgets", "bandit_capacity")
 RANKS = ("bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
 
@@ -281,7 +282,7 @@ TABLES: dict[str, Text] = {
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
     **{name: of(name, headed(all_steps), NONE) for name in BANDITS},
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
-    **{name: of(name, headed(showdown), NONE) for name in ("showdown", "showdown_tuned")},
+    **{name: of(name, headed(showdown), NONE) for name in SHOWDOWNS},
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound": of("bound_mnist", headed(as_printed(priors)), NONE),
     "bound_paths": of("bound_paths", headed(as_printed(priors)), NONE),
