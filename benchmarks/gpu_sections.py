@@ -95,7 +95,7 @@ def _many(work: Work) -> Work:
 def profile(folder: Path, *, tf32: bool = False) -> dict[str, Any]:
     """The kernels of an epoch of 2x1200 by their time on the device, and the wall-clock time of a step.
 
-    As in any training: from the second epoch on, twenty steps go with one launch.
+    As in any training: from the second epoch on, many steps go with one launch.
     """
     settings = [*WIDE, "epochs=6", "data.validation=0", f"tf32={str(tf32).lower()}"]
     run = build(compose("table1_mixture", settings, folder=folder))

@@ -40,6 +40,7 @@ from pyrobbb.moments import moments
 
 __all__ = ["Posterior", "moments"]
 
+ROWS = 1000  # of inputs at a time, on the CPU
 SHARES = 100  # draws of a chain that is a point, so that they can be in proportion to the chains' weights
 UNLIKELY = 20.0  # standard deviations that hardly a row of a table is from the mean of the training rows
 
@@ -166,7 +167,7 @@ class Posterior:
         sample: bool = False,
         chains: Iterable[int] | None = None,
         seed: int = 0,
-        rows: int = 1000,
+        rows: int | None = None,
         megabytes: float = 128.0,
     ) -> Any:
         """The posterior predictive of y at `x`, averaging probabilities over weight draws.
@@ -185,7 +186,8 @@ class Posterior:
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
             seed: Which draws.
-            rows: Rows of `x` at a time, at most; fewer if memory runs out, which is logged.
+            rows: Rows of `x` at a time, at most; fewer if memory runs out, which is logged. By default 1000
+                on the CPU, whose caches then hold them, and on CUDA as many as `megabytes` allow.
             megabytes: Memory for the weights drawn at a time, as much again for the activations, and for
                 each of a few copies of the outputs. Draws of y come in other random numbers with another.
 
@@ -199,7 +201,7 @@ class Posterior:
             x, y = held.x, held.y if y is None else y
         with isolated(device=device):  # a learned noise scale would be left in Pyro's parameter store
             x, y, width = self._checked(x, y, device)
-        checks.count("rows", rows)
+        rows = checks.count("rows", (ROWS if device.type == "cpu" else len(x)) if rows is None else rows)
         checks.positive("megabytes", megabytes)
         given = range(len(self.chains)) if chains is None else chains
         chains = [*map(self._number, given)] if isinstance(given, Iterable) else []

@@ -16,6 +16,9 @@ from traceback import extract_tb
 from typing import Any
 
 import hydra.utils
+import omegaconf
+import pyro
+import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException, MissingConfigException
@@ -45,6 +48,7 @@ LONGEST = 200  # bytes of a folder's name; most file systems take 255
 CHECKED = ("MNIST", "FashionMNIST", "KMNIST", "UCI")  # data sets that are the same wherever they lie
 DECLARATIONS = Path(__file__).parent.parent
 NOT_OWN = [Path(sysconfig.get_path(key)) for key in ("stdlib", "purelib", "platlib")]
+NOT_OWN += [Path(library.__path__[0]) for library in (hydra, omegaconf, pyro, torch)]  # wherever they lie
 NOT_OWN += [DECLARATIONS.parent / name for name in PACKAGES]
 KNOWN = {field.name for field in fields(Run)}
 REQUIRED = {f.name for f in fields(Run) if f.default is MISSING and f.default_factory is MISSING}

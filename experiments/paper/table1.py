@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from experiments._runner.compose import compose
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.record import command_line
 from experiments._runner.reopen import reopen
+from experiments._runner.side_by_side import train_side_by_side
 from experiments._runner.study import Outputs
 from experiments.paper.table1_report import NEAR_ZERO, declaration, figure2, figure3, report
 from pyrobbb._support import checks
@@ -89,23 +91,29 @@ def of_row(name: str, overrides: Sequence[str]) -> list[str]:
 
 
 def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
-    """Every cell of the table, the narrow networks first; a finished one is read back."""
+    """Every cell of the table, the narrow networks first; a finished one is read back.
+
+    On CUDA the seeds of a cell are trained side by side.
+    """
     rows, every = declaration().rows, of_every_row(overrides)
     cells = []
     for width in part.widths:
-        for seed in part.seeds:
-            for name in part.rows:
-                target = folder / part.form / f"{name}-{width}-{seed}"
-                print(f"{target}", flush=True)
-                own = of_row(name, overrides)
-                common = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
-                common += [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *every]
-                cell = {"row": name, "width": width, "seed": seed, "folder": str(target)}
-                config = compose(rows[name].experiment, [*common, *own], folder=target)
-                metrics = _trained(config)
-                curve = [row.validation_error for row in history.read(target / "history.csv")]
-                cells.append(cell | {"metrics": metrics, "validation_errors": curve})
-                print(f"  test error {metrics['test']['error']:.2f} %, {metrics['train_seconds']:.0f} s")
+        configs = {}
+        for seed, name in product(part.seeds, part.rows):
+            common = [f"model.hidden=[{width},{width}]", f"validation_draws={part.validation_draws}"]
+            common += [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *every]
+            target = folder / part.form / f"{name}-{width}-{seed}"
+            own = of_row(name, overrides)
+            configs[name, seed] = compose(rows[name].experiment, [*common, *own], folder=target)
+        for name in part.rows:
+            train_side_by_side([configs[name, seed] for seed in part.seeds], Printed())
+        for (name, seed), config in configs.items():
+            print(f"{config.folder}", flush=True)
+            cell = {"row": name, "width": width, "seed": seed, "folder": str(config.folder)}
+            metrics = _trained(config)
+            curve = [row.validation_error for row in history.read(Path(config.folder) / "history.csv")]
+            cells.append(cell | {"metrics": metrics, "validation_errors": curve})
+            print(f"  test error {metrics['test']['error']:.2f} %, {metrics['train_seconds']:.0f} s")
     return cells
 
 

@@ -227,9 +227,11 @@ def first_run(record: Record) -> str:
 
 
 def on_gpu(record: Record) -> str:
-    """How long the cells of Table 1 took that were trained on a GPU, for the README."""
+    """How long the cells of Table 1 took that were trained alone on a GPU, for the README."""
     said = []
     for part in record["each"]:
+        if len(part["seeds"]) > 1:
+            continue
         device = part["machine"].rpartition("; ")[2]
         for cell in part["cells"]:
             if cell["metrics"]["device"].startswith("cuda"):
@@ -238,6 +240,19 @@ def on_gpu(record: Record) -> str:
                     f"{what}, took {cell['metrics']['train_seconds']:.0f} s ({device}, {part['date']})"
                 )
     return "; ".join(said)
+
+
+def side_by_side(record: Record) -> str:
+    """Seconds of each cell of Table 1 of which several seeds were trained side by side on a GPU."""
+    lines, head = [], ""
+    for part in record["each"]:
+        if len(part["seeds"]) > 1 and "; " in part["machine"]:
+            head = f"`{part['command']}`; {part['machine']}, torch {part['versions']['torch']}, {part['date']}."
+            lines += [
+                [f"`{cell['row']}`", cell["width"], cell["seed"], f"{cell['metrics']['train_seconds']:.0f}"]
+                for cell in part["cells"]
+            ]
+    return f"{head}\n\n" + markdown(["row of Table 1", "units", "seed", "s for 600 epochs"], lines)
 
 
 def example(record: Record) -> str:
@@ -289,6 +304,7 @@ TABLES: dict[str, Text] = {
     **{name: of(name, headed(as_printed(priors)), NONE) for name in RANKS},
     "first_run": of("first_run", first_run, "nothing."),
     "table1.gpu": of("table1_full", on_gpu, "nothing."),
+    "table1.side_by_side": of("table1_full", side_by_side, NONE),
     "first_run.example": of("first_run", as_printed(example), ""),
     "uci": own_tables.uci,
     "own_tables": of("own_tables", own_tables.scores, NONE),

@@ -22,7 +22,7 @@ PLAIN = (bool, int, float)  # numpy's numbers have precisions of their own
 
 
 class GraphStep:
-    """Takes the steps of `step` by replaying a CUDA graph of it: one alone, or `MANY` with one launch.
+    """Takes the steps of `step` by replaying a CUDA graph of it: one alone, or up to `MANY` with one launch.
 
     The first steps run as they are, on a side stream, as CUDA asks for; so does every batch of another
     shape than the usual one, such as the last of an epoch. A graph holds the optimiser's hyperparameters but
@@ -36,7 +36,7 @@ class GraphStep:
     """
 
     WARM_UP = 3
-    MANY = 20
+    MANY = 30
 
     def __init__(
         self, step: FastStep, first: Split, log: Callable[[str], None] = lambda message: None
@@ -46,6 +46,7 @@ class GraphStep:
         self.x, self.y = torch.empty_like(first.x), torch.empty_like(first.y)
         self.counts = None if first.weights is None else torch.empty_like(first.weights)
         self.batches: Batches | None = None
+        self.each = self.MANY  # steps of a launch, in the epoch that began
         with torch.cuda.device_of(first.x):
             self.stream = torch.cuda.Stream()  # of all captures: what cuBLAS works in belongs to a stream
         self.generator: torch.Generator | None = None
@@ -103,8 +104,14 @@ class GraphStep:
         """
         if self.batches is None or self.batches.data is not data or len(self.batches.order) != len(order):
             self.batches, self.many = Batches(data, order, self.step.share.dtype), None
+            self.each = self._launch(len(order))
         self.batches.order.copy_(order)
         self.batches.shares.copy_(torch.tensor(shares, dtype=torch.float64))
+
+    def _launch(self, full: int) -> int:
+        """How many of an epoch's steps go with a launch, so that few are left to be taken one by one."""
+        counts = range(min(self.MANY, full), min(self.MANY // 3, full - 1), -1)
+        return min(counts, key=lambda count: full % count)
 
     @property
     def ready(self) -> bool:
@@ -119,14 +126,14 @@ class GraphStep:
             batches.first.zero_()
             with torch.cuda.device_of(self.x):
                 try:
-                    self.many = self._captured(lambda: self.step.take_all(*batches.read(self.MANY)))
+                    self.many = self._captured(lambda: self.step.take_all(*batches.read(self.each)))
                 except RuntimeError as error:
                     self.several = False
                     self.log(f"training with one launch per step: {error}")
         return self.many is not None
 
     def take_many(self, first: int) -> Terms:
-        """Take steps first, ..., first + MANY - 1 of the epoch; their terms, (MANY,)."""
+        """Take steps first, ..., first + each - 1 of the epoch; their terms, (each,)."""
         assert self.batches is not None
         assert self.many is not None
         with torch.cuda.device_of(self.x):

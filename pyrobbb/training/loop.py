@@ -12,7 +12,6 @@ from pyrobbb._support.device import tf32_products
 from pyrobbb._support.process_group import LostProcessError
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb._support.signals import Interrupt
-from pyrobbb.accelerated import GraphStep
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
@@ -139,12 +138,13 @@ class Loop:
         steps = [step for chain in self.active if (step := chain.graph) is not None and step.ready]
         if len(steps) < len(self.active):
             return False
-        first, R, B, many = self.active[0], len(self.active), len(each[0][0]), GraphStep.MANY
+        first, R, B = self.active[0], len(self.active), len(each[0][0])
         fraction, full = B / len(first.train), len(first.train) // B
         for chain, step, rows in zip(self.active, steps, each, strict=True):
             assert isinstance(chain.train, Split)  # as `Chain.graph` saw
             weights = [chain.kl_weight(i, fraction) for i in range(full)]
             step.begin_epoch(chain.train, torch.stack(rows[:full]), weights)
+        many = steps[0].each
         began = perf_counter() - R * first.spent
         while first.batch + many <= full and all(step.capture_many() for step in steps):
             for chain in self.active:

@@ -193,6 +193,15 @@ def test_a_training_takes_many_steps_per_launch(
         assert torch.equal(ends[0][2], ends[1][2])
 
 
+@pytest.mark.parametrize(("full", "each"), [(390, 30), (468, 26), (7, 7), (31, 30), (1, 1)])
+def test_few_steps_of_an_epoch_are_left_over(full: int, each: int, cuda: FakeCuda) -> None:
+    """MNIST's 50,000 and 60,000 images are 390 and 468 minibatches of 128, and a shorter one."""
+    step, rows = made(nn.Sequential(nn.Linear(4, 2)))
+    graph = GraphStep(step, rows)
+    graph.begin_epoch(rows, torch.zeros(full, B, dtype=torch.int64), [1.0] * full)
+    assert graph.each == each
+
+
 def small_training(folder: Path) -> Training:
     """Ten minibatches of six rows and one of three, four epochs."""
     with isolated(1):

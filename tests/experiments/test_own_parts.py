@@ -132,7 +132,7 @@ def test_a_plain_network_of_ones_own_is_a_model(tmp_path, monkeypatch):
     first, second = (model.initial()["layers.0.weight"] for model, _ in posterior.chains)
     assert not torch.equal(first, second)
     config.model = {"_target_": "own_net.MyNet", "width": "five"}
-    with pytest.raises(ValueError, match=r"^model: .* type str"):
+    with pytest.raises(ValueError, match=r"^model: "):  # torch's words, of its version
         build(config).training(build(config).data.load())
     config.model = {"_target_": "own_net.Needs"}
     with pytest.raises(ConfigError, match=r"model: Needs needs all of its options: missing a required"):
@@ -333,6 +333,7 @@ def test_a_part_of_ones_own_keeps_its_own_defaults_for_keys_of_the_same_name(nam
     assert kept["schedule"] == {
         "_target_": "torch.optim.lr_scheduler.StepLR", "_partial_": True, "step_size": 1
     }  # fmt: skip
+    pytest.importorskip("altair")
     for name, there in (("report", True), ("check", False)):
         done = command(namesakes, f"experiments.{name}", "out", "--trust")
         assert done.returncode == 0, done.stderr

@@ -77,6 +77,8 @@ class FakeCuda:
         patch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
         patch.setattr(torch.cuda, "CUDAGraph", Tape)
         patch.setattr(torch.cuda, "graph", self.capture)
+        for name in ("endAllocateToPool", "releasePool"):  # which a torch made for CUDA has
+            patch.setattr(torch._C, f"_cuda_{name}", lambda device, pool: None, raising=False)
         self.state: list[Any] = []
 
     def set_sync_debug_mode(self, mode: int | str) -> None:

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.version import Version
 
 from commands import interpreter
 from data_fakes import ARRAYS, GZIPPED, IMAGES, RAW, TINY, Answer, isolate, ok, put, register, serve
@@ -52,11 +54,14 @@ def error(status: int) -> Answer:
 
 
 GZ = GZIPPED[IMAGES]
+NO_ANSWER = r"Error .*{url}.*"
+# torchvision before 0.27 asks the next mirror only after one that gave no answer
+CORRUPTED = (NO_ANSWER if Version(version("torchvision")) >= Version("0.27") else "") + "corrupted"
 FAULTS = {
-    "cut": (ok(GZ[: len(GZ) // 2]), "corrupted"),
-    "page": (ok(b"<!DOCTYPE html><html>Sign in</html>", kind="text/html"), "corrupted"),
-    "wrong": (ok(gzip.compress(RAW[IMAGES][:-1] + b"?")), "corrupted"),
-    "404": (error(404), "HTTP Error 404"),
+    "cut": (ok(GZ[: len(GZ) // 2]), CORRUPTED),
+    "page": (ok(b"<!DOCTYPE html><html>Sign in</html>", kind="text/html"), CORRUPTED),
+    "wrong": (ok(gzip.compress(RAW[IMAGES][:-1] + b"?")), CORRUPTED),
+    "404": (error(404), NO_ANSWER + "HTTP Error 404"),
 }
 
 
@@ -65,12 +70,12 @@ def test_a_bad_download_is_named_and_not_kept(fault: str, cache: Path) -> None:
     answer, reason = FAULTS[fault]
     with serve() as mirror:
         mirror.answers[IMAGES] = answer
-        with pytest.raises(DataUnavailableError, match=f"torchvision: Error .*{mirror.url}.*{reason}"):
+        with pytest.raises(DataUnavailableError, match="torchvision: .*" + reason.format(url=mirror.url)):
             obtain(TINY)
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [name for name, (_, reason) in FAULTS.items() if NO_ANSWER in reason])
 def test_the_next_mirror_is_asked(fault: str, cache: Path) -> None:
     with serve() as first, serve() as second:
         first.answers[IMAGES] = FAULTS[fault][0]

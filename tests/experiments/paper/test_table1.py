@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from experiments._runner import side_by_side
 from experiments._runner.build import ConfigError, build
 from experiments._runner.command import part_of
 from experiments._runner.compose import compose
@@ -27,6 +28,7 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import Spec
 from pyrobbb.posterior import moments
+from pyrobbb.training.trainer import train
 
 MNIST_SPEC = Spec(N=60_000, features=(784,), outputs=10, task="classification")
 TINY = ["data=blobs", "data.N=90", "batch_size=30", "observations=5", "export_weights=5"]
@@ -180,6 +182,28 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
     assert json.loads((target / "table1.json").read_text()) == cells
     with pytest.raises(ConfigError, match="holds a run with another configuration"):
         table1.main([*part, "rows=[sgd]", "batch_size=45", f"folder={tmp_path}"])
+
+
+def test_on_cuda_the_seeds_of_table_1_are_trained_side_by_side(tmp_path, capfd, monkeypatch):
+    """With the CPU in its place, whose batched steps end as alone up to rounding."""
+    part = ["rows=[dropout,mixture]", "widths=[6]", "epochs=3", "draws=2", "seeds=[1,2]", *TINY]
+    table1.main([*part, f"folder={tmp_path / 'alone'}"])
+    capfd.readouterr()
+    monkeypatch.setattr(side_by_side, "on_cuda", lambda config: True)
+    groups = []
+    monkeypatch.setattr(side_by_side, "train", lambda chains: (groups.append(len(chains)), train(chains)))
+    table1.main([*part, f"folder={tmp_path / 'together'}"])
+    assert groups == [2, 2]
+    assert "one after the other: " in capfd.readouterr().err  # dropout
+    name = "short/rows=dropout+mixture,widths=6,seeds=1+2/table1.json"
+    alone, together = (json.loads((tmp_path / way / name).read_text()) for way in ("alone", "together"))
+    for one, other in zip(alone, together, strict=True):
+        for key in ("row", "seed"):
+            assert one[key] == other[key]
+        for rows in ("test", "validation"):
+            assert other["metrics"][rows] == pytest.approx(one["metrics"][rows], rel=1e-4)
+    table1.main([*part, f"folder={tmp_path / 'together'}"])
+    assert groups == [2, 2]  # nothing is left to train
 
 
 def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
