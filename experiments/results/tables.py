@@ -247,7 +247,9 @@ def side_by_side(record: Record) -> str:
     lines, head = [], ""
     for part in record["each"]:
         if len(part["seeds"]) > 1 and "; " in part["machine"]:
-            head = f"`{part['command']}`; {part['machine']}, torch {part['versions']['torch']}, {part['date']}."
+            head = (
+                f"`{part['command']}`; {part['machine']}, torch {part['versions']['torch']}, {part['date']}."
+            )
             lines += [
                 [f"`{cell['row']}`", cell["width"], cell["seed"], f"{cell['metrics']['train_seconds']:.0f}"]
                 for cell in part["cells"]

@@ -34,7 +34,7 @@ __all__ = ["WeightSelection", "to_arviz", "to_groups"]
 
 logger = logging.getLogger(__name__)
 Groups = dict[str, dict[str, np.ndarray]]
-DRAWN = ("posterior", "log_prior", "posterior_predictive", "log_likelihood", "predictions")
+DRAWN = ("posterior", "log_prior", "posterior_predictive", "log_likelihood", "predictions", "sample_stats")
 FEATURES = 100  # of an input, at most, for the inputs to be kept
 SHOWN = 24  # the most uncertain test inputs, kept for their picture
 
@@ -137,6 +137,10 @@ def to_groups(
             "rows have weights, which log_likelihood does not: az.loo and az.compare take rows to count once"
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
+    if kept and all(hasattr(guide, "diverging") for guide in samplers):
+        places = [[guide.place(draw) for draw in range(draws)] for guide in samplers]
+        each = [as_numpy(guide.diverging[place]) for guide, place in zip(samplers, places, strict=True)]
+        groups["sample_stats"] = {"diverging": np.stack(each)}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
     _as_drawn(groups, posterior, draws)
@@ -154,7 +158,7 @@ def _dims(groups: Groups) -> dict[str, Sequence[str]]:
     dims: dict[str, Sequence[str]] = {}
     for group, variables in groups.items():
         for name, array in variables.items():
-            named = DIMS[group].get(name, ())
+            named = DIMS.get(group, {}).get(name, ())
             more = array.ndim - 2 * (group in arviz_io.SAMPLE_GROUPS) - len(named)
             further = ["target"] * more if named else [f"{name}_dim_{i}" for i in range(more)]
             dims[f"{group}/{name}"] = (*named, *further)

@@ -32,6 +32,7 @@ SAMPLE_GROUPS = (
     "prior_predictive",
     "log_prior",
     "predictions",
+    "sample_stats",
 )
 """Groups whose every variable begins with the axes (chain, draw)."""
 

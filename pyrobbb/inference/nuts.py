@@ -32,6 +32,14 @@ from pyrobbb.svi import Step, Terms
 logger = logging.getLogger(__name__)
 
 
+class NUTSGuide(EmpiricalGuide):
+    """The draws, in the order of the chain, and which of them ended a trajectory that diverged."""
+
+    def __init__(self, model: BayesianNetwork, draws: int) -> None:
+        super().__init__(model, draws)
+        self.register_buffer("diverging", torch.zeros(draws, dtype=torch.bool))
+
+
 @dataclass(frozen=True, kw_only=True)
 class NUTS(OwnStep):
     """The No-U-Turn sampler on all data, in double precision on the CPU; `epochs` and `optim` are not used.
@@ -56,7 +64,7 @@ class NUTS(OwnStep):
 
     steps = False
     samples = True
-    holds = EmpiricalGuide
+    holds = NUTSGuide
     why = "it draws from the posterior of all data at once"
 
     def __post_init__(self) -> None:
@@ -73,8 +81,8 @@ class NUTS(OwnStep):
                 "NUTS draws from the posterior itself, which gives the KL no other weight than 1"
             )
 
-    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> EmpiricalGuide:
-        return EmpiricalGuide(model, self.draws)
+    def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> NUTSGuide:
+        return NUTSGuide(model, self.draws)
 
     def step(self, *args: Any, **kwargs: Any) -> Step:
         def never(*batch: Any) -> Terms:
@@ -85,7 +93,7 @@ class NUTS(OwnStep):
     def finish(
         self,
         model: BayesianNetwork,
-        guide: EmpiricalGuide,
+        guide: NUTSGuide,
         rows: Callable[[], Split],
         log: Callable[[str], None],
     ) -> bool:
@@ -122,7 +130,10 @@ class NUTS(OwnStep):
         guide.kept.zero_()  # an interruption may have left some
         for flat in run.get_samples()["z"]:
             guide.keep(energy.whole(flat, x, y, counts).to(guide.loc))
-        divergences = sum(len(where) for where in run.diagnostics()["divergences"].values())
+        guide.diverging.zero_()
+        for where in run.diagnostics()["divergences"].values():
+            guide.diverging[where] = True
+        divergences = int(guide.diverging.sum())
         log(f"NUTS drew {self.draws} times, {divergences} of them divergent")
         if 10 * divergences > self.draws:
             logger.warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyro.distributions as dist
@@ -15,9 +16,11 @@ from pyrobbb import BayesianNetwork, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.inference import NUTS, SGHMC, energy
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
+from pyrobbb.posterior import Posterior
 
 
 def data(N: int = 20, dtype: torch.dtype = torch.float32) -> Dataset:
@@ -138,3 +141,22 @@ def test_a_chain_that_diverges_says_so(
     method = NUTS(warmup=4, draws=20, max_tree_depth=1)
     fit(model(), None, data(), inference=method, seed=1, progress=None)
     assert (f"diverged in {divergent} of its 20 draws" in caplog.text) is told
+
+
+def test_which_draws_diverged_is_exported_in_the_order_of_the_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a file, and of some of the draws, each beside its own weights."""
+    where = [2, 3, 17]
+    monkeypatch.setattr(MCMC, "diagnostics", lambda self: {"divergences": {"chain 0": where}})
+    method = NUTS(warmup=4, draws=20, max_tree_depth=1)
+    made, rows = model(), data()
+    fit(made, None, rows, inference=method, seed=1, progress=None).save(tmp_path)
+    posterior = Posterior.load(tmp_path, made, inference=method)
+    guide: Any = posterior.chains[0][1]
+    guide.stored.copy_(torch.arange(20.0)[:, None].expand_as(guide.stored))  # each draw says which it is
+    for draws in (20, 7):
+        groups, _ = to_groups(posterior, rows, draws=draws, weights=["0.weight[0,0]"])
+        numbers = groups["posterior"]["weight"][0, :, 0].tolist()
+        assert numbers == sorted(set(numbers))
+        assert groups["sample_stats"]["diverging"].tolist() == [[number in where for number in numbers]]
