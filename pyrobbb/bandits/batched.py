@@ -39,8 +39,8 @@ class MeanFieldLearner(Learner):
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
-        ValueError: If a guide has another type or is given twice, or the model has point parameters or a
-            prior that is not element-wise.
+        ValueError: If a guide has another type or is given twice, or the model has dropout, point parameters
+            or a prior that is not element-wise.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class MeanFieldLearner(Learner):
             )
         if model.learned:
             raise ValueError("a bandit's updates keep the prior fixed: a learned one is not followed here")
+        _refuse_dropout(model.network)
         for guide, seed in zip(guides, seeds, strict=True):
             with isolated(seed), torch.no_grad():
                 guide(torch.zeros(1, width))  # guides make their parameters at the first call
@@ -144,8 +145,8 @@ class PointLearner(Learner):
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
-        ValueError: If the networks differ in shape, one of their parameters is frozen, or the likelihood
-            has parameters of its own.
+        ValueError: If the networks differ in shape or have dropout, one of their parameters is frozen, or the
+            likelihood has parameters of its own.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class PointLearner(Learner):
             raise ValueError("networks must hold at least one network")
         if any(True for _ in likelihood.parameters()):
             raise ValueError(f"{type(likelihood).__name__} has parameters, which are not trained here")
+        _refuse_dropout(networks[0])
         parameters = [dict(network.named_parameters()) for network in networks]
         frozen = [name for one in parameters for name, p in one.items() if not p.requires_grad]
         if frozen:
@@ -197,3 +199,10 @@ class PointLearner(Learner):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.update.load_state_dict(state)
+
+
+def _refuse_dropout(network: nn.Module) -> None:
+    """Raise ValueError for a layer whose masks all runs of a batch would have to draw apart."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise ValueError(f"layer {name!r} is {layer}, but a bandit's networks have no dropout")

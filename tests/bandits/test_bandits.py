@@ -7,6 +7,7 @@ from importlib import resources
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from experiments._runner.build import ConfigError
 from experiments.paper import bandit, regret
@@ -479,6 +480,18 @@ def test_declarations_say_how_they_are_run_and_the_table_says_whose_it_is():
     assert "CC BY 4.0" in licence
     assert "10.24432/C5959T" in licence
     assert "CC BY 4.0" in Mushroom.__doc__
+
+
+def test_dropout_is_refused():
+    network = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1), nn.Linear(3, 1))
+    model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.5), 10)
+    refused = pytest.raises(
+        ValueError, match=r"layer '1' is Dropout\(p=0.1.*\), but a bandit's networks have"
+    )
+    with refused:
+        MeanFieldLearner(model, [MeanFieldNormal(model)], [1], width=4)
+    with refused:
+        PointLearner([network], likelihoods.Normal(0.5))
 
 
 def test_plain_learners_refuse_what_they_would_not_train():
