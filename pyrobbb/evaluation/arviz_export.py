@@ -138,9 +138,8 @@ def to_groups(
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     if kept and all(hasattr(guide, "diverging") for guide in samplers):
-        places = [[guide.place(draw) for draw in range(draws)] for guide in samplers]
-        each = [as_numpy(guide.diverging[place]) for guide, place in zip(samplers, places, strict=True)]
-        groups["sample_stats"] = {"diverging": np.stack(each)}
+        each = [guide.diverging[[guide.place(draw) for draw in range(draws)]] for guide in samplers]
+        groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
     _as_drawn(groups, posterior, draws)
