@@ -154,13 +154,13 @@ def figure2(record: Record) -> Figure:
     """Validation error by epoch, at one width."""
     width, rows = shown_width(record), declaration().rows
     curves: dict[str, list[Curve]] = {row.title: [] for row in rows.values()}  # a method keeps its colour
-    for cell in record["cells"]:
-        if cell["width"] == width:
-            errors = cell["validation_errors"]
-            curves[rows[cell["row"]].title].append((list(range(1, len(errors) + 1)), errors))
+    cells = [cell for cell in record["cells"] if cell["width"] == width]
+    for cell in cells:
+        errors = cell["validation_errors"]
+        curves[rows[cell["row"]].title].append((list(range(1, len(errors) + 1)), errors))
     epochs = record["epochs"]
     first = f"the first {epochs} epochs of the paper's 600" if epochs < 600 else "by epoch"
-    seeds = seeds_by_name(record["seeds"])
+    seeds = seeds_by_name(sorted({cell["seed"] for cell in cells}))
     return error_by_epoch(curves, title=f"Fig. 2: validation error, {first}, 2x{width}, {seeds}")
 
 

@@ -32,22 +32,28 @@ def mixture(record: Record) -> Found:
         if (errors := table1_report.errors(record, name, width))
     }
     words = "; ".join(f"{how}, 2x{width}: {estimate(errors, 2)} %" for (how, width), errors in found.items())
-    if len(record["seeds"]) < 2:
+    several = {key: errors for key, errors in found.items() if len(errors) > 1}
+    if not several:
         return words, "one seed"
-    reached = [interval(errors)[1] <= paper[width] for (_, width), errors in found.items()]
-    return words, "holds" if all(reached) else f"at {sum(reached)} of {len(reached)} widths"
+    reached = [interval(errors)[1] <= paper[width] for (_, width), errors in several.items()]
+    said = "holds" if all(reached) else f"at {sum(reached)} of {len(reached)}"
+    alone = len(found) - len(several)
+    return words, said + f", one seed of the other {alone}" * bool(alone)
 
 
 def ahead(worse: str, record: Record, width: int | None = None) -> Found:
-    """The mixture's lead in points at each width, or at one; the verdict is on the last mixture there."""
+    """The mixture's lead in points at each width, or at one; the verdict is on the last mixture there, and
+    says which that is where another's is another.
+    """
     words, verdicts, counts = [], dict[int, str](), list[int]()
     for each in record["widths"] if width is None else [width]:
         found = {how: table1_report.differences(record, worse, name, each) for name, how in MIXTURES.items()}
         if found := {how: gaps for how, gaps in found.items() if gaps}:
             leads = ", ".join(f"{how} {estimate(gaps, 2, sign=True)}" for how, gaps in found.items())
             words.append(f"2x{each}: {leads}")
-            *_, last = found.values()
-            verdicts[each] = verdict(last)
+            *_, (how, last) = found.items()
+            apart = len({verdict(gaps) for gaps in found.values()}) > 1
+            verdicts[each] = verdict(last) + f" {how}" * apart
             counts.append(len(last))
     if not words:
         return "-", NOT_RUN

@@ -122,11 +122,19 @@ def test_times_are_said_where_a_record_has_them(tmp_path):
     for i, device in enumerate(("cpu", "cuda"), start=1):
         metrics = {"device": device, "epochs": 9, "train_seconds": 4.6}
         part = {"machine": "4 cores; a card", "date": "2030-01-01", "widths": [20], "weights": {}}
+        part |= {"seeds": [i], "command": "python -m x", "versions": {"torch": "2"}}
         part["cells"] = [{"row": "sgd", "width": 20, "seed": i, "metrics": metrics}]
         (tmp_path / f"table1_full-{i}.json").write_text(json.dumps(part))
     assert (
         TEXTS["table1.gpu"](Records(tmp_path)) == "9 epochs of row `sgd`, 2x20, took 5 s (a card, 2030-01-01)"
     )
+    part |= {"seeds": [3, 4], "cells": [part["cells"][0] | {"width": 40, "seed": seed} for seed in (3, 4)]}
+    (tmp_path / "table1_full-3.json").write_text(json.dumps(part))
+    assert "2x40" not in TEXTS["table1.gpu"](Records(tmp_path))
+    assert TEXTS["table1.side_by_side"](Records(tmp_path)).splitlines()[-2:] == [
+        "| `sgd` | 40 | 3 | 5 |",
+        "| `sgd` | 40 | 4 | 5 |",
+    ]
     record = {"command": "a", "machine": "b", "date": "c", "versions": {"torch": "2"}}
     assert made_by(record) == "`a`; b, torch 2, c."
     record["runs"] = [{"metrics": {"train_seconds": 90}}]
@@ -142,7 +150,7 @@ def test_a_full_table_1_that_is_still_to_come_fills_its_claims(tmp_path):
     full = short | {"cells": cells, "widths": [400, 800, 1200], "epochs": 600}
     (tmp_path / "table1_full.json").write_text(json.dumps(full))
     first, *_, below = (line for line in claims(Records(tmp_path)).splitlines() if "table1 form=full" in line)
-    assert "at 0 of 3 widths" in first
+    assert "at 0 of 3 |" in first
     assert "| holds, after 600 epochs |" in below
 
 
