@@ -18,6 +18,7 @@ from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 
+ROOM = 2**28  # bytes of the minibatches that a launch gathers
 PLAIN = (bool, int, float)  # numpy's numbers have precisions of their own
 
 
@@ -110,8 +111,8 @@ class GraphStep:
 
     def _launch(self, full: int) -> int:
         """How many of an epoch's steps go with a launch, so that few are left to be taken one by one."""
-        counts = range(min(self.MANY, full), min(self.MANY // 3, full - 1), -1)
-        return min(counts, key=lambda count: full % count)
+        most = max(1, min(self.MANY, full, ROOM // self.x.nbytes))
+        return min(range(most, min(self.MANY // 3, most - 1), -1), key=lambda count: full % count)
 
     @property
     def ready(self) -> bool:

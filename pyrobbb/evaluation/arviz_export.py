@@ -137,7 +137,7 @@ def to_groups(
             "rows have weights, which log_likelihood does not: az.loo and az.compare take rows to count once"
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
-    if kept and all(hasattr(guide, "diverging") for guide in samplers):
+    if kept and all(hasattr(guide, "diverging") for _, guide in posterior.chains):
         each = [guide.diverging[[guide.place(draw) for draw in range(draws)]] for guide in samplers]
         groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
     if data.test is not None:

@@ -24,8 +24,8 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated import cuda_graph, whole_step
 from pyrobbb.accelerated import dispatch as choose
-from pyrobbb.accelerated import whole_step
 from pyrobbb.accelerated.cuda_graph import GraphStep, NumbersByKernels, capturable, lost_by
 from pyrobbb.accelerated.dispatch import element_wise, make_step
 from pyrobbb.accelerated.distributed_step import SummedStep
@@ -194,12 +194,17 @@ def test_a_training_takes_many_steps_per_launch(
 
 
 @pytest.mark.parametrize(("full", "each"), [(390, 30), (468, 26), (7, 7), (31, 30), (1, 1)])
-def test_few_steps_of_an_epoch_are_left_over(full: int, each: int, cuda: FakeCuda) -> None:
+def test_few_steps_of_an_epoch_are_left_over(
+    full: int, each: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MNIST's 50,000 and 60,000 images are 390 and 468 minibatches of 128, and a shorter one."""
     step, rows = made(nn.Sequential(nn.Linear(4, 2)))
     graph = GraphStep(step, rows)
     graph.begin_epoch(rows, torch.zeros(full, B, dtype=torch.int64), [1.0] * full)
     assert graph.each == each
+    monkeypatch.setattr(cuda_graph, "ROOM", 5 * rows.x.nbytes + 1)  # for large inputs
+    graph.begin_epoch(rows, torch.zeros(full + 1, B, dtype=torch.int64), [1.0] * (full + 1))
+    assert graph.each == min(full + 1, 5)
 
 
 def small_training(folder: Path) -> Training:
