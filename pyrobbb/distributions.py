@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -178,6 +178,9 @@ class Affine(TransformedDistribution):
         return self.scale * self.base_dist.stddev
 
 
+MOST = 2.0**53  # up to which a double has every whole number
+
+
 class StudentT(dist.StudentT):
     """Pyro's Student t with its cdf and quantiles."""
 
@@ -215,6 +218,47 @@ class Poisson(dist.Poisson):
         found = _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
         normal = self.rate + self.rate.sqrt() * torch.special.ndtri(value)
         return torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
+
+
+class LogPoisson(Poisson):
+    r"""A Poisson given by the logarithm f of its rate, which may lie beyond what a rate can be.
+
+    .. math::
+        \log P(y) = y f - e^f - \log y!
+
+    Args:
+        log_rate: f.
+        validate_args: As of torch.
+    """
+
+    arg_constraints: ClassVar = {"log_rate": C.real}
+
+    def __init__(self, log_rate: Tensor, validate_args: bool | None = None) -> None:
+        self.log_rate, self.is_sparse = log_rate, False
+        Distribution.__init__(self, log_rate.shape, validate_args=validate_args)
+
+    @property
+    def rate(self) -> Tensor:
+        """e^f, infinite where that is beyond the precision of f."""
+        return self.log_rate.exp()
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Counts; of rates so large that no double is less than one apart, the rates themselves."""
+        rate = self.rate.expand(self._extended_shape(sample_shape))
+        return torch.where(rate < MOST, torch.poisson(rate.clamp_max(MOST)), rate)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> LogPoisson:
+        """The same distribution over a larger batch shape."""
+        return LogPoisson(self.log_rate.expand(batch_shape), validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log P(y = value), in nats, computed in double precision."""
+        if self._validate_args:
+            self._validate_sample(value)
+        f, y = self.log_rate.double(), value.double()
+        events = torch.where(y > 0, y * f, 0.0)  # at a rate of 0, too
+        return (events - f.exp() - torch.lgamma(y + 1)).to(self.log_rate.dtype)
 
 
 class NegativeBinomial(dist.NegativeBinomial):

@@ -78,7 +78,7 @@ class Likelihood(PyroModule):
             first = wrong.nonzero()[0].tolist()
             raise ValueError(
                 f"{float(y[tuple(first)]):g} in row {first[0]} is outside the support of "
-                f"{type(base).__name__}: {support}"
+                f"{type(self).__name__}: {support}"
             )
 
 
@@ -298,7 +298,7 @@ class Poisson(Likelihood):
     """
 
     def forward(self, output: Tensor) -> TorchDistribution:
-        return distributions.Poisson(output.exp()).to_event(1)
+        return distributions.LogPoisson(output).to_event(1)
 
 
 class NegativeBinomial(Likelihood):

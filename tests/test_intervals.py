@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributions.transforms import AffineTransform, SigmoidTransform
 
 from pyrobbb import likelihoods
+from pyrobbb.distributions import Affine
 from pyrobbb.predictive import ValuePrediction
 
 DRAWS = torch.linspace(-1.0, 1.0, 5)  # the function at one input, in five draws
@@ -259,3 +260,92 @@ def test_rows_do_not_change_each_others_quantiles(counts: likelihoods.Likelihood
     assert (together >= 0).all()
     for row in range(functions.shape[1]):
         assert torch.equal(together[:, [row]], at(functions[:, [row]]))
+
+
+@pytest.mark.parametrize(("likelihood", "exact"), KNOWN[:2])
+@pytest.mark.parametrize("far", [40.0, 45.0, 60.0])
+def test_one_draw_that_lies_far_away_moves_quantiles_by_its_share(
+    likelihood: Any, exact: Any, far: float
+) -> None:
+    """A hundredth of the probability, however large the counts that it predicts."""
+    functions = torch.full((100,), 1.6)
+    functions[0] = far
+    found = prediction(likelihood, functions).predictive_quantiles([0.05, 0.5, 0.95]).flatten().tolist()
+    assert found == [exact(1.6).ppf(level * 100 / 99) for level in (0.05, 0.5, 0.95)]
+
+
+def test_far_draws_of_values_move_quantiles_by_their_share_too() -> None:
+    loc, scale = torch.zeros(2, 100, 1, 1)
+    loc[0], scale[:] = 60.0, 1.0
+    found = ValuePrediction(None, None, components=(dist.LogNormal(loc, scale),)).median
+    assert float(found) == pytest.approx(math.exp(stats.norm.ppf(50 / 99)), rel=1e-6)
+    scale[0], loc[:] = 1e17, 0.0
+    found = ValuePrediction(None, None, components=(dist.Normal(loc, scale),)).predictive_quantiles([0.9])
+    assert float(found) == pytest.approx(stats.norm.ppf(89.5 / 99), rel=1e-6)
+
+
+def shifted(base: Any, sign: float = 1.0) -> Any:
+    """Base values from a place on that each draw says by itself."""
+    return dist.TransformedDistribution(base, [AffineTransform(DRAWS[:, None, None], sign)])
+
+
+ONE = torch.ones(5, 1, 1)
+OWN = {
+    "Gamma": (dist.Gamma(2 * ONE, DRAWS.exp()[:, None, None]), lambda f: stats.gamma(2, scale=math.exp(-f))),
+    "Gumbel": (dist.Gumbel(DRAWS[:, None, None], 0.1 * ONE), lambda f: stats.gumbel_r(f, 0.1)),
+    "Exponential from": (shifted(dist.Exponential(2 * ONE)), lambda f: stats.expon(f, 0.5)),
+    "Exponential up to": (
+        shifted(dist.Exponential(2 * ONE), -1.0), lambda f: Turned(stats.expon(0, 0.5), f)
+    ),
+    "LogNormal from": (shifted(dist.LogNormal(0 * ONE, ONE)), lambda f: stats.lognorm(1.0, f)),
+    "Pareto": (
+        dist.Pareto(DRAWS.exp()[:, None, None], 3 * ONE), lambda f: stats.pareto(3, scale=math.exp(f))
+    ),
+    "Uniform": (dist.Uniform(DRAWS[:, None, None] - 0.1, DRAWS[:, None, None] + 0.1), lambda f: stats.uniform(f - 0.1, 0.2)),
+    "InverseGamma": (dist.InverseGamma(3 * ONE, DRAWS.exp()[:, None, None]), lambda f: stats.invgamma(3, scale=math.exp(f))),
+    "Gamma, in units": (
+        Affine(dist.Gamma(2 * ONE, ONE), DRAWS[:, None, None], torch.tensor(50.0)),
+        lambda f: stats.gamma(2, f, 50.0),
+    ),
+}  # fmt: skip
+
+
+class Turned:
+    """A value less what SciPy's distribution draws."""
+
+    def __init__(self, drawn: Any, end: float) -> None:
+        self.drawn, self.end = drawn, end
+
+    def cdf(self, value: float) -> float:
+        return float(1 - self.drawn.cdf(self.end - value))
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("level", [1e-6, 0.025, 0.5, 0.975, 1 - 1e-6])
+def test_what_one_draw_rules_out_may_be_the_quantile_of_all(name: str, level: float) -> None:
+    """Also without quantiles of its own, as the gamma distribution is."""
+    distribution, exact = OWN[name]
+    found = float(ValuePrediction(None, None, components=(distribution,)).predictive_quantiles([level]))
+    below, above = (
+        np.mean([exact(f).cdf(found * (1 + side) + side * 1e-5) for f in DRAWS.tolist()])
+        for side in (-1e-6 * np.sign(found), 1e-6 * np.sign(found))
+    )
+    assert min(below, above) - 1e-9 <= level <= max(below, above) + 1e-9
+
+
+@pytest.mark.parametrize(("y", "f"), [(1.0, -90.0), (0.0, -110.0), (1.0, -110.0), (3.0, 80.0), (3.0, 1.0)])
+def test_a_poisson_knows_rates_that_single_precision_does_not(y: float, f: float) -> None:
+    """Its log-density is y f - e^f - log y!, and the slope of that y - e^f."""
+    output = torch.tensor([[f]], requires_grad=True)
+    distribution: Any = likelihoods.Poisson()(output)
+    value = distribution.log_prob(torch.tensor([[y]])).sum()
+    assert float(value) == pytest.approx(y * f - math.exp(f) - math.lgamma(y + 1), rel=1e-6)
+    (slope,) = torch.autograd.grad(value, output)
+    assert float(slope) == pytest.approx(y - math.exp(f), rel=1e-6)
+
+
+def test_counts_that_no_double_can_tell_apart_are_drawn_as_their_mean() -> None:
+    distribution: Any = likelihoods.Poisson()(torch.tensor([[80.0], [1.0]]))
+    drawn = distribution.sample((1000,))
+    assert torch.equal(drawn[:, 0], torch.full((1000, 1), 80.0).exp())
+    assert float(drawn[:, 1].mean()) == pytest.approx(math.e, abs=5 * math.sqrt(math.e / 1000))

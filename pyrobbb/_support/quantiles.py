@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import ceil, inf, prod
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import MixtureSameFamily, TransformedDistribution
+from torch.distributions import AffineTransform, MixtureSameFamily, TransformedDistribution
 
 from pyrobbb._support.random_state import isolated
 
-BISECTIONS = 50
+BISECTIONS = 64  # as many as a double has bits
+CLOSE = 1e-13  # of the quantile
+DOUBLINGS = 1100  # more than the exponents of double precision
 SAMPLES = 10_000  # of y at each input, for quantiles of distributions that have no cdf
 VALUES = 2**25  # of these at most, in memory at once
 
@@ -20,7 +22,8 @@ VALUES = 2**25  # of these at most, in memory at once
 def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     """The least y at which mean_s F_s(y) is `level` or more, a whole number if the y are.
 
-    It is found by bisection between the components' own quantiles there, in the precision of `level`.
+    It is found by bisection between the components' own quantiles there, in double precision. The halves are
+    of the numbers that a double can be, not of their distance, since one draw may lie far from all others.
 
     Raises:
         NotImplementedError: A component does not know its cdf.
@@ -30,32 +33,123 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     high = torch.cat([upper for _, upper in ends]).amax(0)
     if float(level) in (0, 1):
         return high if float(level) else low
+    lost = low.isnan() | high.isnan()
+    low, high = low.nan_to_num(0.0), high.nan_to_num(0.0)
     draws = sum(part.batch_shape[0] for part in components)
     whole = all(part.support.is_discrete for part in components)
     low = low - 1 if whole else low
     for _ in range(BISECTIONS):
-        middle = ((low + high) / 2).floor() if whole else (low + high) / 2
-        if not bool(((low < middle) & (middle < high)).any()):  # nothing lies between them any more
+        middle = _between(low, high)
+        if whole:
+            middle = torch.maximum(middle.floor(), low + 1)
+        inside = (low < middle) & (middle < high)
+        open_ = inside if whole else inside & (high - low > CLOSE * torch.maximum(low.abs(), high.abs()))
+        if not bool(open_.any()):
             break
-        below = torch.stack([part.cdf(middle).sum(0) for part in components]).sum(0) < level * draws
-        below |= middle <= low  # nothing lies between these two: they stay
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return high if whole else (low + high) / 2
+        below = torch.stack([cdf(part, middle).sum(0) for part in components]).sum(0) < level * draws
+        below |= ~inside  # nothing lies between these two: they stay
+        low = torch.where(below & inside, middle, low)
+        high = torch.where(below, high, middle)
+    found = high if whole else _between(low, high)
+    return found.masked_fill(lost, torch.nan)
+
+
+def _between(low: Tensor, high: Tensor) -> Tensor:
+    """The double half-way from one to the other in the order of all doubles."""
+    a, b = _in_order(low), _in_order(high)
+    middle = (a >> 1) + (b >> 1) + (a & b & 1)
+    return torch.where(middle < 0, middle ^ torch.iinfo(torch.int64).max, middle).view(torch.float64)
+
+
+def _in_order(value: Tensor) -> Tensor:
+    """Whole numbers that ascend as the doubles do: their bits, of negative ones turned round."""
+    bits = value.contiguous().view(torch.int64)
+    return torch.where(bits < 0, bits ^ torch.iinfo(torch.int64).max, bits)
 
 
 def _ends(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
     """Between which a distribution's quantile lies: both are that, or of a mixture those of its parts."""
-    if isinstance(part, TransformedDistribution) and isinstance(part.base_dist, MixtureSameFamily):
+    if isinstance(part, TransformedDistribution) and all(map(_ascends, part.transforms)):
         low, high = _ends(part.base_dist, level)
         for transform in part.transforms:
             low, high = transform(low), transform(high)
-        return torch.minimum(low, high), torch.maximum(low, high)
+        return low, high
     each: Any = part.component_distribution if isinstance(part, MixtureSameFamily) else None
-    if each is None or each.support.is_discrete:
+    if each is not None and not each.support.is_discrete:
+        low, high = _ends(each, level)
+        return low.amin(-1), high.amax(-1)
+    try:
         found = part.icdf(level.expand(part.batch_shape))
-        return found, found
-    found = each.icdf(level.expand(each.batch_shape))
-    return found.amin(-1), found.amax(-1)
+    except NotImplementedError:
+        return _bracket(part, level)
+    return found, found
+
+
+def _ascends(transform: Any) -> bool:
+    """Whether a transform is a shift and a positive scale, as from standardised to original units."""
+    return isinstance(transform, AffineTransform) and bool((torch.as_tensor(transform.scale) > 0).all())
+
+
+def _bracket(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Two values between which a distribution that has a cdf alone has its quantile."""
+    if part.event_shape:
+        raise NotImplementedError("a vector has no quantiles")
+    least, most = (end.to(level).expand(part.batch_shape) for end in _bounds(part.support, level))
+    if float(level) in (0, 1):
+        return (most, most) if float(level) else (least, least)
+    centre, width = _stated(part, "mean", 0.0, level), _stated(part, "stddev", 1.0, level)
+    low, high = torch.maximum(centre - width, least), torch.minimum(centre + width, most)
+    for _ in range(DOUBLINGS):
+        above, short = (cdf(part, low) >= level) & (low > least), (cdf(part, high) < level) & (high < most)
+        if not bool((above | short).any()):
+            break
+        width = 2 * width
+        low = torch.where(above, torch.maximum(centre - width, least), low)
+        high = torch.where(short, torch.minimum(centre + width, most), high)
+    return low, high
+
+
+def _stated(part: Any, name: str, otherwise: float, like: Tensor) -> Tensor:
+    """A moment of each distribution, or `otherwise` where it states none that is finite."""
+    try:
+        found: Tensor = getattr(part, name).to(like)
+    except NotImplementedError:
+        found = like.new_full(part.batch_shape, otherwise)
+    return torch.where(found.isfinite(), found, otherwise)
+
+
+def _bounds(constraint: Any, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the greatest value that a constraint on single values allows."""
+    while hasattr(constraint, "base_constraint"):
+        constraint = constraint.base_constraint
+    ends = [getattr(constraint, name, end) for name, end in (("lower_bound", -inf), ("upper_bound", inf))]
+    least, most = (torch.as_tensor(end, device=like.device) for end in ends)
+    return least, most
+
+
+def cdf(part: Any, value: Tensor) -> Tensor:
+    """P(y <= value), also where a distribution cannot have the value: 0 below all that it can, 1 above.
+
+    torch's own refuse it there, or extrapolate: what one draw of the weights rules out is another's median.
+    """
+    transforms = part.transforms if isinstance(part, TransformedDistribution) else []
+    return _through(part.base_dist if transforms else part, transforms, value)
+
+
+def _through(base: Any, transforms: Sequence[Any], value: Tensor) -> Tensor:
+    """`cdf` of what the transforms make of a distribution, one after the other."""
+    least, most = _bounds(transforms[-1].codomain if transforms else base.support, value)
+    inside = torch.minimum(torch.maximum(value, least.to(value)), most.to(value))
+    if transforms:
+        *before, last = transforms
+        found = _through(base, before, last.inv(inside))
+        found = torch.where(torch.as_tensor(last.sign, device=value.device) > 0, found, 1 - found)
+    elif isinstance(base, MixtureSameFamily):
+        each = cdf(base.component_distribution, inside[..., None])
+        found = (base.mixture_distribution.probs * each).sum(-1)
+    else:
+        found = cdf(base, inside) if isinstance(base, TransformedDistribution) else base.cdf(inside)
+    return torch.where(value < least, 0.0, torch.where(value > most, 1.0, found.clamp(0, 1)))
 
 
 def ordered_samples(components: Sequence[Any], device: torch.device) -> Tensor:
