@@ -301,8 +301,13 @@ OWN = {
     "Pareto": (
         dist.Pareto(DRAWS.exp()[:, None, None], 3 * ONE), lambda f: stats.pareto(3, scale=math.exp(f))
     ),
-    "Uniform": (dist.Uniform(DRAWS[:, None, None] - 0.1, DRAWS[:, None, None] + 0.1), lambda f: stats.uniform(f - 0.1, 0.2)),
-    "InverseGamma": (dist.InverseGamma(3 * ONE, DRAWS.exp()[:, None, None]), lambda f: stats.invgamma(3, scale=math.exp(f))),
+    "Uniform": (
+        dist.Uniform(DRAWS[:, None, None] - 0.1, DRAWS[:, None, None] + 0.1),
+        lambda f: stats.uniform(f - 0.1, 0.2),
+    ),
+    "InverseGamma": (
+        dist.InverseGamma(3 * ONE, DRAWS.exp()[:, None, None]), lambda f: stats.invgamma(3, scale=math.exp(f))
+    ),
     "Gamma, in units": (
         Affine(dist.Gamma(2 * ONE, ONE), DRAWS[:, None, None], torch.tensor(50.0)),
         lambda f: stats.gamma(2, f, 50.0),
@@ -330,7 +335,8 @@ def test_what_one_draw_rules_out_may_be_the_quantile_of_all(name: str, level: fl
         np.mean([exact(f).cdf(found * (1 + side) + side * 1e-5) for f in DRAWS.tolist()])
         for side in (-1e-6 * np.sign(found), 1e-6 * np.sign(found))
     )
-    assert min(below, above) - 1e-9 <= level <= max(below, above) + 1e-9
+    spare = 2e-7  # of a Gumbel, which torch makes from a uniform without its last bit in single precision
+    assert min(below, above) - spare <= level <= max(below, above) + spare
 
 
 @pytest.mark.parametrize(("y", "f"), [(1.0, -90.0), (0.0, -110.0), (1.0, -110.0), (3.0, 80.0), (3.0, 1.0)])
@@ -339,7 +345,8 @@ def test_a_poisson_knows_rates_that_single_precision_does_not(y: float, f: float
     output = torch.tensor([[f]], requires_grad=True)
     distribution: Any = likelihoods.Poisson()(output)
     value = distribution.log_prob(torch.tensor([[y]])).sum()
-    assert float(value) == pytest.approx(y * f - math.exp(f) - math.lgamma(y + 1), rel=1e-6)
+    expected = y * f - math.exp(f) - math.lgamma(y + 1)
+    assert float(value.detach()) == pytest.approx(expected, rel=1e-6)
     (slope,) = torch.autograd.grad(value, output)
     assert float(slope) == pytest.approx(y - math.exp(f), rel=1e-6)
 
