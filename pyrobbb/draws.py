@@ -21,7 +21,7 @@ Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and 
 
 @runtime_checkable
 class Stored(Protocol):
-    """A guide that holds a sampler's draws, of which number s is always the same, whatever the seed."""
+    """A guide that holds a sampler's draws; a posterior's seed says with which of them it begins."""
 
     def stored_draw(self, number: int) -> Weights:
         """Draw `number`, of as many as are asked for."""
@@ -69,7 +69,7 @@ def some_draws(chain: Chain, keys: Iterable[Key]) -> list[Weights]:
     model, guide = fitted(chain)
     if isinstance(guide, Stored):
         with torch.no_grad():
-            return [model.with_padding(guide.stored_draw(number)) for _, _, number in keys]
+            return [model.with_padding(guide.stored_draw(seed + number)) for seed, _, number in keys]
     found = []
     with isolated(device=model.device), torch.no_grad():
         for key in keys:
@@ -87,10 +87,11 @@ def is_point(guide: nn.Module) -> bool:
     return isinstance(guide, AutoDelta) or bool(getattr(guide, "is_point", False))
 
 
-def order(chain: Chain, draws: int) -> list[int] | None:
+def order(chain: Chain, draws: int, seed: int = 0) -> list[int] | None:
     """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
     guide: Any = chain[1]
-    return sorted(range(draws), key=guide.place) if isinstance(guide, Stored) else None
+    places = [guide.place(seed + draw) for draw in range(draws)] if isinstance(guide, Stored) else None
+    return None if places is None else sorted(range(draws), key=places.__getitem__)
 
 
 def stacked(draws: Sequence[Weights]) -> Weights:

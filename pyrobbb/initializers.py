@@ -99,7 +99,7 @@ class FanInRho:
     def __call__(self, site: Site) -> Tensor:
         inputs = _fan_in(site)
         scale = self.bias_sigma if inputs is None else self.gain / inputs**0.5
-        return _like(site).fill_(math.log(math.expm1(scale)))
+        return _like(site).fill_(scale + math.log(-math.expm1(-scale)))
 
 
 class FromRun:

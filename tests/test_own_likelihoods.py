@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyro.distributions as dist
@@ -12,10 +13,12 @@ from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroParam, PyroSample
 from torch import Tensor, nn
 
-from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, priors
+from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, likelihoods, priors
 from pyrobbb.accelerated.record import CannotRecordError, record
 from pyrobbb.data import from_arrays
+from pyrobbb.inference import Laplace
 from pyrobbb.likelihoods import Likelihood
+from pyrobbb.posterior import moments
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
 N = 12
@@ -185,3 +188,54 @@ def test_the_variance_of_angles_on_a_circle_is_not_taken_for_theirs() -> None:
     with pytest.raises(ValueError, match=r"VonMises has no variance: use interval"):
         _ = prediction.std
     assert prediction.interval(0.9).shape == (2, N, 1)
+
+
+class Masked(Likelihood):
+    """Normal noise at the places that a network's second output leaves in, where it is above 0.5."""
+
+    def width(self, outputs: int) -> int:
+        return 2 * outputs
+
+    def forward(self, output: Tensor) -> Any:
+        f, mask = output.chunk(2, -1)
+        return dist.Normal(f, 0.3).mask(mask > 0.5).to_event(1)
+
+
+class WithMask(nn.Module):
+    """A line, beside the mask that its last input is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.line(x[:, :1]), x[:, 1:]], 1)
+
+
+def test_laplace_sees_what_a_mask_leaves_in() -> None:
+    """The exact posterior of the rows that are left, which an output of 0 does not show."""
+    x = torch.cat([X, (torch.arange(N) % 3 > 0).float()[:, None]], 1)
+    y = 2 * X + 0.1
+    data = from_arrays(x, y, task="regression")
+    laplace = Laplace(structure="full")
+    model = BayesianNetwork(WithMask(), priors.Normal(sigma=1.0), Masked())
+    adam = partial(torch.optim.Adam, lr=0.05)
+    posterior = fit(model, None, data, inference=laplace, epochs=600, optim=adam, seed=1, progress=None)
+    left = x[:, 1] > 0.5
+    design = torch.cat([X, torch.ones(N, 1)], 1)[left].double()
+    covariance = torch.linalg.inv(design.T @ design / 0.3**2 + torch.eye(2, dtype=torch.float64))
+    mean = covariance @ (design.T @ y[left, 0].double()) / 0.3**2
+    found, spread = moments(posterior.chains[0])
+    for i, name in enumerate(("line.weight", "line.bias")):
+        assert float(found[name]) == pytest.approx(float(mean[i]), abs=2e-3)
+        assert float(spread[name]) == pytest.approx(float(covariance[i, i].sqrt()), rel=2e-3)
+
+
+def test_a_full_curvature_that_is_singular_says_so() -> None:
+    x = X.expand(N, 2)
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(sigma=1e9), likelihoods.Normal(scale=1e-6))
+    with pytest.raises(ValueError, match=r"full curvature is singular .* take a narrower one"):
+        fit(
+            model, None, from_arrays(x, X, task="regression"), inference=Laplace(structure="full"),
+            epochs=1, seed=1, progress=None,
+        )  # fmt: skip

@@ -55,6 +55,14 @@ def seed(name: str, value: Any) -> int:
     return int(value)
 
 
+def seeds(value: Any, runs: int) -> list[int]:
+    """Seeds of as many runs: a list of whole numbers, or what becomes one, such as an array."""
+    each = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(each, Sequence) or isinstance(each, str) or len(each) != runs:
+        raise ValueError(f"seeds must be one for each of {runs} runs, got {value!r}")
+    return [seed(f"seeds[{i}]", one) for i, one in enumerate(each)]
+
+
 def counts(name: str, value: Any) -> tuple[int, ...]:
     """`value` if it is a list of whole numbers, each at least 1."""
     if isinstance(value, str) or not isinstance(value, Sequence):

@@ -152,17 +152,16 @@ def _through(base: Any, transforms: Sequence[Any], value: Tensor) -> Tensor:
     return torch.where(value < least, 0.0, torch.where(value > most, 1.0, found.clamp(0, 1)))
 
 
-def ordered_samples(components: Sequence[Any], device: torch.device) -> Tensor:
-    """Some ten thousand samples, the same number from each draw; fewer for very many rows."""
+def samples(components: Sequence[Any], device: torch.device) -> Tensor:
+    """Some ten thousand samples `(n, S, ...)`, n from each draw; fewer for very many rows."""
     draws = sum(part.batch_shape[0] for part in components)
     values = prod((*components[0].batch_shape[1:], *components[0].event_shape))
     each = ceil(max(draws, min(SAMPLES, VALUES // max(1, values))) / draws)
     with isolated(0, device=device):
-        drawn = torch.cat([part.sample((each,)).flatten(0, 1) for part in components])
-    return drawn.sort(0).values
+        return torch.cat([part.sample((each,)) for part in components], dim=1)
 
 
 def sample_quantiles(components: Sequence[Any], levels: Sequence[float], device: torch.device) -> Tensor:
-    """Quantiles of `ordered_samples`."""
-    ordered = ordered_samples(components, device)
+    """Quantiles of `samples`."""
+    ordered = samples(components, device).flatten(0, 1).sort(0).values
     return torch.stack([ordered[max(0, ceil(level * len(ordered)) - 1)] for level in levels])

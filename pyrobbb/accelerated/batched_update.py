@@ -93,7 +93,9 @@ class BatchedUpdate:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume exactly, as tensors and plain values."""
-        return {"loc": self.loc, "rho": self.rho, "moments": self.moments, "steps": self.steps}
+        rho = None if self.rho is None else self.rho.clone()
+        moments = [moment.clone() for moment in self.moments]
+        return {"loc": self.loc.clone(), "rho": rho, "moments": moments, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what `state_dict` gave."""

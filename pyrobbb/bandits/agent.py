@@ -57,11 +57,7 @@ class Agent(ABC):
         pulls: int = 0,
         kl_over: str = "held",
     ) -> None:
-        if len(seeds) != learner.runs:
-            raise ValueError(
-                f"seeds must be one for each of the learner's {learner.runs} runs, got {seeds!r}"
-            )
-        self.learner, self.seeds = learner, list(seeds)
+        self.learner, self.seeds = learner, checks.seeds(seeds, learner.runs)
         self.features, self.actions = checks.count("features", features), checks.count("actions", actions)
         self.batch_size = checks.count("batch_size", batch_size)
         self.updates = checks.count("updates", updates, minimum=0)
@@ -69,7 +65,8 @@ class Agent(ABC):
         self.pulls = checks.count("pulls", pulls, minimum=0)
         self.kl_over = checks.one_of("kl_over", kl_over, KL_OVER)
         self.replay = Replay(learner.runs, features + actions, capacity)
-        self.randoms = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.randoms = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        self.acted = 0  # rounds in which an action was taken; rewards may come later
         self.codes = torch.eye(actions).expand(learner.runs, actions, actions)
 
     @abstractmethod
@@ -78,9 +75,9 @@ class Agent(ABC):
 
     def act(self, contexts: Tensor) -> Tensor:
         """Each run's action in its context: `contexts` (R, features) to actions (R,)."""
-        seen = self.replay.seen
-        if seen < self.pulls * self.actions:
-            return torch.full((self.learner.runs,), seen % self.actions)
+        self.acted += 1
+        if self.acted <= self.pulls * self.actions:
+            return torch.full((self.learner.runs,), (self.acted - 1) % self.actions)
         wide = contexts[:, None].expand(-1, self.actions, -1)
         return self.choose(torch.cat([wide, self.codes], dim=2))
 
@@ -110,6 +107,7 @@ class Agent(ABC):
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
             "randoms": [random.get_state() for random in self.randoms],
+            "acted": self.acted,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -118,3 +116,4 @@ class Agent(ABC):
         self.replay.load_state_dict(state["replay"])
         for random, given in zip(self.randoms, state["randoms"], strict=True):
             random.set_state(given)
+        self.acted = state["acted"]

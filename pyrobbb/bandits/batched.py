@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from pyrobbb._support import checks
 from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.settings import component
 from pyrobbb.accelerated.batched_update import BatchedUpdate
 from pyrobbb.accelerated.prior_segments import prior_segments
 from pyrobbb.accelerated.rng import KeyedNormals
@@ -54,8 +54,9 @@ class MeanFieldLearner(Learner):
         lr_decay: float = 0.0,
         compiled: bool = True,
     ) -> None:
-        if len(guides) != len(seeds) or not seeds:
+        if not len(seeds) or len(guides) != len(seeds):
             raise ValueError(f"each run needs a guide and a seed, got {len(guides)} and {len(seeds)}")
+        seeds = checks.seeds(seeds, len(guides))
         if len({*map(id, guides)}) < len(guides):
             raise ValueError("each run needs a guide of its own, but one is given twice: make one for each")
         if any(True for _ in model.parameters()):
@@ -71,15 +72,12 @@ class MeanFieldLearner(Learner):
             with isolated(seed), torch.no_grad():
                 guide(torch.zeros(1, width))  # guides make their parameters at the first call
         with isolated(), torch.no_grad():
-            reward = model.observation(model.apply_network(model.initial(), torch.zeros(1, width))).mean
-        if reward.shape != (1, 1) or not bool(reward.isfinite().all()):
-            raise ValueError(
-                f"{type(model.likelihood).__name__} does not give one mean for each row: take a likelihood "
-                f"of values, with one output"
-            )
+            output = model.apply_network(model.initial(), torch.zeros(1, width))
+        _check_mean(model.likelihood, output, output.shape[:1])
         if not all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes")):
             raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
         self.model, self.guides, self.runs = model, list(guides), len(seeds)
+        self.buffers = compatibility.plain_network(model.network)["buffers"]
         with isolated():
             segments = prior_segments({name: model.prior_of(name) for name in model.sites})
         loc, rho = (torch.stack([getattr(g, name).detach() for g in guides]) for name in ("loc", "rho"))
@@ -124,7 +122,7 @@ class MeanFieldLearner(Learner):
         return self.guides
 
     def made_with(self) -> dict[str, Any]:
-        return {**self.update.rates, **compatibility.model(self.model)}
+        return {**self.update.rates, **compatibility.model(self.model), "buffers": self.buffers}
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update.state_dict(), "choices": self.choices}
@@ -170,7 +168,16 @@ class PointLearner(Learner):
         shapes = {k: p.shape for k, p in parameters[0].items()}
         if any({k: p.shape for k, p in other.items()} != shapes for other in parameters):
             raise ValueError("networks must all have parameters of the same names and shapes")
+        first, *others = [compatibility.plain_network(network) for network in networks]
+        for r, other in enumerate(others, start=1):
+            if differing := [name for name in first if first[name] != other[name]]:
+                raise ValueError(
+                    f"networks differ in more than their weights: {differing[0]} of network {r} is another "
+                    f"than of network 0, which all runs would take"
+                )
         self.network, self.likelihood, self.runs = networks[0], likelihood, len(networks)
+        self.made = first
+        self.checked = False  # that there is one mean for each row, which the first rows tell
         w = torch.stack([torch.cat([p.detach().flatten() for p in one.values()]) for one in parameters])
         self.update = BatchedUpdate(
             self._log_likelihood, shapes, w, lr=lr, lr_decay=lr_decay, compiled=compiled
@@ -183,22 +190,39 @@ class PointLearner(Learner):
         return self.likelihood(self._output(weights, x)).log_prob(y)
 
     def train(self, x: Tensor, y: Tensor, share: float = 0.0) -> None:
+        if not self.checked:
+            self.predict(x[:, :1])
         self.update(x, y)
 
     @torch.no_grad()
     def predict(self, rows: Tensor, draws: int = 1) -> Tensor:
         output = torch.vmap(self._output)(split(self.update.loc, self.update.shapes), rows)
+        if not self.checked:
+            _check_mean(self.likelihood, output, rows.shape[:2])
+            self.checked = True
         return self.likelihood(output).mean[..., 0]
 
     def made_with(self) -> dict[str, Any]:
-        likelihood = compatibility.likelihood(self.likelihood)
-        return {**self.update.rates, "network": component(self.network), "likelihood": likelihood}
+        return {**self.update.rates, **self.made, "likelihood": compatibility.likelihood(self.likelihood)}
 
     def state_dict(self) -> dict[str, Any]:
         return self.update.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.update.load_state_dict(state)
+
+
+def _check_mean(likelihood: Likelihood, output: Tensor, rows: torch.Size) -> None:
+    """Raise ValueError unless the network's output gives one finite mean for each row."""
+    mean = None
+    if output.dim() == len(rows) + 1 and likelihood.task == "regression":
+        with isolated():
+            mean = likelihood(output).mean
+    if mean is None or mean.shape != (*rows, 1) or not bool(mean.isfinite().all()):
+        raise ValueError(
+            f"{type(likelihood).__name__} does not give one mean for each row of a network's output of shape "
+            f"{tuple(output.shape[len(rows) :])}: take a likelihood of values, with one output"
+        )
 
 
 def _refuse_dropout(network: nn.Module) -> None:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pyrobbb._support import checks
+
 
 class Round(NamedTuple):
     """One round: what the agent sees, and what each of its K actions would bring.
@@ -38,7 +40,10 @@ class Environment(ABC):
 
     @abstractmethod
     def draw(self, random: torch.Generator) -> Round:
-        """The next round, with all its randomness taken from `random`."""
+        """The next round, which depends on `random` and on nothing that an earlier round has changed.
+
+        Several runs draw from one environment in turn, and a resumed game begins with a new one.
+        """
 
     def check(self, given: Round) -> Round:
         """`given`, if its shapes are what `features` and `actions` say.
@@ -48,9 +53,10 @@ class Environment(ABC):
         """
         wanted = {"context": self.features, "expected": self.actions, "rewards": self.actions}
         for name, length in wanted.items():
-            if getattr(given, name).shape != (length,):
+            part = getattr(given, name)
+            if not isinstance(part, Tensor) or part.shape != (length,):
+                got = tuple(part.shape) if isinstance(part, Tensor) else checks.short(part)
                 raise ValueError(
-                    f"{type(self).__name__}.draw: {name} must have shape ({length},), "
-                    f"got {tuple(getattr(given, name).shape)}"
+                    f"{type(self).__name__}.draw: {name} must be a tensor of shape ({length},), got {got}"
                 )
         return given

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checkpoint, checks
-from pyrobbb._support.settings import constants
+from pyrobbb._support.settings import is_plain
 from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
@@ -82,15 +82,13 @@ class Play:
                 f"{type(environment).__name__} has {environment.features} features and "
                 f"{environment.actions} actions, the agent was made for {agent.features} and {agent.actions}"
             )
-        if len(seeds) != agent.learner.runs:
-            raise ValueError(f"seeds must be one for each of {agent.learner.runs} runs, got {seeds!r}")
+        self.seeds = checks.seeds(seeds, agent.learner.runs)
         self.environment, self.agent, self.steps = environment, agent, checks.count("steps", steps)
-        self.kind = {"kind": type(environment).__name__, **constants(environment), **_digests(environment)}
+        self.kind = _kind(environment)
         self.path = None if path is None else Path(path)
         self.checkpoint_seconds = checkpoint_seconds
-        self.seeds = list(seeds)
-        self.randoms = [torch.Generator().manual_seed(seed + 1_000_003) for seed in seeds]
-        self.games = Games.empty(len(seeds), steps)
+        self.randoms = [torch.Generator().manual_seed(seed + 1_000_003) for seed in self.seeds]
+        self.games = Games.empty(len(self.seeds), steps)
         if self.path is not None:
             self._resume(self.path)
 
@@ -112,9 +110,9 @@ class Play:
         return self.games
 
     def _round(self) -> None:
-        rounds = [self.environment.draw(random) for random in self.randoms]
-        if self.games.rounds == 0:
-            self.environment.check(rounds[0])
+        rounds = [self.environment.check(self.environment.draw(random)) for random in self.randoms]
+        if self.games.rounds == 0 and self.path is not None:
+            self._refuse_state()
         contexts, expected, rewards = (
             torch.stack(part).to(self.agent.codes) for part in zip(*rounds, strict=True)
         )
@@ -131,6 +129,16 @@ class Play:
         games.actions[:, t] = actions.to(torch.int32)
         games.rounds += 1
         self.agent.learn(contexts, actions, received)
+
+    def _refuse_state(self) -> None:
+        """Raise ValueError if a round changed the environment, which a checkpoint does not hold."""
+        now, name = _kind(self.environment), type(self.environment).__name__
+        for key, before in self.kind.items():
+            if before is not None and now.get(key) != before:
+                raise ValueError(
+                    f"{name}.draw changed {name}.{key}, but a resumed game would begin with a new "
+                    f"environment: let it depend on `random` alone, or give no path"
+                )
 
     def _made_with(self) -> dict[str, Any]:
         """What a resumed game must share."""
@@ -177,12 +185,14 @@ class Play:
         self.games.seconds, self.games.cpu_seconds = state["seconds"], state["cpu_seconds"]
 
 
-def _digests(environment: Environment) -> dict[str, str]:
-    """Of the numbers in its own tensors and arrays, by name."""
-    found = {}
+def _kind(environment: Environment) -> dict[str, Any]:
+    """Its class, its plain values, and digests of its own tensors and arrays, by name."""
+    found: dict[str, Any] = {"kind": type(environment).__name__}
     for name, value in vars(environment).items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             value = torch.from_numpy(value.astype(np.float64))
         if isinstance(value, Tensor):
             found[name] = digest_of(value)
+        elif is_plain(plain := list(value) if isinstance(value, tuple) else value):
+            found[name] = plain
     return found

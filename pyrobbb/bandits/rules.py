@@ -16,6 +16,8 @@ from pyrobbb.bandits.agent import Agent
 class ThompsonSampling(Agent):
     r"""Takes :math:`\arg\max_a \frac1S \sum_{s=1}^S E[r \mid x, a, w_s]` with fresh :math:`w_s \sim q`.
 
+    Of actions with the same value it takes the first.
+
     Source: Blundell et al. 2015, sections 4.1 and 5.3, which averages S = 2 draws.
 
     Args:
@@ -36,12 +38,18 @@ class ThompsonSampling(Agent):
 class EpsilonGreedy(Agent):
     r"""Takes :math:`\arg\max_a E[r \mid x, a]`, or with probability epsilon an action at random.
 
+    Of actions with the same value it takes the first.
+
     Args:
         epsilon: One probability for all runs, or one for each; the other arguments are those of `Agent`.
+        draws: Weight draws that the expectation of a Bayesian learner averages.
     """
 
-    def __init__(self, *args: Any, epsilon: float | Sequence[float] = 0.05, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, epsilon: float | Sequence[float] = 0.05, draws: int = 100, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.draws = checks.count("draws", draws)
         every: Any = [epsilon] * self.learner.runs if isinstance(epsilon, Real) else epsilon
         each = list(every)
         if len(each) != self.learner.runs:
@@ -49,10 +57,10 @@ class EpsilonGreedy(Agent):
         self.epsilon = torch.tensor([checks.between("epsilon", e, 0, 1) for e in each])
 
     def made_with(self) -> dict[str, Any]:
-        return super().made_with() | {"epsilon": self.epsilon.tolist()}
+        return super().made_with() | {"epsilon": self.epsilon.tolist(), "draws": self.draws}
 
     def choose(self, rows: Tensor) -> Tensor:
-        best = self.learner.predict(rows, 1).argmax(dim=1)
+        best = self.learner.predict(rows, self.draws).argmax(dim=1)
         chance = torch.stack([torch.rand((), generator=random) for random in self.randoms])
         other = torch.stack([torch.randint(self.actions, (), generator=random) for random in self.randoms])
         return torch.where(chance < self.epsilon, other, best)

@@ -138,11 +138,11 @@ def to_groups(
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     if kept and all(hasattr(guide, "diverging") for _, guide in posterior.chains):
-        each = [guide.diverging[[guide.place(draw) for draw in range(draws)]] for guide in samplers]
+        each = [guide.diverging[[guide.place(seed + s) for s in range(draws)]] for guide in samplers]
         groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
-    _as_drawn(groups, posterior, draws)
+    _as_drawn(groups, posterior, draws, seed)
     return groups, {"parameter": chosen.labels, "layer": list(posterior.model.sites), "level": LEVELS}
 
 
@@ -224,10 +224,10 @@ def _mixed(chains: list[Tensor], weights: Sequence[float] | None) -> Tensor:
     return stacked.mean(0) if weights is None else torch.tensordot(stacked.new_tensor(weights), stacked, 1)
 
 
-def _as_drawn(groups: Groups, posterior: Posterior, draws: int) -> None:
+def _as_drawn(groups: Groups, posterior: Posterior, draws: int, seed: int) -> None:
     """Sort what a sampler drew into the order of its chain: R-hat and ESS are about that order."""
     for c, chain in enumerate(posterior.chains):
-        places = order(chain, draws)
+        places = order(chain, draws, seed)
         for group in DRAWN if places is not None else ():
             for array in groups.get(group, {}).values():
                 array[c] = array[c][places]

@@ -70,7 +70,7 @@ class _Calibrated:
             ValueError: There is no such score among n: only all of the line, or all classes, cover so often.
         """
         n = len(self.scores)
-        rank = ceil(_exact((n + 1) * checks.share("level", level)))
+        rank = max(1, ceil(_exact((n + 1) * checks.share("level", level))))
         if rank > n:
             least = ceil(_exact(level / (1 - level)))
             raise ValueError(
@@ -89,7 +89,7 @@ class ConformalIntervals(_Calibrated):
     """
 
     def interval(self, prediction: ValuePrediction, level: float = 0.9) -> Tensor:
-        """Ends `(2, M, K)` of intervals that contain y with probability `level`.
+        """Ends `(2, M, *K)` of intervals that contain y with probability `level`, as `prediction.interval`.
 
         Raises:
             ValueError: Too few calibration rows for this level, another number of outputs, or class labels.
@@ -100,7 +100,7 @@ class ConformalIntervals(_Calibrated):
         if centre.shape[1:] != self.scores.shape[1:]:
             raise ValueError(f"{self.scores.shape[1]} outputs were calibrated, not {centre.shape[1]}")
         reach = scale * self.quantile(level)
-        return torch.stack([centre - reach, centre + reach])
+        return torch.stack([centre - reach, centre + reach]).reshape(2, *prediction.mean.shape)
 
 
 @dataclass(frozen=True)

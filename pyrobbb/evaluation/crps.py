@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from pyrobbb._support.quantiles import ordered_samples
+from pyrobbb._support.quantiles import samples
 from pyrobbb.distributions import Affine, univariate
 from pyrobbb.predictive import ValuePrediction
 
@@ -45,7 +45,7 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
         univariate(part.base_dist) if isinstance(part, Affine) else part for part in prediction.components
     ]
     if not all(isinstance(part, Normal) for part in in_network_units):
-        return _of_samples(ordered_samples(prediction.components, y.device).double(), y.double())
+        return _of_samples(samples(prediction.components, y.device).double(), y.double())
     means = torch.cat([part.mean for part in prediction.components]).double()
     variances = torch.cat([part.stddev for part in prediction.components]).double().square()
     means, variances, flat = means.flatten(1).T, variances.flatten(1).T, y.double().flatten()
@@ -64,11 +64,25 @@ def _scores(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
     return apart - 0.5 * pairs.mean((1, 2))
 
 
-def _of_samples(ordered: Tensor, y: Tensor) -> Tensor:
-    """Of samples in ascending order `(n, M, *K)`, without the bias of few."""
-    n = len(ordered)
-    ranks = torch.arange(1 - n, n, 2, dtype=ordered.dtype, device=ordered.device)  # 2 i - n - 1
-    return (ordered - y).abs().mean(0) - torch.einsum("n,n...->...", ranks, ordered) / (n * (n - 1))
+def _of_samples(drawn: Tensor, y: Tensor) -> Tensor:
+    """Of samples `(n, S, M, *K)`, n from each draw, without the bias of few.
+
+    A pair from one draw says nothing of a sample beside itself: there are n (n - 1) of these, and n^2 of a
+    pair of draws. With a single sample from each, all pairs count alike.
+    """
+    n, S = drawn.shape[:2]
+    every, own = _distances(drawn.flatten(0, 1)), _distances(drawn).sum(0)
+    apart = (drawn - y).abs().mean((0, 1))
+    if n == 1:
+        return apart - 0.5 * every / (S * (S - 1))
+    return apart - 0.5 * ((every - own) / n**2 + own / (n * (n - 1))) / S**2
+
+
+def _distances(drawn: Tensor) -> Tensor:
+    """The sum of |a - b| over all ordered pairs along the first axis."""
+    n = len(drawn)
+    ranks = torch.arange(1 - n, n, 2, dtype=drawn.dtype, device=drawn.device)  # 2 i - n - 1
+    return 2 * torch.einsum("n,n...->...", ranks, drawn.sort(0).values)
 
 
 def _absolute(mean: Tensor, variance: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
             network = posterior.network(c)
             values = network.apply_network(weights, x.to(model.device)).cpu()
         values = values if model.sites else values.expand(draws, *values.shape)  # a point
-        places = order((model, guide), draws)  # a sampler's chain, which R-hat is about
+        places = order((model, guide), draws, seed)  # a sampler's chain, which R-hat is about
         each.append(values if places is None else values[places])
     return torch.stack(each).numpy()
 

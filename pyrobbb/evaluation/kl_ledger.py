@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
-from pyrobbb.distributions import ScaleMixtureNormal, univariate
+from pyrobbb.distributions import ScaleMixtureNormal, in_double, univariate
 from pyrobbb.posterior import Posterior, moments
 
 JOINT = "all weights"  # the one row of a guide whose density does not split into sites
@@ -84,9 +84,9 @@ def kl_ledger(
             log_q = _log_q(trace, model.latents)
             if not log_q:
                 return None
-            log_p = {name: prior[name]["fn"].log_prob(prior[name]["value"]).sum() for name in model.latents}
+            log_p = {name: _sum(prior[name]) for name in model.latents}
             if JOINT in log_q:
-                log_p = {JOINT: sum(log_p.values())}
+                log_p = {JOINT: torch.stack([*log_p.values()]).sum()}
             for name, value in log_q.items():
                 nats.setdefault(name, []).append(float(value - log_p[name]))
             for name in model.sites:
@@ -111,10 +111,19 @@ def kl_ledger(
     }
 
 
+def _sum(site: Any) -> Tensor:
+    """Log p of a site's value; in half precision the sum of many would overflow."""
+    distribution, value = site["fn"], site["value"]
+    if value.dtype in (torch.float16, torch.bfloat16):
+        distribution, value = in_double(distribution), value.double()
+    log_prob: Tensor = distribution.log_prob(value)
+    return log_prob.double().sum()
+
+
 def _log_q(trace: Any, latents: Sequence[str]) -> dict[str, Tensor]:
     """Log q of each latent, or of all together as `JOINT`; nothing if one of them is a point."""
     nodes = {name: site for name, site in trace.nodes.items() if site["type"] == "sample"}
-    log_q = {name: site["fn"].log_prob(site["value"]).sum() for name, site in nodes.items()}
+    log_q = {name: _sum(site) for name, site in nodes.items()}
     own = {name: [n for n in (name, name + _OWN) if n in nodes] for name in latents}
     if set(nodes) - {n for names in own.values() for n in names}:  # latent variables of all sites together
         return {JOINT: torch.stack(list(log_q.values())).sum()}

@@ -109,14 +109,15 @@ def _probabilities(probs: Array) -> Tensor:
         raise ValueError("probs must have at least 2 classes; for one probability p, stack (1 - p, p)")
     if not probs.is_floating_point():
         raise ValueError(f"probs must be floating-point numbers, got {probs.dtype}")
+    tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(probs.dtype).eps)
     if probs.dtype in (torch.float16, torch.bfloat16):
         probs = probs.float()
     total = probs.sum(-1)
-    bad = ~((probs >= 0).all(-1) & ((total - 1).abs() <= SUM_TOLERANCE))  # so written, NaN is bad too
+    bad = ~((probs >= 0).all(-1) & ((total - 1).abs() <= tolerance))  # so written, NaN is bad too
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(
-            f"probs must be at least 0 and sum to 1 within {SUM_TOLERANCE:g}: {int(bad.sum())} of "
+            f"probs must be at least 0 and sum to 1 within {tolerance:.2g}: {int(bad.sum())} of "
             f"{bad.numel()} rows do not; row {first} has sum "
             f"{float(total[first]):.6g}, minimum {float(probs[first].min()):.3g}"
         )

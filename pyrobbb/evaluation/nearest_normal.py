@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyrobbb.distributions import on_real_line, univariate
+from pyrobbb.distributions import moment, on_real_line, univariate
 
 # Nodes that lie dense about 0, where a prior may have a spike, and reach 8 standard deviations.
 _NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))
 _WEIGHTS = torch.exp(-0.5 * _NODES**2) * torch.gradient(_NODES)[0]
-_SCALES = torch.logspace(-7, 5, 61, dtype=torch.float64)
+_SCALES = torch.logspace(-7, 5, 61, dtype=torch.float64)  # in units of the prior's own
 _GOLDEN = 0.381966
 DISTINCT = 10_000  # different priors within one tensor, at most
 
@@ -41,7 +41,8 @@ def nearest_scales(prior: Any, loc: Tensor) -> tuple[Tensor, Tensor]:
 
     Shapes: both as `loc`.
     """
-    kl = torch.stack([kl_to_prior(prior, loc, scale.expand(loc.shape)) for scale in _SCALES])
+    unit = _unit(prior, loc)
+    kl = torch.stack([kl_to_prior(prior, loc, scale * unit) for scale in _SCALES])
     flat = kl.reshape(len(_SCALES), -1)
     beside = F.pad(flat, (0, 0, 1, 1), value=math.inf)
     minimum = ((flat <= beside[:-2]) & (flat <= beside[2:])).reshape(kl.shape)
@@ -49,19 +50,26 @@ def nearest_scales(prior: Any, loc: Tensor) -> tuple[Tensor, Tensor]:
     place = torch.arange(last + 1).reshape(-1, *(1 for _ in loc.shape)).expand_as(kl)
     widest = place.masked_fill(~minimum, 0).amax(0)
     narrowest = place.masked_fill(~minimum, last).amin(0)
-    one = _refined(prior, loc, widest)
-    return one, one if bool((widest == narrowest).all()) else _refined(prior, loc, narrowest)
+    one = _refined(prior, loc, widest, unit)
+    return one, one if bool((widest == narrowest).all()) else _refined(prior, loc, narrowest, unit)
 
 
-def _refined(prior: Any, loc: Tensor, place: Tensor) -> Tensor:
+def _unit(prior: Any, loc: Tensor) -> Tensor:
+    """A scale of the prior's own: its standard deviation, or its `scale` where that is not finite."""
+    scale = torch.as_tensor(getattr(prior, "scale", 1.0), dtype=loc.dtype).expand(loc.shape)
+    sd = moment(prior, "stddev").expand(loc.shape)
+    return torch.where(sd.isfinite() & (sd > 0), sd, scale)
+
+
+def _refined(prior: Any, loc: Tensor, place: Tensor, unit: Tensor) -> Tensor:
     """The scale of least KL between the grid's neighbours of `place`, by golden section."""
     low, high = (_SCALES[(place + step).clamp(0, len(_SCALES) - 1)].log() for step in (-1, 1))
     for _ in range(30):
         part = (high - low) * _GOLDEN
         a, b = low + part, high - part
-        left = kl_to_prior(prior, loc, a.exp()) < kl_to_prior(prior, loc, b.exp())
+        left = kl_to_prior(prior, loc, a.exp() * unit) < kl_to_prior(prior, loc, b.exp() * unit)
         low, high = torch.where(left, low, a), torch.where(left, b, high)
-    return (0.5 * (low + high)).exp()
+    return (0.5 * (low + high)).exp() * unit
 
 
 class NearestNormals:

@@ -42,22 +42,28 @@ def output_factors(model: BayesianNetwork, output: Tensor, data: Split) -> Tenso
 
 
 def check_curved(model: BayesianNetwork, output: Tensor) -> None:
-    """ValueError unless outputs are `(B, K)` and -log p(y | f) has a second derivative at f = 0."""
+    """ValueError unless outputs are `(B, K)` and -log p(y | f) has a second derivative there, or at f = 0."""
     if output.dim() != 2:
         raise ValueError(
-            f"Laplace needs one output row per row of x, got an output of shape {tuple(output.shape)}"
+            f"Laplace takes outputs (B, K), a row of numbers for each row of x, got {tuple(output.shape)}: "
+            f"flatten what comes after the first axis, in the network and in y"
         )
-    output = output.new_zeros(20, output.shape[1]).requires_grad_()
+    if _is_flat(model, output.new_zeros(20, output.shape[1])) and _is_flat(model, output[:20].detach()):
+        raise ValueError(
+            f"{type(model.likelihood).__name__} has no second derivative in the network's output, so that "
+            f"Laplace would see nothing of the data: take svi, nuts or another likelihood"
+        )
+
+
+def _is_flat(model: BayesianNetwork, output: Tensor) -> bool:
+    """Whether -log p(y | f) has no second derivative at these outputs, for y that they might give."""
+    output = output.clone().requires_grad_()
     distribution = model.observation(output)
     with torch.no_grad(), isolated(0, device=output.device):
         y = distribution.sample()
     (slope,) = torch.autograd.grad(-distribution.log_prob(y).sum(), output, create_graph=True)
     along = (slope * torch.arange(1, slope.shape[-1] + 1).to(slope)).sum()
-    if not along.requires_grad or not bool(torch.autograd.grad(along, output)[0].any()):
-        raise ValueError(
-            f"{type(model.likelihood).__name__} has no second derivative in the network's output, so that "
-            f"Laplace would see nothing of the data: take svi, nuts or another likelihood"
-        )
+    return not along.requires_grad or not bool(torch.autograd.grad(along, output)[0].any())
 
 
 def eigh(symmetric: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,8 +212,14 @@ class Full(Curvature):
         for rows in jacobian_rows(mode):
             flat = rows.flatten(0, 1).double()
             total += flat.T @ flat
-        covariance = torch.cholesky_inverse(torch.linalg.cholesky(total))
-        self.scale_tril.copy_(torch.linalg.cholesky(covariance))
+        try:
+            covariance = torch.cholesky_inverse(torch.linalg.cholesky(total))
+            self.scale_tril.copy_(torch.linalg.cholesky(covariance))
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise ValueError(
+                "the full curvature is singular in double precision: some weights, such as those of two "
+                "equal inputs, are held by a very wide prior alone; take a narrower one, or another structure"
+            ) from error
 
     def draw(self) -> Tensor:
         return self.scale_tril @ torch.randn_like(self.scale_tril[0])

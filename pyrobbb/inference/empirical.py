@@ -45,7 +45,7 @@ class EmpiricalGuide(FlatGuide):
         """Which of the stored draws is draw `number` of a posterior.
 
         However few are asked for, they are spread over the whole chain: steps of the golden section, round
-        and round, none twice before all were there once.
+        and round, none twice before all were there once. A posterior's seed says with which it begins.
         """
         kept = max(1, int(self.kept))
         step = next(s for s in range(round(0.618034 * kept), kept + 2) if gcd(s, kept) == 1)

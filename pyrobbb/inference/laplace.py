@@ -106,8 +106,9 @@ class LaplaceGuide(FlatGuide):
     def settings(self) -> dict[str, Any]:
         return {"linearised": self.method.linearised}
 
-    def check(self, model: BayesianNetwork, row: Split) -> None:
-        """ValueError if the curvature or a linearised prediction cannot be had, tried on one row."""
+    def check(self, model: BayesianNetwork, rows: Split) -> None:
+        """ValueError if the curvature or a linearised prediction cannot be had, tried on the first rows."""
+        row = rows.head(1)
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
         with isolated(device=self.loc.device), evaluating(model):
             if self.method.linearised:
@@ -132,7 +133,7 @@ class LaplaceGuide(FlatGuide):
                     raise ValueError(
                         f"the network's output does not depend on {', '.join(self.names)}: take layers='all'"
                     )
-                check_curved(model, output)
+                check_curved(model, model.apply_network(weights, rows.head(20).x))
             self.curvature.check(Mode(model, weights, self.names, row))
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:
@@ -246,7 +247,7 @@ class Laplace(Descent):
     def step(
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
     ) -> Step:
-        guide.check(model, first.head(1))
+        guide.check(model, first)
         return super().step(model, guide, optimizer, first, **options)
 
     def finish(
@@ -308,7 +309,7 @@ class Laplace(Descent):
                     row_weights("weights", rows.weights, rows)
                 first = rows.head(1)
                 check_density(model, guide, first, type(self).__name__)
-                guide.check(model, first)
+                guide.check(model, rows)
                 guide.fit(model, rows)
             chains.append((model, guide))
         return Posterior(chains, weights=posterior.weights, columns=columns)

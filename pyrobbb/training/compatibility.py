@@ -102,6 +102,15 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
     }
 
 
+def plain_network(network: nn.Module) -> dict[str, Any]:
+    """What a network is besides its parameters: its parts, its plain values, its buffers by a digest."""
+    return {
+        "network": component(network),
+        "constants of the network": network_constants(network),
+        "buffers": {name: digest_of(value) for name, value in network.named_buffers()},
+    }
+
+
 def buffers(made: BayesianNetwork) -> dict[str, Tensor]:
     """The tensors of a model that are neither weights nor parameters, such as a mean to subtract.
 

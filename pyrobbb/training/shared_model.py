@@ -12,23 +12,25 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.posterior import Posterior
 
 logger = logging.getLogger(__name__)
-_holders: WeakKeyDictionary[nn.Module, ReferenceType[Posterior]] = WeakKeyDictionary()
+_holders: WeakKeyDictionary[nn.Module, tuple[ReferenceType[Posterior], int | None]] = WeakKeyDictionary()
 
 
 def held(posterior: Posterior) -> Posterior:
     """The posterior, whose models are its own from now on, for as long as somebody keeps it."""
     for model, _ in posterior.chains:
-        _holders[model] = ref(posterior)
+        _holders[model] = ref(posterior), model.N
     return posterior
 
 
 def own_model(model: BayesianNetwork, guide: object) -> BayesianNetwork:
     """The model; or, where training it would change a posterior that is still in use, a copy.
 
+    It would where the model learns something itself, or its N was set to None for other rows.
+
     A guide that was made for the model cannot go with a copy: then what will happen is logged. The same
     guide again means to train on.
     """
-    holder = _holders.get(model)
+    holder, N = _holders.get(model, (None, None))
     earlier = None if holder is None else holder()
     learns = bool(model.learned) or any(True for _ in model.parameters())
     if earlier is not None and any(guide is other for _, other in earlier.chains):
@@ -37,11 +39,15 @@ def own_model(model: BayesianNetwork, guide: object) -> BayesianNetwork:
             "make a guide for each fit, or pass a factory, such as %s", type(guide).__name__,
         )  # fmt: skip
         return model
-    if earlier is None or not learns:
+    if earlier is None or not (learns or model.N is None):
         return model
     if not isinstance(guide, nn.Module):
         logger.info("the model belongs to the posterior of an earlier fit: a copy is trained")
-        return deepcopy(model)
+        copied = deepcopy(model)
+        model.N = N  # that of the rows which the earlier posterior saw
+        return copied
+    if not learns:
+        return model
     logger.warning(
         "the model belongs to the posterior of an earlier fit, and what it learns itself (%s) will change in "
         "that one too: build a model for each fit, or pass a factory of guides, such as %s",

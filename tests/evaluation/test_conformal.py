@@ -146,3 +146,21 @@ def test_values_without_a_finite_spread_are_refused():
     heavy = dist.StudentT(2.0, torch.zeros(1, 3, 1), 1.0)
     with pytest.raises(ValueError, match="no finite standard deviation"):
         calibrate(ValuePrediction(None, None, components=(heavy,)), torch.zeros(3))
+
+
+def test_intervals_of_a_grid_have_its_shape():
+    """Ten steps of one target, as predictions have them: low <= y must compare place with place."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.randn(410, 10, 1, generator=draw) * torch.linspace(0.5, 3, 10)[:, None]
+    held, new = (
+        values(torch.zeros(len(part), 10, 1), torch.ones(len(part), 10, 1)) for part in (y[:400], y[400:])
+    )
+    low, high = calibrate(held, y[:400]).interval(new, 0.9)
+    assert low.shape == high.shape == y[400:].shape == new.interval(0.9)[0].shape
+    widths = (high - low)[0, :, 0] / 2
+    torch.testing.assert_close(widths, y[:400, :, 0].abs().sort(dim=0).values[360], rtol=1e-5, atol=0)
+
+
+def test_the_least_level_is_the_least_score():
+    scores = calibrate(values(torch.zeros(50, 1), torch.ones(50, 1)), torch.arange(1.0, 51.0))
+    assert float(scores.quantile(1e-12)) == 1.0

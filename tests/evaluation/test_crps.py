@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import norm, poisson
 
 from pyrobbb.distributions import Affine
-from pyrobbb.evaluation.crps import crps
+from pyrobbb.evaluation.crps import _of_samples, crps
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
 
@@ -78,3 +78,18 @@ def test_what_it_cannot_score_is_refused():
         crps(
             ClassPrediction(None, None, probs=probs, predictive_entropy=probs, expected_entropy=probs), probs
         )
+
+
+@pytest.mark.parametrize("each", [1, 2, 5])
+def test_pairs_of_samples_count_by_their_draws(each: int) -> None:
+    """By all pairs, one after the other: of one draw n (n - 1), of two n^2."""
+    torch.manual_seed(each)
+    drawn, y = torch.randn(each, 4, 3, dtype=torch.float64).cumsum(1), torch.zeros(3, dtype=torch.float64)
+    apart = (drawn[:, None, :, None] - drawn[None, :, None, :]).abs()  # n, n, S, S, M
+    expected = torch.zeros(3, dtype=torch.float64)
+    for s in range(4):
+        for t in range(4):
+            own = 0 if each == 1 else apart[:, :, s, s].sum((0, 1)) / (each * (each - 1))
+            expected += own if s == t else apart[:, :, s, t].mean((0, 1))
+    expected /= 16 if each > 1 else 12
+    torch.testing.assert_close(_of_samples(drawn, y), drawn.abs().mean((0, 1)) - 0.5 * expected)

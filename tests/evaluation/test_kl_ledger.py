@@ -110,3 +110,17 @@ def test_bits_are_those_of_blier_and_ollivier():
     assert code["plain_bits"] == pytest.approx(60_000 * math.log2(10))
     assert code["compression"] == pytest.approx(199_316 / 22_203, rel=1e-3)
     assert code_length(0.1, 10, 4, labels=9)["plain_bits"] == 180
+
+
+def test_many_weights_in_half_precision_have_a_sum() -> None:
+    """Beyond the 65,504 that half precision can hold."""
+    model = BayesianNetwork(
+        torch.nn.Linear(200, 100).half(), priors.Normal(), likelihoods.Categorical(), N=10
+    )
+    guide = MeanFieldNormal(model)
+    guide()
+    found = kl_ledger(Posterior([(model, guide)]))
+    assert found is not None
+    q = Normal(guide.loc.double(), guide.sigma.double())
+    exact = kl_divergence(q, Normal(0.0, 1.0)).sum().detach()
+    assert sum(entry.nats for entry in found.values()) == pytest.approx(float(exact), rel=0.01)

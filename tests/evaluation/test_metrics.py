@@ -151,3 +151,13 @@ def test_importing_metrics_imports_neither_matplotlib_nor_torchvision():
     heavy = "{'matplotlib', 'torchvision'}"
     code = f"import sys, pyrobbb.evaluation.metrics; print({heavy} & set(sys.modules))"
     assert interpreter("-c", code).stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_probabilities_in_half_precision_sum_to_one_as_nearly_as_they_can(dtype) -> None:
+    torch.manual_seed(0)
+    probs, y = torch.randn(1000, 10).softmax(1), torch.randint(10, (1000,))
+    exact, found = classification_metrics(probs, y), classification_metrics(probs.to(dtype), y)
+    assert found["nll"] == pytest.approx(exact["nll"], abs=0.01)
+    with pytest.raises(ValueError, match="sum to 1 within"):
+        classification_metrics((1.1 * probs).to(dtype), y)

@@ -232,3 +232,16 @@ def test_words_say_what_to_do_only_above_it():
 )
 def test_a_prior_in_use_is_not_advised(prior: Prior, advice: str):
     assert advice in compared(15.9, 8.86, prior)
+
+
+@pytest.mark.parametrize("sigma", [1e-9, 1e-3, 1.0, 1e7])
+def test_the_scale_of_a_prior_is_found_wherever_it_lies(sigma: float) -> None:
+    """The nearest to a normal is itself, at no cost; to a t with infinite variance, one near it."""
+    normal, heavy = (
+        dist.Normal(double(0.0), double(sigma)),
+        dist.StudentT(double(2.0), double(0.0), double(sigma)),
+    )
+    for prior, most in ((normal, 1e-9), (heavy, 0.2)):
+        for scale in nearest_scales(prior, double(0.0)):
+            assert float(kl_to_prior(prior, double(0.0), scale)) < most
+            assert 0.3 < float(scale) / sigma < 3

@@ -155,8 +155,10 @@ def test_which_draws_diverged_is_exported_in_the_order_of_the_chain(
     posterior = Posterior.load(tmp_path, made, inference=method)
     guide: Any = posterior.chains[0][1]
     guide.stored.copy_(torch.arange(20.0)[:, None].expand_as(guide.stored))  # each draw says which it is
-    for draws in (20, 7):
-        groups, _ = to_groups(posterior, rows, draws=draws, weights=["0.weight[0,0]"])
+    for draws, seed in ((20, 0), (7, 0), (7, 3)):
+        groups, _ = to_groups(posterior, rows, draws=draws, weights=["0.weight[0,0]"], seed=seed)
         numbers = groups["posterior"]["weight"][0, :, 0].tolist()
         assert numbers == sorted(set(numbers))
         assert groups["sample_stats"]["diverging"].tolist() == [[number in where for number in numbers]]
+    drawn = [float(posterior.draw(1, seed=seed)["0.weight"][0, 0, 0]) for seed in range(20)]
+    assert sorted(drawn) == list(range(20))  # Thompson sampling by `seed=` sees every one of them

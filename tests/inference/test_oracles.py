@@ -489,7 +489,7 @@ class _Sharp(likelihoods.Likelihood):
         (_recurrent(), None, {"linearised": False}, None),
         (_recurrent(), None, {"layers": "last"}, None),
         (nn.Linear(D, 1), _Sharp(), {}, "_Sharp has no second derivative"),
-        (nn.Sequential(nn.Linear(D, 1), nn.Unflatten(1, (1, 1))), None, {}, "needs one output row per row"),
+        (nn.Sequential(nn.Linear(D, 1), nn.Unflatten(1, (1, 1))), None, {}, r"takes outputs \(B, K\)"),
     ],
 )
 def test_what_laplace_cannot_do_is_known_before_the_training(

@@ -64,3 +64,19 @@ def test_a_model_whose_posterior_is_gone_is_trained_itself(caplog):
     trained(model, MeanFieldNormal)
     assert trained(model, MeanFieldNormal(model)).model is model
     assert not [record for record in caplog.records if record.name.endswith("shared_model")]
+
+
+def test_the_first_posterior_keeps_its_n_where_the_second_reads_another():
+    model = BayesianNetwork(nn.Linear(1, 1), likelihood=likelihoods.Normal(scale=0.3))
+    first = trained(model, MeanFieldNormal)
+    before = values(first)
+    model.N = None
+    second = fit(
+        model, MeanFieldNormal, from_arrays(torch.cat([x, x]), torch.cat([2 * x, x]), task="regression"),
+        epochs=1, seed=1, device="cpu", progress=None,
+    )  # fmt: skip
+    assert (first.model.N, second.model.N) == (24, 48)
+    assert torch.equal(values(first), before)
+    guide = MeanFieldNormal(model)
+    third = trained(model, guide)  # made for this model: it trains on it
+    assert third.model is model

@@ -1,0 +1,213 @@
+"""Bandits of a user's own: networks, environments and seeds that are not the paper's."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pyrobbb import likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb.bandits import (
+    Environment,
+    EpsilonGreedy,
+    MeanFieldLearner,
+    Play,
+    PointLearner,
+    Round,
+    ThompsonSampling,
+)
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.mean_field import MeanFieldNormal
+
+WIDTH = 2 + 3
+
+
+class Lines(Environment):
+    """Rewards that are linear in the context."""
+
+    features, actions = 2, 3
+
+    def __init__(self, pay: tuple[float, ...] = (1.0, -1.0, 0.5)) -> None:
+        self.pay = pay
+        self._gap = 0.1
+
+    def draw(self, random: torch.Generator) -> Round:
+        context = torch.randn(2, generator=random)
+        expected = torch.tensor(self.pay) * context.sum()
+        return Round(context, expected, expected + self._gap * torch.randn(3, generator=random))
+
+
+def learner(seeds: Any = (0, 1), rho: float = -1.0, network: nn.Module | None = None) -> MeanFieldLearner:
+    torch.manual_seed(0)
+    model = BayesianNetwork(network or nn.Linear(WIDTH, 1), priors.Normal(), likelihoods.Normal(0.3), 50)
+    guides = [MeanFieldNormal(model, init_rho=rho) for _ in range(len(seeds))]
+    return MeanFieldLearner(model, guides, seeds, width=WIDTH, compiled=False)
+
+
+def agent(kind: Any = ThompsonSampling, seeds: Any = (0, 1), **options: Any) -> Any:
+    return kind(learner(seeds), 2, 3, seeds, batch_size=4, updates=1, **options)
+
+
+class Scaled(nn.Module):
+    """A network with a fixed part of its own, as a randomised prior function has."""
+
+    def __init__(self, scale: float, power: float = 1.0) -> None:
+        super().__init__()
+        self.f = nn.Linear(WIDTH, 1)
+        self.register_buffer("scale", torch.tensor(scale))
+        self.power = power
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.f(x * self.scale) * self.power
+
+
+def point(*networks: nn.Module, likelihood: Any = None) -> PointLearner:
+    return PointLearner(networks, likelihood or likelihoods.Normal(scale=1.0), compiled=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "what"),
+    [
+        (Scaled(1.0), Scaled(2.0), "buffers"),
+        (Scaled(1.0), Scaled(1.0, power=2.0), "constants of the network"),
+        (nn.Sequential(nn.Linear(5, 1), nn.ReLU()), nn.Sequential(nn.Linear(5, 1), nn.Tanh()), "network"),
+    ],
+)
+def test_plain_networks_differ_in_their_weights_alone(one: nn.Module, other: nn.Module, what: str) -> None:
+    """All runs take the first one's `forward` and buffers."""
+    with pytest.raises(ValueError, match=f"{what} of network 1 is another than of network 0"):
+        point(one, other)
+    assert point(one, deepcopy(one)).runs == 2
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_plain_network_gives_one_mean_for_each_row(train: bool) -> None:
+    """One output for each action, an easy slip, would be trained to one reward, and its first taken."""
+    wide = point(nn.Linear(WIDTH, 3))
+    with pytest.raises(ValueError, match=r"one mean for each row of a network's output of shape \(3,\)"):
+        wide.train(torch.zeros(1, 4, WIDTH), torch.zeros(1, 4, 1)) if train else wide.predict(
+            torch.zeros(1, 3, WIDTH)
+        )
+    for network, likelihood in (
+        (nn.Linear(WIDTH, 6), likelihoods.HeteroscedasticNormal()),
+        (nn.Sequential(nn.Linear(WIDTH, 1), nn.Flatten(0)), likelihoods.Normal(scale=1.0)),
+        (nn.Linear(WIDTH, 2), likelihoods.Categorical()),
+    ):
+        with pytest.raises(ValueError, match="does not give one mean for each row"):
+            point(network, likelihood=likelihood).predict(torch.zeros(1, 3, WIDTH))
+    assert point(nn.Linear(WIDTH, 2), likelihood=likelihoods.HeteroscedasticNormal()).predict(
+        torch.zeros(1, 3, WIDTH)
+    ).shape == (1, 3)  # fmt: skip
+
+
+class Drifting(Lines):
+    """Turns its rewards round after a while, by a count of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds = 0
+
+    def draw(self, random: torch.Generator) -> Round:
+        self.rounds += 1
+        return super().draw(random)
+
+
+def test_an_environment_that_a_round_changes_is_not_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Drifting.draw changed Drifting.rounds, .* give no path"):
+        Play(Drifting(), agent(), 3, [0, 1], path=tmp_path / "game.pt").run()
+    assert Play(Drifting(), agent(), 3, [0, 1]).run().rounds == 3
+
+
+class Wider(Lines):
+    """Has a fourth action from its third round on."""
+
+    rounds = 0
+
+    def draw(self, random: torch.Generator) -> Round:
+        Wider.rounds += 1
+        context, expected, rewards = super().draw(random)
+        more = torch.full((1,), 100.0) if Wider.rounds > 2 else torch.zeros(0)
+        return Round(context, torch.cat([expected, more]), rewards)
+
+
+class OfArrays(Lines):
+    def draw(self, random: torch.Generator) -> Round:
+        return Round(*(part.numpy() for part in super().draw(random)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        (Wider, r"expected must be a tensor of shape \(3,\), got \(4,\)"),
+        (OfArrays, "context must be a tensor"),
+    ],
+)
+def test_every_round_is_checked(environment: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Play(environment(), agent(), 5, [0, 1]).run()
+
+
+@pytest.mark.parametrize("changed", ["pay", "_gap", "scale", "power", "plain"])
+def test_a_game_is_resumed_with_what_it_was_played(changed: str, tmp_path: Path) -> None:
+    def played(new: bool, steps: int) -> None:
+        environment = Lines((1.0, 1.0, 1.0) if new and changed == "pay" else (1.0, -1.0, 0.5))
+        environment._gap = 5.0 if new and changed == "_gap" else 0.1
+        network = Scaled(
+            5.0 if new and changed == "scale" else 1.0, 5.0 if new and changed in ("power", "plain") else 1.0
+        )
+        made = ThompsonSampling(learner([0], network=network), 2, 3, [0])
+        if changed == "plain":
+            torch.manual_seed(0)
+            made = EpsilonGreedy(point(network), 2, 3, [0])
+        Play(environment, made, steps, [0], path=tmp_path / "game.pt").run()
+
+    played(False, 2)
+    with pytest.raises(CheckpointError, match=r"game.pt"):
+        played(True, 4)
+    played(False, 4)
+
+
+def test_a_state_is_a_copy() -> None:
+    """What is learnt after it does not change it."""
+    mine, environment = agent(), Lines()
+
+    def rounds(count: int) -> Tensor:
+        random = torch.Generator().manual_seed(1)
+        for _ in range(count):
+            context, _, rewards = environment.draw(random)
+            contexts = context.expand(2, -1)
+            mine.learn(contexts, actions := mine.act(contexts), rewards[actions])
+        return mine.learner.update.loc.clone()
+
+    rounds(5)
+    state = mine.state_dict()
+    first = rounds(5)
+    mine.load_state_dict(state)
+    assert torch.equal(rounds(5), first)
+
+
+def test_greedy_takes_the_action_of_the_greatest_expectation() -> None:
+    """Of a posterior, and not of one draw from it."""
+    mine = EpsilonGreedy(learner([0]), 2, 3, [0], epsilon=0.0, draws=2000)
+    rows = torch.cat([torch.ones(1, 3, 2), torch.eye(3)[None]], dim=2)
+    best = int((rows[0] @ mine.learner.update.loc[0, :WIDTH]).argmax())
+    gaps = (rows[0] @ mine.learner.update.loc[0, :WIDTH]).sort().values.diff()
+    assert float(gaps[-1]) > 5 * 0.32 * 5**0.5 / 2000**0.5  # sd of a draw's difference, over the draws
+    assert {int(mine.act(torch.ones(1, 2))) for _ in range(20)} == {best}
+
+
+def test_actions_are_pulled_in_turn_though_rewards_come_later() -> None:
+    mine = agent(pulls=2)
+    assert [int(mine.act(torch.zeros(2, 2))[0]) for _ in range(6)] == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("seeds", [np.arange(2), torch.arange(2), [np.int64(0), np.int64(1)], range(2)])
+def test_seeds_may_be_an_array(seeds: Any) -> None:
+    games = Play(Lines(), agent(seeds=seeds), 3, seeds).run()
+    assert torch.equal(games.actions, Play(Lines(), agent(seeds=[0, 1]), 3, [0, 1]).run().actions)
