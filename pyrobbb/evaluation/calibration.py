@@ -54,12 +54,26 @@ def coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None
     share = {}
     for level in LEVELS:
         tails = [(1 - level) / 2, (1 + level) / 2]
-        if weights is None:  # quantiles that hold `level` of new values from where the draws are from
-            low, high = np.quantile(draws, tails, axis=0, method="weibull")
-        else:
-            low, high = quantiles(draws, tails, weights)
+        low, high = _ends(draws, tails, weights)
         share[level] = float(((low <= y) & (y <= high)).mean())
     return share
+
+
+def _ends(draws: np.ndarray, tails: list[float], weights: np.ndarray | None) -> np.ndarray:
+    """Quantiles between which a new value lies as often as `tails` say, if it is from where the draws are.
+
+    Draw k of S in ascending order has the level k / (S + 1); of weighted draws the sum of the weights up to
+    it takes the place of k / S, and their effective number that of S.
+    """
+    if weights is None:
+        return np.asarray(np.quantile(draws, tails, axis=0, method="weibull"))
+    draws, weights = draws[weights > 0], weights[weights > 0]
+    order, share = np.argsort(draws, axis=0), weights / weights.sum()
+    effective = 1 / np.square(share).sum()
+    levels = share[order].cumsum(axis=0) * effective / (effective + 1)
+    ascending = np.take_along_axis(draws, order, axis=0)
+    columns = zip(levels.T, ascending.T, strict=True)
+    return np.array([np.interp(tails, level, values) for level, values in columns]).T
 
 
 def pooled(

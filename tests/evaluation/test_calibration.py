@@ -43,3 +43,13 @@ def test_weights_count_draws():
     levels = [0.1, 0.25, 0.5, 0.75, 0.95]
     expected = np.quantile(twice, levels, axis=0, method="inverted_cdf")
     assert quantiles(draws, levels, weights) == pytest.approx(expected)
+
+
+def test_weighted_draws_cover_as_often_as_the_same_draws_without_weights():
+    rng = np.random.default_rng(0)
+    draws, y = rng.normal(size=(50, 400)), rng.normal(size=400)
+    plain = coverage(draws, y)
+    assert coverage(draws, y, np.full(50, 1 / 50)) == plain
+    more = np.concatenate([draws, rng.normal(size=(30, 400))])
+    assert coverage(more, y, np.r_[np.full(50, 1 / 50), np.zeros(30)]) == plain
+    assert abs(plain[0.8] - 0.8) < 5 * np.sqrt(0.8 * 0.2 / 400)
