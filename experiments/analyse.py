@@ -192,8 +192,8 @@ def _code(code: Mapping[str, float]) -> str:
     sent, plain, ratio = code["bits"] / 1000, code["plain_bits"] / 1000, code["compression"]
     how = "shorter" if ratio >= 1 else "longer"
     return (
-        f"as a code for the training labels: {sent:,.1f} kb, {max(ratio, 1 / ratio):,.1f} times {how} than "
-        f"the plain {plain:,.1f} kb"
+        f"as a code for the training labels: {sent:,.1f} kbit, {max(ratio, 1 / ratio):,.1f} times {how} than "
+        f"the plain {plain:,.1f} kbit"
     )
 
 

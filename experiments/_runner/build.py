@@ -156,6 +156,7 @@ def _said(file: Path) -> str:
     elif said.startswith(("pyrobbb.", "models.", "guides.")):
         doc = (resolve_name(said).__doc__ or "").strip().split("\n\n")[0]
         said = re.sub(r":math:`([^`]*)`|`", r"\1", doc)
+        said = re.sub(r"\\[^a-zA-Z]", " ", re.sub(r"\\([a-zA-Z]+)", r"\1", said))  # TeX as words
     return textwrap.shorten(said, 100, placeholder=" ...")
 
 

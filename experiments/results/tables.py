@@ -145,8 +145,8 @@ def ledger(record: Record) -> str:
     words = (
         f"Its free energy is {record['free_energy']:.2f} nats per datum, that of ignoring the inputs "
         f"{trivial:.2f}. "
-        f"As a code for the labels it takes {code['bits'] / 1e3:,.1f} kb, plainly sent they take "
-        f"{code['plain_bits'] / 1e3:,.1f} kb."
+        f"As a code for the labels it takes {code['bits'] / 1e3:,.1f} kbit, plainly sent they take "
+        f"{code['plain_bits'] / 1e3:,.1f} kbit."
     )
     return f"{markdown(head, rows)}\n\n{words}"
 
