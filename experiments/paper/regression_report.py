@@ -71,7 +71,9 @@ def figure(record: Mapping[str, Any]) -> Figure:
     """Median and interquartile range of three networks of each kind, and of NUTS, on [-0.4, 1.2]."""
     curves, chosen = record["curves"], record["chosen"]
     panels = {f"BbB, {NAMES[p]}{' (chosen)' * (p == chosen)}": c for p, c in curves["bayesian"].items()}
-    panels |= {f"NUTS, 1-50-2, {NAMES[chosen]}": [curves["nuts"]], "plain networks": curves["plain"]}
+    mixed = f"R-hat {max(record['nuts']['R-hat']):.2f}"
+    panels |= {f"NUTS, {mixed}: {NAMES[chosen]}": [curves["nuts"]]}
+    panels |= {"plain networks; the band is their noise": curves["plain"]}
     rows = -(-len(panels) // 3)
     drawn = new_figure(11.0, 0.4 + 2.7 * rows)
     grid = drawn.subplots(rows, 3, sharex=True, sharey=True, squeeze=False)
@@ -82,7 +84,7 @@ def figure(record: Mapping[str, Any]) -> Figure:
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     grid[0, 0].legend(loc="upper left", fontsize=8)
-    caption(drawn, "Fig. 5: median and interquartile range; seeds 1, 2 and 3 of five")
+    caption(drawn, "Fig. 5: median and interquartile range; seeds 1 (blue), 2 (orange) and 3 (green) of five")
     return drawn
 
 

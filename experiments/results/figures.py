@@ -86,13 +86,16 @@ def bound(record: Record) -> Figure:
     for colour, prior in zip(CHAINS, priors, strict=False):
         for marker, network in zip(MARKERS, networks, strict=False):
             path = [row for row in rows if (row["prior"], row["network"]) == (prior, network)]
+            path.sort(key=lambda row: row["rate"])
             x = [row["free_energy"] - row["trivial_free_energy"] for row in path]
             y = [row["test_error"] for row in path]
             axes.plot(x, y, f"{marker}-", color=colour, lw=1, ms=5.5, mew=0, label=f"{prior}, {network}")
+            axes.plot(x[:1], y[:1], marker, color="white", mec=colour, mew=1, ms=5.5)  # the least rate
     label(axes, "free energy less that of ignoring the inputs (nats per datum)", "test error (%)")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     rates = [row["rate"] for row in rows]
-    caption(figure, f"Free energy and error; rates of rho from {min(rates):g} to {max(rates):g} along a line")
+    along = f"from {min(rates):g} (hollow) to {max(rates):g} along a line"
+    caption(figure, f"Free energy and error; rates of rho {along}")
     return figure
 
 
