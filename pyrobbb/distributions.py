@@ -217,6 +217,7 @@ class Poisson(dist.Poisson):
         """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
         found = _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
         normal = self.rate + self.rate.sqrt() * torch.special.ndtri(value)
+        normal = torch.where(self.rate == math.inf, math.inf, normal)
         return torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
 
 
@@ -246,11 +247,14 @@ class LogPoisson(Poisson):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Counts; of rates so large that no double is less than one apart, the rates themselves."""
         rate = self.rate.expand(self._extended_shape(sample_shape))
-        return torch.where(rate < MOST, torch.poisson(rate.clamp_max(MOST)), rate)
+        huge = rate.double() >= MOST
+        return torch.where(huge, rate, torch.poisson(rate.masked_fill(huge, 0.0)))
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LogPoisson:
         """The same distribution over a larger batch shape."""
-        return LogPoisson(self.log_rate.expand(batch_shape), validate_args=False)
+        made = LogPoisson(self.log_rate.expand(batch_shape), validate_args=False)
+        made._validate_args = self._validate_args
+        return made
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log P(y = value), in nats, computed in double precision."""

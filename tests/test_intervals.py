@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from torch import Tensor
 from torch.distributions.transforms import AffineTransform, SigmoidTransform
 
-from pyrobbb import likelihoods
+from pyrobbb import distributions, likelihoods
 from pyrobbb.distributions import Affine
 from pyrobbb.predictive import ValuePrediction
 
@@ -356,3 +356,64 @@ def test_counts_that_no_double_can_tell_apart_are_drawn_as_their_mean() -> None:
     drawn = distribution.sample((1000,))
     assert torch.equal(drawn[:, 0], torch.full((1000, 1), 80.0).exp())
     assert float(drawn[:, 1].mean()) == pytest.approx(math.e, abs=5 * math.sqrt(math.e / 1000))
+
+
+class Counts(dist.Poisson):
+    """Counts with a cdf alone, which is for whole numbers."""
+
+    def cdf(self, value: Tensor) -> Tensor:
+        assert bool((value == value.round()).all())
+        return torch.special.gammaincc(value + 1, self.rate)
+
+
+MIXED = dist.MixtureSameFamily(
+    dist.Categorical(logits=torch.zeros(5, 1, 1, 2)),
+    distributions.Poisson((DRAWS[:, None, None, None] + torch.tensor([0.0, 2.0])).exp()),
+)
+
+
+@pytest.mark.parametrize(
+    ("part", "exact"),
+    [
+        (Counts(DRAWS.exp()[:, None, None]), lambda y: stats.poisson(np.exp(DRAWS.numpy())).cdf(y).mean()),
+        (MIXED, lambda y: stats.poisson(np.exp(DRAWS.numpy()[:, None] + [0.0, 2.0])).cdf(y).mean()),
+    ],
+    ids=["without quantiles", "mixtures"],
+)
+@pytest.mark.parametrize("level", [0.01, 0.1, 0.3, 0.5, 0.77, 0.9, 0.999])
+def test_quantiles_of_counts_are_the_least_whole_numbers(part: Any, exact: Any, level: float) -> None:
+    found = float(ValuePrediction(None, None, components=(part,)).predictive_quantiles([level]))
+    assert found == round(found)
+    assert exact(found) >= level > exact(found - 1)
+
+
+@pytest.mark.parametrize("kind", [dist.HalfNormal, dist.HalfCauchy])
+def test_what_knows_its_own_cdf_keeps_its_exact_quantiles(kind: Any) -> None:
+    """Though it is made by a transform that has no direction."""
+    of_scipy = {dist.HalfNormal: stats.halfnorm, dist.HalfCauchy: stats.halfcauchy}[kind]
+    part = kind(DRAWS.exp()[:, None, None])
+    for wrapped, unit in ((part, 1.0), (Affine(part, torch.tensor(0.0), torch.tensor(7.0)), 7.0)):
+        prediction = ValuePrediction(None, None, components=(wrapped,))
+        for level in (1e-6, 0.3, 0.999):
+            found = float(prediction.predictive_quantiles([level])) / unit
+            assert of_scipy(scale=np.exp(DRAWS.numpy())).cdf(found).mean() == pytest.approx(level, rel=1e-5)
+
+
+def test_the_outermost_numbers_of_double_precision() -> None:
+    loc = torch.tensor([899.0, 0.0, 0.0, 0.0, 0.0]).double()[:, None, None]
+    lognormal = ValuePrediction(None, None, components=(dist.LogNormal(loc, torch.ones_like(loc)),))
+    assert lognormal.predictive_quantiles([0.5, 0.95]).isfinite().flatten().tolist() == [True, False]
+    counts = prediction(likelihoods.Poisson(), torch.tensor([800.0, 1.0, 2.0]).double())
+    found = counts.predictive_quantiles([0.1, 0.5, 0.9]).flatten().tolist()
+    exact = stats.poisson(np.exp([1.0, 2.0]))
+    for level, y in zip((0.1, 0.5), found, strict=False):
+        assert exact.cdf(y).sum() / 3 >= level > exact.cdf(y - 1).sum() / 3
+    assert found[2] == math.inf
+    tiny = ValuePrediction(None, None, components=(dist.Gamma(torch.ones(2, 1, 1).double(), 1e170),))
+    assert float(tiny.median) == pytest.approx(math.log(2) * 1e-170)
+
+
+def test_half_precision_has_counts() -> None:
+    distribution: Any = likelihoods.Poisson()(torch.tensor([[1.0], [11.0]]).half())
+    drawn = distribution.sample((1000,)).double()
+    assert float(drawn[:, 0].mean()) == pytest.approx(math.e, abs=5 * math.sqrt(math.e / 1000) + 0.01)

@@ -244,17 +244,17 @@ def on_gpu(record: Record) -> str:
 
 def side_by_side(record: Record) -> str:
     """Seconds of each cell of Table 1 of which several seeds were trained side by side on a GPU."""
-    lines, head = [], ""
+    found = []
     for part in record["each"]:
-        if len(part["seeds"]) > 1 and "; " in part["machine"]:
-            head = (
-                f"`{part['command']}`; {part['machine']}, torch {part['versions']['torch']}, {part['date']}."
-            )
-            lines += [
-                [f"`{cell['row']}`", cell["width"], cell["seed"], f"{cell['metrics']['train_seconds']:.0f}"]
-                for cell in part["cells"]
-            ]
-    return f"{head}\n\n" + markdown(["row of Table 1", "units", "seed", "s for 600 epochs"], lines)
+        lines = [
+            [f"`{cell['row']}`", cell["width"], cell["seed"], f"{cell['metrics']['train_seconds']:.0f}"]
+            for cell in part["cells"]
+            if len(part["seeds"]) > 1 and cell["metrics"]["device"].startswith("cuda")
+        ]
+        if lines:
+            head = ["row of Table 1", "units", "seed", f"s for {part['epochs']} epochs"]
+            found.append(f"{made_by(part)}\n\n{markdown(head, lines)}")
+    return "\n\n".join(found)
 
 
 def example(record: Record) -> str:

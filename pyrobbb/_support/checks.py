@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
+from operator import index
 from typing import Any
 
 import torch
@@ -60,7 +61,10 @@ def seeds(value: Any, runs: int) -> list[int]:
     each = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(each, Sequence) or isinstance(each, str) or len(each) != runs:
         raise ValueError(f"seeds must be one for each of {runs} runs, got {value!r}")
-    return [seed(f"seeds[{i}]", one) for i, one in enumerate(each)]
+    try:
+        return [index(one) for one in each]
+    except TypeError as error:
+        raise ValueError(f"seeds must be whole numbers, got {value!r}") from error
 
 
 def counts(name: str, value: Any) -> tuple[int, ...]:

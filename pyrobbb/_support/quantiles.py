@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import AffineTransform, MixtureSameFamily, TransformedDistribution
+from torch.distributions import AffineTransform, MixtureSameFamily, TransformedDistribution, constraints
 
 from pyrobbb._support.random_state import isolated
 
 BISECTIONS = 64  # as many as a double has bits
-CLOSE = 1e-13  # of the quantile
+CLOSE = 1e-12  # of the quantile
 DOUBLINGS = 1100  # more than the exponents of double precision
 SAMPLES = 10_000  # of y at each input, for quantiles of distributions that have no cdf
 VALUES = 2**25  # of these at most, in memory at once
@@ -29,28 +29,33 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
         NotImplementedError: A component does not know its cdf.
     """
     ends = [_ends(part, level) for part in components]
-    low = torch.cat([lower for lower, _ in ends]).amin(0)
-    high = torch.cat([upper for _, upper in ends]).amax(0)
+    low = torch.cat([lower.double() for lower, _ in ends]).amin(0)
+    high = torch.cat([upper.double() for _, upper in ends]).amax(0)
     if float(level) in (0, 1):
         return high if float(level) else low
     lost = low.isnan() | high.isnan()
-    low, high = low.nan_to_num(0.0), high.nan_to_num(0.0)
+    low, high = (end.nan_to_num(0.0, posinf=inf, neginf=-inf) for end in (low, high))
     draws = sum(part.batch_shape[0] for part in components)
     whole = all(part.support.is_discrete for part in components)
-    low = low - 1 if whole else low
+    if whole:
+        low, high = low.floor() - 1, high.ceil()
     for _ in range(BISECTIONS):
         middle = _between(low, high)
         if whole:
             middle = torch.maximum(middle.floor(), low + 1)
         inside = (low < middle) & (middle < high)
-        open_ = inside if whole else inside & (high - low > CLOSE * torch.maximum(low.abs(), high.abs()))
+        far = high - low > CLOSE * torch.maximum(low.abs(), high.abs())  # false of an infinite end
+        open_ = inside if whole else inside & (far | low.isinf() | high.isinf())
         if not bool(open_.any()):
             break
-        below = torch.stack([cdf(part, middle).sum(0) for part in components]).sum(0) < level * draws
+        total = torch.stack([cdf(part, middle).sum(0) for part in components]).sum(0)
+        lost |= total.isnan()
+        below = total < level * draws
         below |= ~inside  # nothing lies between these two: they stay
         low = torch.where(below & inside, middle, low)
         high = torch.where(below, high, middle)
-    found = high if whole else _between(low, high)
+    found = torch.where(high.isinf(), high, _between(low, high))
+    found = high + 0.0 if whole else found  # of counts none is -0
     return found.masked_fill(lost, torch.nan)
 
 
@@ -69,7 +74,7 @@ def _in_order(value: Tensor) -> Tensor:
 
 def _ends(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
     """Between which a distribution's quantile lies: both are that, or of a mixture those of its parts."""
-    if isinstance(part, TransformedDistribution) and all(map(_ascends, part.transforms)):
+    if _is_made(part) and all(map(_ascends, part.transforms)):
         low, high = _ends(part.base_dist, level)
         for transform in part.transforms:
             low, high = transform(low), transform(high)
@@ -98,6 +103,9 @@ def _bracket(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
     if float(level) in (0, 1):
         return (most, most) if float(level) else (least, least)
     centre, width = _stated(part, "mean", 0.0, level), _stated(part, "stddev", 1.0, level)
+    width = torch.where(width > 0, width, 1.0)
+    if part.support.is_discrete:  # a cdf is for whole numbers there
+        centre, width = centre.floor(), width.ceil()
     low, high = torch.maximum(centre - width, least), torch.minimum(centre + width, most)
     for _ in range(DOUBLINGS):
         above, short = (cdf(part, low) >= level) & (low > least), (cdf(part, high) < level) & (high < most)
@@ -127,29 +135,45 @@ def _bounds(constraint: Any, like: Tensor) -> tuple[Tensor, Tensor]:
     return least, most
 
 
+def _is_made(part: Any) -> bool:
+    """Whether a distribution is what transforms make of another, without a cdf of its own."""
+    own = getattr(type(part), "cdf", None) is not TransformedDistribution.cdf
+    return isinstance(part, TransformedDistribution) and not own
+
+
 def cdf(part: Any, value: Tensor) -> Tensor:
     """P(y <= value), also where a distribution cannot have the value: 0 below all that it can, 1 above.
 
     torch's own refuse it there, or extrapolate: what one draw of the weights rules out is another's median.
     """
-    transforms = part.transforms if isinstance(part, TransformedDistribution) else []
+    transforms = part.transforms if _is_made(part) else []
     return _through(part.base_dist if transforms else part, transforms, value)
 
 
 def _through(base: Any, transforms: Sequence[Any], value: Tensor) -> Tensor:
     """`cdf` of what the transforms make of a distribution, one after the other."""
-    least, most = _bounds(transforms[-1].codomain if transforms else base.support, value)
+    allowed = transforms[-1].codomain if transforms else base.support
+    if allowed is constraints.real:
+        return _inside(base, transforms, value)
+    least, most = _bounds(allowed, value)
     inside = torch.minimum(torch.maximum(value, least.to(value)), most.to(value))
+    found = _inside(base, transforms, inside).clamp(0, 1)
+    return torch.where(value < least, 0.0, torch.where(value > most, 1.0, found))
+
+
+def _inside(base: Any, transforms: Sequence[Any], value: Tensor) -> Tensor:
+    """The same at values that it can have."""
     if transforms:
         *before, last = transforms
-        found = _through(base, before, last.inv(inside))
-        found = torch.where(torch.as_tensor(last.sign, device=value.device) > 0, found, 1 - found)
-    elif isinstance(base, MixtureSameFamily):
-        each = cdf(base.component_distribution, inside[..., None])
-        found = (base.mixture_distribution.probs * each).sum(-1)
-    else:
-        found = cdf(base, inside) if isinstance(base, TransformedDistribution) else base.cdf(inside)
-    return torch.where(value < least, 0.0, torch.where(value > most, 1.0, found.clamp(0, 1)))
+        found = _through(base, before, last.inv(value))
+        if _ascends(last):
+            return found
+        return torch.where(torch.as_tensor(last.sign, device=value.device) > 0, found, 1 - found)
+    if isinstance(base, MixtureSameFamily):
+        each = cdf(base.component_distribution, value[..., None])
+        return (base.mixture_distribution.probs * each).sum(-1)
+    found = cdf(base, value) if _is_made(base) else base.cdf(value)
+    return found
 
 
 def samples(components: Sequence[Any], device: torch.device) -> Tensor:

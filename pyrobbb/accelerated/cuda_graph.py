@@ -112,7 +112,7 @@ class GraphStep:
     def _launch(self, full: int) -> int:
         """How many of an epoch's steps go with a launch, so that few are left to be taken one by one."""
         most = max(1, min(self.MANY, full, ROOM // max(1, self.x.nbytes)))
-        return min(range(most, min(self.MANY // 3, most - 1), -1), key=lambda count: full % count)
+        return min(range(most, min(self.MANY // 3, most // 2), -1), key=lambda count: full % count)
 
     @property
     def ready(self) -> bool:

@@ -116,4 +116,4 @@ class Agent(ABC):
         self.replay.load_state_dict(state["replay"])
         for random, given in zip(self.randoms, state["randoms"], strict=True):
             random.set_state(given)
-        self.acted = state["acted"]
+        self.acted = state.get("acted", self.replay.seen)  # which earlier states lack

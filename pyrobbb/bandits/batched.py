@@ -215,18 +215,22 @@ class PointLearner(Learner):
 def _check_mean(likelihood: Likelihood, output: Tensor, rows: torch.Size) -> None:
     """Raise ValueError unless the network's output gives one finite mean for each row."""
     mean = None
-    if output.dim() == len(rows) + 1 and likelihood.task == "regression":
+    if output.dim() == len(rows) + 1:
         with isolated():
             mean = likelihood(output).mean
-    if mean is None or mean.shape != (*rows, 1) or not bool(mean.isfinite().all()):
+    if mean is None or mean.shape != (*rows, 1):
         raise ValueError(
             f"{type(likelihood).__name__} does not give one mean for each row of a network's output of shape "
             f"{tuple(output.shape[len(rows) :])}: take a likelihood of values, with one output"
+        )
+    if not bool(mean.isfinite().all()):
+        raise ValueError(
+            f"rewards have no finite mean under {type(likelihood).__name__}: take another likelihood"
         )
 
 
 def _refuse_dropout(network: nn.Module) -> None:
     """Raise ValueError for a layer whose masks all runs of a batch would have to draw apart."""
     for name, layer in network.named_modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
             raise ValueError(f"layer {name!r} is {layer}, but a bandit's networks have no dropout")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, process_time
@@ -85,6 +86,7 @@ class Play:
         self.seeds = checks.seeds(seeds, agent.learner.runs)
         self.environment, self.agent, self.steps = environment, agent, checks.count("steps", steps)
         self.kind = _kind(environment)
+        self.after: dict[str, Any] | None = None
         self.path = None if path is None else Path(path)
         self.checkpoint_seconds = checkpoint_seconds
         self.randoms = [torch.Generator().manual_seed(seed + 1_000_003) for seed in self.seeds]
@@ -111,8 +113,6 @@ class Play:
 
     def _round(self) -> None:
         rounds = [self.environment.check(self.environment.draw(random)) for random in self.randoms]
-        if self.games.rounds == 0 and self.path is not None:
-            self._refuse_state()
         contexts, expected, rewards = (
             torch.stack(part).to(self.agent.codes) for part in zip(*rounds, strict=True)
         )
@@ -129,12 +129,18 @@ class Play:
         games.actions[:, t] = actions.to(torch.int32)
         games.rounds += 1
         self.agent.learn(contexts, actions, received)
+        if self.path is not None and self.after is None:
+            self.after = _kind(self.environment)  # with what its first round keeps for the others
+        elif games.rounds == 2:
+            self._refuse_state()
 
     def _refuse_state(self) -> None:
         """Raise ValueError if a round changed the environment, which a checkpoint does not hold."""
+        if self.path is None or self.after is None:
+            return
         now, name = _kind(self.environment), type(self.environment).__name__
-        for key, before in self.kind.items():
-            if before is not None and now.get(key) != before:
+        for key, before in self.after.items():
+            if repr(now.get(key)) != repr(before):
                 raise ValueError(
                     f"{name}.draw changed {name}.{key}, but a resumed game would begin with a new "
                     f"environment: let it depend on `random` alone, or give no path"
@@ -147,6 +153,7 @@ class Play:
     def _save(self) -> None:
         if self.path is None:
             return
+        self._refuse_state()
         games = self.games
         checkpoint.save(
             self.path,
@@ -194,5 +201,5 @@ def _kind(environment: Environment) -> dict[str, Any]:
         if isinstance(value, Tensor):
             found[name] = digest_of(value)
         elif is_plain(plain := list(value) if isinstance(value, tuple) else value):
-            found[name] = plain
+            found[name] = deepcopy(plain) if plain == plain else repr(plain)  # NaN equals nothing
     return found

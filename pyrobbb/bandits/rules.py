@@ -42,11 +42,11 @@ class EpsilonGreedy(Agent):
 
     Args:
         epsilon: One probability for all runs, or one for each; the other arguments are those of `Agent`.
-        draws: Weight draws that the expectation of a Bayesian learner averages.
+        draws: Weight draws that the expectation of a Bayesian learner averages; a choice takes their time.
     """
 
     def __init__(
-        self, *args: Any, epsilon: float | Sequence[float] = 0.05, draws: int = 100, **kwargs: Any
+        self, *args: Any, epsilon: float | Sequence[float] = 0.05, draws: int = 30, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self.draws = checks.count("draws", draws)

@@ -131,6 +131,11 @@ class PrunedDraws(PrunedGuide):
         """How many draws there are."""
         return self.guide.kept  # type: ignore[return-value]
 
+    @property
+    def diverging(self) -> Tensor:
+        """Which of them diverged, if the sampler says so."""
+        return self.guide.diverging  # type: ignore[return-value]
+
     def stored_draw(self, number: int) -> Weights:
         """The sampler's own, with zeros."""
         values: Weights = self.guide.stored_draw(number)  # type: ignore[operator]

@@ -19,7 +19,7 @@ from pyrobbb.distributions import moment, on_real_line, univariate
 # Nodes that lie dense about 0, where a prior may have a spike, and reach 8 standard deviations.
 _NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))
 _WEIGHTS = torch.exp(-0.5 * _NODES**2) * torch.gradient(_NODES)[0]
-_SCALES = torch.logspace(-7, 5, 61, dtype=torch.float64)  # in units of the prior's own
+_SCALES = torch.logspace(-15, 5, 101, dtype=torch.float64)  # in units of the prior's own, a spike's too
 _GOLDEN = 0.381966
 DISTINCT = 10_000  # different priors within one tensor, at most
 

@@ -49,7 +49,7 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.arrays import row_weights
-from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.dataset import Dataset, Split, evenly_spaced
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.distributions import univariate
 from pyrobbb.inference.curvature import (
@@ -133,7 +133,7 @@ class LaplaceGuide(FlatGuide):
                     raise ValueError(
                         f"the network's output does not depend on {', '.join(self.names)}: take layers='all'"
                     )
-                check_curved(model, model.apply_network(weights, rows.head(20).x))
+                check_curved(model, model.apply_network(weights, rows.take(evenly_spaced(len(rows), 20)).x))
             self.curvature.check(Mode(model, weights, self.names, row))
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:

@@ -9,6 +9,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from torch import nn
 
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.draws import Chain
 from pyrobbb.posterior import Posterior
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,8 @@ def held(posterior: Posterior) -> Posterior:
 def own_model(model: BayesianNetwork, guide: object) -> BayesianNetwork:
     """The model; or, where training it would change a posterior that is still in use, a copy.
 
-    It would where the model learns something itself, or its N was set to None for other rows.
+    A model whose N was set to None, for other rows, is trained itself, and the earlier posterior has the
+    copy.
 
     A guide that was made for the model cannot go with a copy: then what will happen is logged. The same
     guide again means to train on.
@@ -39,15 +41,14 @@ def own_model(model: BayesianNetwork, guide: object) -> BayesianNetwork:
             "make a guide for each fit, or pass a factory, such as %s", type(guide).__name__,
         )  # fmt: skip
         return model
-    if earlier is None or not (learns or model.N is None):
+    if earlier is not None and model.N is None:  # for other rows than the earlier posterior saw
+        earlier.chains = tuple(_copied(chain, N) if chain[0] is model else chain for chain in earlier.chains)
+        return model
+    if earlier is None or not learns:
         return model
     if not isinstance(guide, nn.Module):
         logger.info("the model belongs to the posterior of an earlier fit: a copy is trained")
-        copied = deepcopy(model)
-        model.N = N  # that of the rows which the earlier posterior saw
-        return copied
-    if not learns:
-        return model
+        return deepcopy(model)
     logger.warning(
         "the model belongs to the posterior of an earlier fit, and what it learns itself (%s) will change in "
         "that one too: build a model for each fit, or pass a factory of guides, such as %s",
@@ -55,3 +56,10 @@ def own_model(model: BayesianNetwork, guide: object) -> BayesianNetwork:
         type(guide).__name__,
     )
     return model
+
+
+def _copied(chain: Chain, N: int | None) -> Chain:
+    """A chain by itself, of a model for N rows."""
+    model, guide = deepcopy(chain)
+    model.N = N
+    return model, guide

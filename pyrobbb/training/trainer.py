@@ -150,8 +150,8 @@ def fit(
 
     With `folder=` it resumes from the checkpoint found there. A model and a guide that are given, not made,
     are trained in place: the posterior holds them, and another `fit` of the same two would move it. A model
-    that learns something itself, such as the noise, or whose N was set to None is copied where the posterior
-    of an earlier fit holds it; not with a guide that was made for it, which is logged.
+    that learns something itself, such as the noise, is copied where the posterior of an earlier fit holds it;
+    not with a guide that was made for it, which is logged.
 
     Args:
         model: The Pyro model, or a function without arguments that makes it: each chain then has a network

@@ -211,3 +211,56 @@ def test_actions_are_pulled_in_turn_though_rewards_come_later() -> None:
 def test_seeds_may_be_an_array(seeds: Any) -> None:
     games = Play(Lines(), agent(seeds=seeds), 3, seeds).run()
     assert torch.equal(games.actions, Play(Lines(), agent(seeds=[0, 1]), 3, [0, 1]).run().actions)
+
+
+@pytest.mark.parametrize("bayesian", [False, True])
+def test_rewards_may_be_zeros_and_ones(bayesian: bool) -> None:
+    class Clicks(Lines):
+        def draw(self, random: torch.Generator) -> Round:
+            context, expected, _ = super().draw(random)
+            chance = expected.sigmoid()
+            return Round(context, chance, (torch.rand(3, generator=random) < chance).float())
+
+    network, likelihood = nn.Linear(WIDTH, 1), likelihoods.Bernoulli()
+    model = BayesianNetwork(network, priors.Normal(), likelihood, 50)
+    mine: Any = point(network, likelihood=likelihood)
+    if bayesian:
+        mine = MeanFieldLearner(model, [MeanFieldNormal(model)], [0], width=WIDTH, compiled=False)
+    games = Play(Clicks(), EpsilonGreedy(mine, 2, 3, [0], batch_size=4, updates=1), 20, [0]).run()
+    assert games.rounds == 20
+
+
+def test_what_differs_in_nothing_is_not_refused() -> None:
+    """A number that equals nothing, not even itself; dropout that is off; a seed below 0."""
+    network = nn.Sequential(nn.Linear(WIDTH, 3), nn.Dropout(0.5), nn.Linear(3, 1)).eval()
+    network.start = float("nan")  # type: ignore[assignment]
+    mine = point(network, deepcopy(network))
+    assert Play(Lines(), EpsilonGreedy(mine, 2, 3, [-1, 4]), 2, [-1, 4]).run().rounds == 2
+
+
+def test_no_finite_mean_is_named() -> None:
+    cauchy = point(nn.Linear(WIDTH, 1), likelihood=likelihoods.StudentT(df=1.0, scale=1.0))
+    with pytest.raises(ValueError, match="rewards have no finite mean under StudentT"):
+        cauchy.predict(torch.zeros(1, 3, WIDTH))
+
+
+class Lazy(Lines):
+    """Keeps what its first round has found, and a log of all of them."""
+
+    def __init__(self, log: bool) -> None:
+        super().__init__()
+        self.ready, self.best, self.log = False, float("nan"), [] if log else None
+
+    def draw(self, random: torch.Generator) -> Round:
+        self.ready = True
+        if self.log is not None:
+            self.log.append(1)
+        return super().draw(random)
+
+
+def test_what_the_first_round_keeps_for_the_others_is_no_state(tmp_path: Path) -> None:
+    for steps in (3, 6):
+        Play(Lazy(log=False), agent(), steps, [0, 1], path=tmp_path / "game.pt").run()
+    with pytest.raises(ValueError, match=r"changed Lazy.log"):
+        Play(Lazy(log=True), agent(), 3, [0, 1], path=tmp_path / "other.pt").run()
+    assert not (tmp_path / "other.pt").exists()

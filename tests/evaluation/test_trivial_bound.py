@@ -245,3 +245,14 @@ def test_the_scale_of_a_prior_is_found_wherever_it_lies(sigma: float) -> None:
         for scale in nearest_scales(prior, double(0.0)):
             assert float(kl_to_prior(prior, double(0.0), scale)) < most
             assert 0.3 < float(scale) / sigma < 3
+
+
+@pytest.mark.parametrize(
+    ("pi", "wide", "narrow"), [(0.25, 100.0, 1e-6), (0.5, 1000.0, 1e-5), (0.5, 1.0, 1e-9)]
+)
+def test_a_spike_is_found_however_narrow_it_is(pi: float, wide: float, narrow: float) -> None:
+    """Beside a slab as wide as may be: each component costs what it is worth."""
+    prior = ScaleMixtureNormal(double(pi), double(wide), double(narrow))
+    one, other = nearest_scales(prior, double(0.0))
+    assert float(kl_to_prior(prior, double(0.0), one)) == pytest.approx(-math.log(pi), abs=0.01)
+    assert float(kl_to_prior(prior, double(0.0), other)) == pytest.approx(-math.log(1 - pi), abs=0.01)

@@ -14,6 +14,7 @@ from torch import nn
 from engine_fakes import Listens
 from pyrobbb import BayesianNetwork, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.compression.pruning import prune
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.arviz_export import to_groups
@@ -160,5 +161,8 @@ def test_which_draws_diverged_is_exported_in_the_order_of_the_chain(
         numbers = groups["posterior"]["weight"][0, :, 0].tolist()
         assert numbers == sorted(set(numbers))
         assert groups["sample_stats"]["diverging"].tolist() == [[number in where for number in numbers]]
+    assert to_groups(prune(posterior, 0.5), rows, draws=20)[0]["sample_stats"]["diverging"].sum() == len(
+        where
+    )
     drawn = [float(posterior.draw(1, seed=seed)["0.weight"][0, 0, 0]) for seed in range(20)]
     assert sorted(drawn) == list(range(20))  # Thompson sampling by `seed=` sees every one of them

@@ -72,7 +72,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     "likelihood": lambda n: 0.2 < n["low"] < 0.37 < n["high"] < 0.5,
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
     "posterior": lambda n: n["outside"] > n["inside"],
-    "rho": lambda n: len(n["warm"].history.rows) == 10,
+    "rho": lambda n: len(n["warm"].history.rows) == 400,
     "diagnose": lambda n: n["reached"] < n["ignoring"],
     "prune": lambda n: n["left"](n["pruned"]) == n["model"].num_weights - round(0.9 * n["model"].num_weights),
     "fast": lambda n: len(n["posterior"].history.rows) == 3,

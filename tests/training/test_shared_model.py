@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
+from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.inference import Laplace
 from pyrobbb.priors import Learned, Normal
@@ -77,6 +78,10 @@ def test_the_first_posterior_keeps_its_n_where_the_second_reads_another():
     )  # fmt: skip
     assert (first.model.N, second.model.N) == (24, 48)
     assert torch.equal(values(first), before)
-    guide = MeanFieldNormal(model)
-    third = trained(model, guide)  # made for this model: it trains on it
-    assert third.model is model
+    assert second.model is model is not first.model
+    assert check(first, DATA)
+    third = fit(
+        model, MeanFieldNormal, from_arrays(torch.cat([x, x]), torch.cat([2 * x, x]), task="regression"),
+        epochs=1, seed=1, device="cpu", progress=None,
+    )  # fmt: skip
+    assert third.model.N == 48
