@@ -211,7 +211,8 @@ class Poisson(dist.Poisson):
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
         found = _by_scipy(scipy.special.pdtr, value, self.rate)
-        return torch.where(value < 0, torch.zeros_like(found), found)  # where scipy has NaN
+        nothing = (value < 0) | (self.rate == math.inf)  # where scipy has NaN
+        return torch.where(nothing, torch.zeros_like(found), found)
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
