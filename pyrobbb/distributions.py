@@ -211,8 +211,9 @@ class Poisson(dist.Poisson):
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
         found = _by_scipy(scipy.special.pdtr, value, self.rate)
-        nothing = (value < 0) | (self.rate == math.inf)  # where scipy has NaN
-        return torch.where(nothing, torch.zeros_like(found), found)
+        normal = torch.special.ndtr((value - self.rate) / self.rate.sqrt())  # where scipy has NaN
+        nothing = (value < 0) | (self.rate == math.inf)
+        return torch.where(nothing, torch.zeros_like(found), torch.where(found.isnan(), normal, found))
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
