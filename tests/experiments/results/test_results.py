@@ -122,7 +122,7 @@ def test_times_are_said_where_a_record_has_them(tmp_path):
     for i, device in enumerate(("cpu", "cuda"), start=1):
         metrics = {"device": device, "epochs": 9, "train_seconds": 4.6}
         part = {"machine": "4 cores; a card", "date": "2030-01-01", "widths": [20], "weights": {}}
-        part |= {"seeds": [i], "command": "python -m x", "versions": {"torch": "2"}}
+        part |= {"seeds": [i], "epochs": 9, "command": "python -m x", "versions": {"torch": "2"}}
         part["cells"] = [{"row": "sgd", "width": 20, "seed": i, "metrics": metrics}]
         (tmp_path / f"table1_full-{i}.json").write_text(json.dumps(part))
     assert (
