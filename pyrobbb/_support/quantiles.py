@@ -137,8 +137,7 @@ def _bounds(constraint: Any, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def _is_made(part: Any) -> bool:
     """Whether a distribution is what transforms make of another, without a cdf of its own."""
-    own = getattr(type(part), "cdf", None) is not TransformedDistribution.cdf
-    return isinstance(part, TransformedDistribution) and not own
+    return isinstance(part, TransformedDistribution) and type(part).cdf is TransformedDistribution.cdf
 
 
 def cdf(part: Any, value: Tensor) -> Tensor:
