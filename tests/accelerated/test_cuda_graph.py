@@ -193,18 +193,20 @@ def test_a_training_takes_many_steps_per_launch(
         assert torch.equal(ends[0][2], ends[1][2])
 
 
-@pytest.mark.parametrize(("full", "each"), [(390, 30), (468, 26), (7, 7), (31, 30), (1, 1)])
+@pytest.mark.parametrize(
+    ("full", "each", "large"), [(390, 30, 5), (468, 26, 4), (7, 7, 4), (31, 30, 4), (1, 1, 2)]
+)
 def test_few_steps_of_an_epoch_are_left_over(
-    full: int, each: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+    full: int, each: int, large: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MNIST's 50,000 and 60,000 images are 390 and 468 minibatches of 128, and a shorter one."""
     step, rows = made(nn.Sequential(nn.Linear(4, 2)))
     graph = GraphStep(step, rows)
     graph.begin_epoch(rows, torch.zeros(full, B, dtype=torch.int64), [1.0] * full)
     assert graph.each == each
-    monkeypatch.setattr(cuda_graph, "ROOM", 5 * rows.x.nbytes + 1)  # for large inputs
+    monkeypatch.setattr(cuda_graph, "ROOM", 5 * rows.x.nbytes + 1)  # for large inputs, and one step more
     graph.begin_epoch(rows, torch.zeros(full + 1, B, dtype=torch.int64), [1.0] * (full + 1))
-    assert graph.each == min(full + 1, 5)
+    assert graph.each == large
 
 
 def small_training(folder: Path) -> Training:
