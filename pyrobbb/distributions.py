@@ -179,6 +179,7 @@ class Affine(TransformedDistribution):
 
 
 MOST = 2.0**53  # up to which a double has every whole number
+HUGE = 2.0**47
 
 
 class StudentT(dist.StudentT):
@@ -284,9 +285,15 @@ class NegativeBinomial(dist.NegativeBinomial):
         return _by_scipy(scipy.special.betainc, self.total_count, value + 1, torch.sigmoid(-self.logits))
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The least count of which the cdf is `value` or more."""
-        found = _by_scipy(scipy.stats.nbinom.ppf, value, self.total_count, torch.sigmoid(-self.logits))
-        return found.clamp_min(0)  # scipy says -1 at level 0
+        """The least count of which the cdf is `value` or more; of huge ones a gamma distribution's quantile.
+
+        To that of the same mean and r their ratio tends as the mean grows, and SciPy 1.13 searches for ever.
+        """
+        gamma = _by_scipy(scipy.special.gammaincinv, self.total_count, value) * self.logits.exp()
+        huge = gamma >= HUGE
+        chance = torch.where(huge, 0.5, torch.sigmoid(-self.logits))
+        found = _by_scipy(scipy.stats.nbinom.ppf, value, self.total_count, chance)
+        return torch.where(huge, gamma, found.clamp_min(0))  # scipy says -1 at level 0
 
 
 def _by_scipy(function: Callable[..., Any], *values: Tensor) -> Tensor:
