@@ -220,8 +220,8 @@ class Poisson(dist.Poisson):
         """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
         found = _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
         normal = self.rate + self.rate.sqrt() * torch.special.ndtri(value)
-        normal = torch.where(self.rate == math.inf, math.inf, normal)
-        return torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
+        found = torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
+        return torch.where(self.rate == math.inf, math.inf, found)
 
 
 class LogPoisson(Poisson):
