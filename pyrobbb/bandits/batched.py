@@ -13,6 +13,7 @@ from torch.func import functional_call
 from pyrobbb._support import checks
 from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import isolated
+from pyrobbb._support.settings import changes
 from pyrobbb.accelerated.batched_update import BatchedUpdate
 from pyrobbb.accelerated.prior_segments import prior_segments
 from pyrobbb.accelerated.rng import KeyedNormals
@@ -170,10 +171,11 @@ class PointLearner(Learner):
             raise ValueError("networks must all have parameters of the same names and shapes")
         first, *others = [compatibility.plain_network(network) for network in networks]
         for r, other in enumerate(others, start=1):
-            if differing := [name for name in first if first[name] != other[name]]:
+            if differing := changes(first, other):
+                name = differing[0].key.partition(".")[0]
                 raise ValueError(
-                    f"networks differ in more than their weights: {differing[0]} of network {r} is another "
-                    f"than of network 0, which all runs would take"
+                    f"networks differ in more than their weights: {name} of network {r} is another than of "
+                    f"network 0, which all runs would take"
                 )
         self.network, self.likelihood, self.runs = networks[0], likelihood, len(networks)
         self.made = first

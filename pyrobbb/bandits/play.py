@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checkpoint, checks
-from pyrobbb._support.settings import is_plain
+from pyrobbb._support.settings import changes, is_plain
 from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
@@ -138,13 +138,13 @@ class Play:
         """Raise ValueError if a round changed the environment, which a checkpoint does not hold."""
         if self.path is None or self.after is None:
             return
-        now, name = _kind(self.environment), type(self.environment).__name__
-        for key, before in self.after.items():
-            if repr(now.get(key)) != repr(before):
-                raise ValueError(
-                    f"{name}.draw changed {name}.{key}, but a resumed game would begin with a new "
-                    f"environment: let it depend on `random` alone, or give no path"
-                )
+        now = _kind(self.environment)
+        if changed := changes(self.after, {key: now[key] for key in self.after if key in now}):
+            name = type(self.environment).__name__
+            raise ValueError(
+                f"{name}.draw changed {name}.{changed[0].key}, but a resumed game would begin with a new "
+                f"environment: let it depend on `random` alone, or give no path"
+            )
 
     def _made_with(self) -> dict[str, Any]:
         """What a resumed game must share."""
@@ -201,5 +201,5 @@ def _kind(environment: Environment) -> dict[str, Any]:
         if isinstance(value, Tensor):
             found[name] = digest_of(value)
         elif is_plain(plain := list(value) if isinstance(value, tuple) else value):
-            found[name] = deepcopy(plain) if plain == plain else repr(plain)  # NaN equals nothing
+            found[name] = deepcopy(plain)
     return found

@@ -51,12 +51,9 @@ def coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None
 
     `weights` are those of the draws, `(S,)`; by default all alike.
     """
-    share = {}
-    for level in LEVELS:
-        tails = [(1 - level) / 2, (1 + level) / 2]
-        low, high = _ends(draws, tails, weights)
-        share[level] = float(((low <= y) & (y <= high)).mean())
-    return share
+    ends = _ends(draws, [(1 + side * level) / 2 for level in LEVELS for side in (-1, 1)], weights)
+    each = zip(LEVELS, ends[::2], ends[1::2], strict=True)
+    return {level: float(((low <= y) & (y <= high)).mean()) for level, low, high in each}
 
 
 def _ends(draws: np.ndarray, tails: list[float], weights: np.ndarray | None) -> np.ndarray:

@@ -100,7 +100,7 @@ class ConformalIntervals(_Calibrated):
         if centre.shape[1:] != self.scores.shape[1:]:
             raise ValueError(f"{self.scores.shape[1]} outputs were calibrated, not {centre.shape[1]}")
         reach = scale * self.quantile(level)
-        return torch.stack([centre - reach, centre + reach]).reshape(2, *prediction.mean.shape)
+        return torch.stack([centre - reach, centre + reach]).reshape(2, *prediction.means.shape[1:])
 
 
 @dataclass(frozen=True)

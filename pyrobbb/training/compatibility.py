@@ -106,7 +106,7 @@ def plain_network(network: nn.Module) -> dict[str, Any]:
     """What a network is besides its parameters: its parts, its plain values, its buffers by a digest."""
     return {
         "network": component(network),
-        "constants of the network": {k: values(v) for k, v in network_constants(network).items()},
+        "constants of the network": network_constants(network),
         "buffers": {name: digest_of(value) for name, value in network.named_buffers()},
     }
 
