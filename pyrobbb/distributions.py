@@ -183,7 +183,19 @@ HUGE = 2.0**47
 
 
 class StudentT(dist.StudentT):
-    """Pyro's Student t with its cdf and quantiles."""
+    """Pyro's Student t with its cdf and quantiles, and a `log_prob` right for many degrees of freedom, too.
+
+    In single precision the two gamma functions cancel: with a million it is wrong by a tenth of a nat.
+    """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-density at `value`, in nats; the constant that depends on df in double precision."""
+        if self._validate_args:
+            self._validate_sample(value)
+        df, z = self.df.double(), (value - self.loc) / self.scale
+        constant = torch.lgamma((df + 1) / 2) - torch.lgamma(df / 2) - 0.5 * (df * math.pi).log()
+        tails = 0.5 * (self.df + 1) * torch.log1p(z.square() / self.df)
+        return constant.to(z.dtype) - tails - self.scale.log()
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
@@ -300,6 +312,14 @@ def _by_scipy(function: Callable[..., Any], *values: Tensor) -> Tensor:
     """A function of tensors that scipy has, in double precision; the dtype and device are the last one's."""
     found = function(*(value.detach().double().cpu().numpy() for value in values))
     return torch.as_tensor(np.asarray(found)).to(values[-1])
+
+
+def of_pyro(distribution: Distribution) -> type:
+    """A distribution's class; of torch's own the one of Pyro, which adds nothing but methods, or ours."""
+    own = type(distribution)
+    if issubclass(own, torch.distributions.StudentT):
+        return StudentT
+    return getattr(dist, own.__name__, own) if own.__module__.startswith("torch.") else own
 
 
 def univariate(distribution: Any) -> Any:

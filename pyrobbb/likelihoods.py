@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from copy import copy
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -25,7 +27,7 @@ from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Spec, Task
-from pyrobbb.distributions import Affine, on_real_line, univariate
+from pyrobbb.distributions import Affine, of_pyro, on_real_line, univariate
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
 Scale = float | Sequence[float] | Tensor | Distribution
@@ -191,7 +193,7 @@ def _set_scale(likelihood: Likelihood, scale: Scale | None, learn: bool) -> None
     if isinstance(scale, Distribution):
         if learn:
             raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")
-        likelihood.scale = PyroSample(scale)
+        likelihood.scale = _latent("scale", scale)
         return
     given: Any = scale.tolist() if isinstance(scale, Tensor | np.ndarray) else scale
     if isinstance(given, Sequence) and not isinstance(given, str):
@@ -202,6 +204,19 @@ def _set_scale(likelihood: Likelihood, scale: Scale | None, learn: bool) -> None
         likelihood.scale = PyroParam(torch.tensor(given), constraint=constraints.softplus_positive)
     else:  # in double precision, so that it is exact in networks of any
         likelihood.register_buffer("scale", torch.tensor(given, dtype=torch.double))
+
+
+def _latent(name: str, prior: Distribution) -> PyroSample:
+    """A latent site with this prior; ValueError unless it is one of positive numbers."""
+    negative = -torch.ones(prior.batch_shape + prior.event_shape)
+    with suppress(NotImplementedError):  # a distribution of the user's own states no support
+        if bool(prior.support.check(negative).any()):  # type: ignore[union-attr]
+            raise ValueError(
+                f"the prior of {name} must be on positive numbers, such as HalfNormal(1.0), got {prior!r}"
+            )
+    made = copy(prior)
+    made.__class__ = of_pyro(prior)
+    return PyroSample(made)
 
 
 def _scale(likelihood: Likelihood, output: Tensor) -> Tensor:
@@ -267,10 +282,10 @@ class NormalMixture(Likelihood):
 
 
 class HeteroscedasticNormal(Likelihood):
-    r"""p(y | f) = N(y | f_{1..K}, softplus(f_{K+1..2K})^2): the network also outputs the noise.
+    r"""p(y | f) = N(y | f_{1..K}, (softplus(f_{K+1..2K}) + s)^2): the network also outputs the noise.
 
     Args:
-        least_scale: Added to the standard deviation, in units of y, so that no datum is fitted exactly.
+        least_scale: s, in units of y (inside `Rescaled`, of standardised y): no datum is fitted exactly.
     """
 
     def __init__(self, least_scale: float = 1e-3) -> None:
@@ -317,7 +332,7 @@ class NegativeBinomial(Likelihood):
     def __init__(self, concentration: float | Distribution = 1.0) -> None:
         super().__init__()
         if isinstance(concentration, Distribution):
-            self.concentration = PyroSample(concentration)
+            self.concentration = _latent("concentration", concentration)
             return
         start = torch.tensor(checks.positive("concentration", concentration))
         self.concentration = PyroParam(start, constraint=constraints.softplus_positive)
@@ -365,8 +380,16 @@ class Rescaled(Likelihood):
     def forward(self, output: Tensor) -> TorchDistribution:
         distribution = self.likelihood(output)
         base, events = univariate(distribution), len(distribution.event_shape)
-        if base.event_shape or getattr(base.support, "is_discrete", False):
-            raise ValueError(f"targets under {type(self.likelihood).__name__} cannot be standardised")
+        name = type(self.likelihood).__name__
+        if base.event_shape or not on_real_line(base):
+            raise ValueError(
+                f"targets under {name} cannot be standardised: its values are not all the real numbers"
+            )
+        if self.loc.shape[-1:] not in ((), (1,), base.batch_shape[-1:]):
+            raise ValueError(
+                f"Rescaled has units for {self.loc.shape[-1]} outputs, {name} has {base.batch_shape[-1]}: "
+                f"the network's width must be {self.width(self.loc.shape[-1])}"
+            )
         return Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype)).to_event(events)
 
 

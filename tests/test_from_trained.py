@@ -44,6 +44,21 @@ def test_the_output_at_the_trained_weights_is_the_networks_own(where, rest):
     assert all(torch.equal(weights[name][0], value) for name, value in model.initial().items())
 
 
+@pytest.mark.parametrize("large", [1, 10**6])
+def test_a_frozen_backbone_is_computed_once_for_all_draws(large, monkeypatch):
+    """Even of a head so large that draws are else taken one by one."""
+    monkeypatch.setattr("pyrobbb._support.chunking.LARGE", large)
+    model = partly_bayesian(_trained(), "6.*", likelihoods.Categorical())
+    posterior = Posterior([(model, MeanFieldNormal(model))])
+    posterior.chains[0][1]()
+    x, seen = normal(40, 3), []
+    model.network[0].register_forward_hook(lambda module, given, output: seen.append(len(output)))
+    probs = posterior.predict(x, draws=30).probs
+    assert seen == [1, 1, 40]  # one row to see the network's width, one its memory
+    monkeypatch.setattr("pyrobbb._support.chunking.is_large", lambda model: True)
+    torch.testing.assert_close(posterior.predict(x, draws=30).probs, probs)
+
+
 def test_the_prior_is_centred_on_the_trained_weights():
     model = partly_bayesian(_trained(), "6.*", likelihoods.Categorical(), sigma=0.3)
     assert model.sites == ("6.weight", "6.bias")

@@ -246,6 +246,47 @@ def test_one_scale_for_all_outputs_or_one_for_each() -> None:
         judged(likelihoods.Normal(scale=[1, 1]), normal(5, 3))
 
 
+def test_standardised_targets_are_any_numbers_with_an_output_each() -> None:
+    """Else impossible targets had ever greater densities, and one output stood for several targets."""
+    with pytest.raises(ValueError, match="targets under Exponential cannot be standardised"):
+        judged(likelihoods.Rescaled(Exponential(), [0.0], [2.0]), normal(5, 1))
+    two = likelihoods.Rescaled(likelihoods.HeteroscedasticNormal(), [0.0, 1.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"units for 2 outputs, HeteroscedasticNormal has 1: .* must be 4"):
+        judged(two, normal(5, 2))
+    assert judged(two, normal(5, 4)).batch_shape == (5,)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        likelihoods.Normal,
+        partial(likelihoods.StudentT, 3.0),
+        partial(likelihoods.NormalMixture, 2),
+        likelihoods.NegativeBinomial,
+    ],
+)
+def test_a_latent_scale_is_positive(make: Callable[..., likelihoods.Likelihood]) -> None:
+    for prior in (
+        dist.Normal(1.0, 0.5),
+        dist.Normal(torch.ones(2), 0.5).to_event(1),
+        dist.Uniform(-1.0, 1.0),
+    ):
+        with pytest.raises(ValueError, match=r"prior of (scale|concentration) must be on positive numbers"):
+            make(prior)
+    mixture = dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.LogNormal(torch.zeros(2), 1.0))
+    for prior in (dist.Uniform(0.1, 2.0), dist.HalfCauchy(torch.ones(2)).to_event(1), mixture):
+        make(prior)
+
+
+def test_a_latent_scale_may_be_one_of_torchs() -> None:
+    x, y = normal(12, 1), normal(12, 1, seed=1)
+    model = BayesianNetwork(
+        torch.nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(torch.distributions.HalfNormal(1.0))
+    )
+    fit(model, AutoNormal, from_arrays(x, y, task="regression"), epochs=1, progress=None)
+    assert model.latents == ("weight", "bias", "likelihood.scale")
+
+
 def test_a_fixed_scale_is_no_site_and_no_parameter_of_pyro() -> None:
     with isolated():
         with pyro.poutine.trace() as tracer:

@@ -29,8 +29,15 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def is_large(model: BayesianNetwork) -> bool:
-    """Whether one draw of its weights keeps the processor busy, so that draws are best taken singly."""
-    return model.num_weights >= LARGE
+    """Whether one draw of its weights keeps the processor busy, so that draws are best taken singly.
+
+    Not where most of the network is the same for every draw, such as a frozen backbone: as one batch of draws
+    it is computed once.
+    """
+    if model.num_weights < LARGE:
+        return False
+    shared = (*model.frozen.values(), *model.network.parameters())
+    return model.num_weights >= sum(weight.numel() for weight in shared)
 
 
 @dataclass
@@ -64,7 +71,8 @@ def outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -
     S = weights[model.sites[0]].shape[0] if model.sites else 1
     large = is_large(model) or not model.sites
     draws = 1 if large else min(S, block.draws)
-    fitting = int(block.megabytes * 2**20 / (draws * _activations(model, weights, x)))
+    shared, own = _activations(model, weights, x)
+    fitting = int(block.megabytes * 2**20 / (shared + draws * own))
     rows = max(1, min(block.rows, fitting, len(x)))
     parts = x.split(rows)
     try:
@@ -79,18 +87,30 @@ def outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -
     return outputs(model, weights, x, block)  # here, where the error no longer keeps tensors alive
 
 
-def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> int:
-    """Bytes that two of the largest layer outputs take for one row and one draw, found by trying a row."""
-    sizes = [1]
+def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> tuple[int, int]:
+    """Bytes that two of the largest layer outputs take for one row, found by trying a row.
+
+    Of what all draws share, as it comes before the first of their weights, and of what each draw has alone.
+    """
+    largest = {False: 0, True: 1}
+    drawn = False
+
+    def begin(module: nn.Module, inputs: Any) -> None:
+        nonlocal drawn
+        drawn = drawn or module in owners
 
     def note(module: nn.Module, inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
-            sizes.append(output.numel() * output.element_size())
+            largest[drawn] = max(largest[drawn], output.numel() * output.element_size())
 
-    hooks = [module.register_forward_hook(note) for module in model.network.modules()]
+    owners = {model.network.get_submodule(path.rpartition(".")[0]) for path in model.places}
+    modules = [*model.network.modules()]
+    hooks = [
+        hook for m in modules for hook in (m.register_forward_pre_hook(begin), m.register_forward_hook(note))
+    ]
     try:
         model.apply_network({name: w[0] for name, w in weights.items()}, x[:1])
     finally:
         for hook in hooks:
             hook.remove()
-    return 2 * max(sizes)
+    return 2 * largest[False], 2 * largest[True]

@@ -18,7 +18,7 @@ from pyro import poutine
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
@@ -107,6 +107,7 @@ def to_groups(
     if 0 < kept < draws:  # more would repeat some, which R-hat and the effective sample size take for new
         logger.info("each chain's sampler kept %d draws, which are exported, not %d", kept, draws)
         draws = kept
+    own = mixed_seed(seed, -2)  # else the prior's draws are the posterior's, moved and scaled
     values, log_prior = _latents(posterior, draws, seed, chosen)
     if "weight" not in log_prior:
         logger.warning(
@@ -115,7 +116,7 @@ def to_groups(
     groups: Groups = {
         "posterior": values,
         "log_prior": log_prior,
-        "prior": _latents(prior, draws, seed, chosen)[0],
+        "prior": _latents(prior, draws, own, chosen)[0],
         "variational": variational(posterior, seed),
         "observed_data": {"y": _columns(rows.y, 1)},
         "constant_data": {"training_row": places.numpy().astype(np.int32)},
@@ -123,7 +124,7 @@ def to_groups(
     if rows.x[0].numel() <= FEATURES:
         groups["constant_data"]["x"] = as_numpy(rows.x.flatten(1))
     try:
-        predictive = prior.predict(rows.x, draws=draws, seed=seed, sample=True)
+        predictive = prior.predict(rows.x, draws=draws, seed=own, sample=True)
         groups["prior_predictive"] = {"y": _columns(predictive.samples)[None]}
     except (RuntimeError, ValueError) as error:  # a prior so wide that the network's output overflows
         logger.warning("posterior.nc has no prior_predictive: %s", error)

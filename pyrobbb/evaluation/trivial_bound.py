@@ -21,11 +21,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
+from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.evaluation.nearest_normal import NearestNormals, nearest_normals
 from pyrobbb.svi import counted
 
@@ -48,19 +51,21 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
 
     Args:
         model: The Pyro model, for N data.
-        train: The training rows: a `Split`, or torch's data, of which few rows are then read.
+        train: The training rows: a `Split`, or a torch `Dataset` or `DataLoader`, of which few rows are read.
         seed: Which weight draws.
 
     Returns:
-        None where it is not computed: no Bayesian weights; latent variables of the prior or likelihood; a
-        prior that is not a product of univariate distributions on the real line, or differs from weight to
-        weight; a network of which no single parameter tensor holds back the input; half precision, in which
-        the search fails.
+        None where it is not computed: no Bayesian weights; frozen ones beside them, as in a trained network;
+        latent variables of the prior or likelihood; a prior that is not a product of univariate distributions
+        on the real line, or differs from weight to weight; a network of which no single parameter tensor
+        holds back the input; half precision, in which the search fails.
     """
     if model.dtype.itemsize < 4:
         return None
-    if not model.sites or model.other_latents or model.N is None:
-        return None
+    if not model.sites or model.frozen or model.other_latents or model.N is None:
+        return None  # behind frozen layers the question is another, and the search takes long
+    if isinstance(train, TorchDataset | DataLoader):
+        train = TorchRows(train)
     with isolated(seed, device=model.device), torch.no_grad():
         model = deepcopy(model)
         priors = {name: (model.prior_of(name), value) for name, value in model.initial().items()}

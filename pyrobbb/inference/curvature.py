@@ -21,6 +21,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
+from pyrobbb.likelihoods import Categorical
 from pyrobbb.svi import counted
 
 MEGABYTES = 128  # for the Jacobians of the rows taken at a time
@@ -44,9 +45,12 @@ def output_factors(model: BayesianNetwork, output: Tensor, data: Split) -> Tenso
 def check_curved(model: BayesianNetwork, output: Tensor) -> None:
     """ValueError unless outputs are `(B, K)` and -log p(y | f) has a second derivative there, or at f = 0."""
     if output.dim() != 2:
+        instead = "flatten what comes after the first axis, in the network and in y"
+        if isinstance(model.likelihood, Categorical):  # a class for each pixel
+            instead = "take svi, swag or an ensemble"
         raise ValueError(
             f"Laplace takes outputs (B, K), a row of numbers for each row of x, got {tuple(output.shape)}: "
-            f"flatten what comes after the first axis, in the network and in y"
+            f"{instead}"
         )
     if _is_flat(model, output.new_zeros(20, output.shape[1])) and _is_flat(model, output[:20].detach()):
         raise ValueError(
@@ -203,7 +207,7 @@ class Full(Curvature):
         if size > self.LARGEST:
             raise ValueError(
                 f"a full covariance of {size} weights has {size}^2 entries; take structure='kronecker' or "
-                f"'diagonal', or layers='last'"
+                f"'diagonal', or fewer layers, such as layers='last'"
             )
         self.register_buffer("scale_tril", like.new_zeros(size, size))
 

@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 from pyrobbb.bnn import Weights
 from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors
 
+INSTEAD = "take 'diagonal', 'full' for few weights, layers='last', or the prior Deterministic() for it"
+
 
 class Kronecker(Curvature):
     r"""Precision :math:`A \otimes B + \delta I` for each weight matrix, :math:`B + \delta I` for each bias.
@@ -32,7 +34,7 @@ class Kronecker(Curvature):
             if not shape:
                 raise ValueError(
                     f"structure='kronecker' needs matrices and vectors, but {name!r} is a single number; "
-                    f"take 'diagonal' or 'full'"
+                    f"{INSTEAD}"
                 )
             rows, columns = shape[0], shape[1:].numel() if len(shape) > 1 else 1
             self.register_buffer(f"left_{i}", like.new_zeros(rows, rows))  # eigenvectors of B
@@ -52,8 +54,7 @@ class Kronecker(Curvature):
         for i, (name, delta) in enumerate(zip(names, deltas, strict=True)):
             if not bool((delta == delta[0]).all()):
                 raise ValueError(
-                    f"structure='kronecker' needs one prior scale for all of {name!r}; "
-                    "take 'diagonal' or 'full'"
+                    f"structure='kronecker' needs one prior scale for all of {name!r}; {INSTEAD}"
                 )
             b, B = eigh(left[name])
             a, A = eigh(right[name] / data.counts.sum())
@@ -71,14 +72,14 @@ class Kronecker(Curvature):
             odd = next(name for name in names if seen.count(name) != 1)
             raise ValueError(
                 f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
-                f"images; {odd!r} is used {seen.count(odd)} times so; take 'diagonal' or 'full'"
+                f"images; {odd!r} is used {seen.count(odd)} times so; {INSTEAD}"
             )
         for weight, bias, a, *_ in uses.found:
             if len(a) != len(data):
                 raise ValueError(
                     f"structure='kronecker' needs layers whose first dimension is the rows, and that of "
                     f"{weight or bias!r} is called on {len(a)} instead of {len(data)}; "
-                    "take 'diagonal' or 'full'"
+                    f"{INSTEAD}"
                 )
         factors = output_factors(model, output, data)
         counts = data.counts.to(output)
@@ -149,7 +150,7 @@ class _Uses(TorchFunctionMode):
             raise ValueError(
                 f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
                 f"images; {min(others)!r} is used in {getattr(func, '__name__', func)}; "
-                "take 'diagonal' or 'full'"
+                f"{INSTEAD}"
             )
         return output
 
@@ -161,8 +162,7 @@ def _inputs(func: Any, given: dict[str, Any]) -> Tensor:
         return x.reshape(len(x), -1, x.shape[-1])
     if given.get("groups", 1) != 1 or isinstance(given.get("padding", 0), str):
         raise ValueError(
-            "structure='kronecker' knows convolutions of one group and numeric padding; "
-            "take 'diagonal' or 'full'"
+            f"structure='kronecker' knows convolutions of one group and numeric padding; {INSTEAD}"
         )
     options = {key: given[key] for key in ("stride", "padding", "dilation") if key in given}
     return F.unfold(x, weight.shape[2:], **options).transpose(1, 2)

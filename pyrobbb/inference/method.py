@@ -74,6 +74,9 @@ class Inference:
         """
         return False
 
+    def warn(self, guide: Any, N: int, steps: int) -> None:
+        """Log what the fit to N rows that has ended, after `steps` steps, shows of a likely mistake."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnStep(Inference):

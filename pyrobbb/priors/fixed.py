@@ -20,9 +20,10 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.network_checks import EMBEDDINGS
-from pyrobbb.distributions import ScaleMixtureNormal, applied
+from pyrobbb.distributions import ScaleMixtureNormal, applied, of_pyro
 
 
 class Prior:
@@ -62,8 +63,8 @@ def elementwise(distribution: TorchDistribution, parameter: Tensor) -> TorchDist
 
 
 def beside(hyperparameter: Tensor, parameter: Tensor) -> Tensor:
-    """A hyperparameter `(*draws,)` with dimensions of size 1 for those of the parameter."""
-    return hyperparameter.reshape(hyperparameter.shape + (1,) * parameter.dim())
+    """A hyperparameter `(*draws,)` in a parameter's precision, with dimensions of size 1 for its own."""
+    return hyperparameter.reshape(hyperparameter.shape + (1,) * parameter.dim()).to(parameter.dtype)
 
 
 class _Elementwise(Prior):
@@ -165,9 +166,16 @@ class StudentT(_Elementwise):
     scale: float = 1.0
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
-        return dist.StudentT(
+        return distributions.StudentT(
             _scalar(self.df, parameter), _scalar(0.0, parameter), _scale("scale", self.scale, parameter)
         )
+
+
+UNFIT: dict[type, str] = {
+    torch.distributions.VonMises: "it is normalised on a circle, not on the real line",
+    dist.Delta: "it has no width; Deterministic() leaves a weight without a prior",
+    dist.ImproperUniform: "it cannot be drawn from",
+}
 
 
 @dataclass(frozen=True)
@@ -183,7 +191,7 @@ class IID(_Elementwise):
 
     def __post_init__(self) -> None:
         base = self.univariate
-        if not isinstance(base, Distribution) or not issubclass(_of_pyro(base), TorchDistributionMixin):
+        if not isinstance(base, Distribution) or not issubclass(of_pyro(base), TorchDistributionMixin):
             raise ValueError(
                 f"IID needs a univariate distribution of Pyro, such as dist.Laplace(0.0, 1.0), got {base!r}"
             )
@@ -192,17 +200,14 @@ class IID(_Elementwise):
         support: Any = base.support
         if getattr(support, "base_constraint", support).is_discrete:  # a mixture's is around its components'
             raise ValueError(f"a weight is continuous, but {base!r} is discrete")
+        for kind, reason in UNFIT.items():
+            if isinstance(base, kind):
+                raise ValueError(f"{base!r} cannot be the prior of a weight: {reason}")
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         made: TorchDistribution = applied(lambda value: value.to(parameter), self.univariate)
-        made.__class__ = _of_pyro(made)
+        made.__class__ = of_pyro(made)
         return made
-
-
-def _of_pyro(distribution: Distribution) -> type:
-    """Its class; Pyro's, which adds nothing but methods, for torch's."""
-    own = type(distribution)
-    return getattr(dist, own.__name__, own) if own.__module__.startswith("torch.") else own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,12 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions import TorchDistribution
+from pyro.distributions import TorchDistribution, constraints
 from torch import Tensor, nn
 from torch.distributions import transform_to
 
 from pyrobbb._support import checks
-from pyrobbb.distributions import ScaleMixtureNormal, univariate
+from pyrobbb.distributions import ScaleMixtureNormal, StudentT, univariate
 from pyrobbb.priors.fixed import Prior, elementwise
 from pyrobbb.priors.hierarchical import Hierarchical
 from pyrobbb.priors.units import PER_UNIT, unit_shape
@@ -116,6 +116,10 @@ class Learned(nn.Module, Prior):
             raise ValueError(f"{what} is not a product of univariate distributions, so it cannot be learned")
         if not has:  # a mixture of torch's, or a transformed distribution
             raise ValueError(f"{what} names no parameters of its own, so there are none to learn")
+        if constraints.is_dependent(type(base).support):
+            raise ValueError(
+                f"{what} has limits that would be learned, and a guide keeps to those it began with"
+            )
         try:
             type(base)(**{key: getattr(base, key) for key in has}, validate_args=False)
         except TypeError as error:
@@ -260,6 +264,7 @@ FAMILIES: dict[type, _Family] = {
         ("scale",), lambda p, w: ((w - p.loc).abs(),), lambda mean: {"scale": mean.clamp_min(FLOOR)}
     ),
     dist.StudentT: _Family(("scale",), _student, _scale),
+    StudentT: _Family(("scale",), _student, _scale),
     dist.Cauchy: _Family(("scale",), _student, _scale),
     ScaleMixtureNormal: _Family(("pi", "sigma1", "sigma2"), _responsibilities, _mixture, size=3),
 }

@@ -396,6 +396,7 @@ class Chain:
             except NonFiniteOutputError as reason:
                 what = "the output for a training row, or its log-likelihood,"
                 raise divergence.at_end(what, self.epoch, self.checkpoint_path) from reason
+            self.inference.warn(self.guide, len(self.train), self.epoch * self.M + self.batch)
             warn_of_falling(self.history)
             warn_of_warm_up(self.kl, self.epoch + (self.batch > 0))
         self.tell("on_end")

@@ -113,6 +113,16 @@ def test_a_latent_site_may_be_named_like_a_stored_column() -> None:
     assert tree["variational"]["scale"].dims == ("parameter_sample",)
 
 
+def test_draws_of_the_prior_have_noise_of_their_own() -> None:
+    """They had been the posterior's, moved and scaled."""
+    model = BayesianNetwork(nn.Linear(2, 1, bias=False), priors.Normal(), likelihoods.Normal(0.5), 12)
+    data = from_arrays(normal(12, 2), normal(12, 1, seed=1), task="regression")
+    posterior = fit(model, MeanFieldNormal(model), data, epochs=1, device="cpu", fast="off")
+    tree = export.to_arviz(posterior, data, draws=400)
+    before, after = (tree[group]["weight"].values.reshape(400, -1)[:, 0] for group in ("prior", "posterior"))
+    assert abs(np.corrcoef(before, after)[0, 1]) < 0.3  # of independent ones: a standard deviation of 0.05
+
+
 def test_one_target_has_no_axis_and_several_have_one() -> None:
     for outputs, dims in ((1, ()), (3, ("target",))):
         x, y = normal(12, 2), normal(12, outputs, seed=1)

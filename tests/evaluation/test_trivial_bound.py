@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from architectures import Residual
 from engine_fakes import classes, network, normal, nothing_changes
 from own_priors import Hierarchical
-from pyrobbb import likelihoods, priors
+from pyrobbb import likelihoods, partly_bayesian, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.torch_data import TorchRows
@@ -166,8 +166,10 @@ def test_it_leaves_nothing_changed_and_gives_the_same_again():
     with nothing_changes():
         found = trivial_free_energy(model, data.train)
     assert found == trivial_free_energy(model, data.train)
-    streamed = trivial_free_energy(model, TorchRows(TensorDataset(data.train.x, data.train.y)))
+    stream = TensorDataset(data.train.x, data.train.y)
+    streamed = trivial_free_energy(model, stream)
     assert streamed == pytest.approx(found, abs=0.1)
+    assert streamed == trivial_free_energy(model, TorchRows(stream))
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,11 @@ class OfMany(Prior):
 def test_it_is_not_computed_for_other_models(prior, likelihood):
     model = BayesianNetwork(network(width=1), prior, likelihood, 20)
     assert trivial_free_energy(model, Split(normal(20, 3), normal(20, 1))) is None
+
+
+def test_it_is_not_computed_behind_frozen_weights():
+    model = partly_bayesian(network(), "2.*", likelihoods.Categorical(), N=20)
+    assert trivial_free_energy(model, Split(normal(20, 3), torch.arange(20) % 3)) is None
 
 
 def test_it_is_not_computed_in_half_precision():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
+from pyro.nn import PyroModule, PyroSample
 
-from pyrobbb import priors
+from pyrobbb import BayesianNetwork, likelihoods, priors
 
 
 def test_defaults_are_the_papers() -> None:
@@ -48,3 +51,35 @@ def test_a_pattern_within_a_pattern_is_checked_too() -> None:
     ):
         with pytest.raises(ValueError, match="bais"):
             prior.check(["0.weight", "0.bias"])
+
+
+@pytest.mark.parametrize(
+    ("law", "reason"),
+    [
+        (dist.VonMises(0.0, 1.0), "normalised on a circle"),
+        (dist.Delta(torch.tensor(0.0)), "no width"),
+        (dist.ImproperUniform(dist.constraints.real, (), ()), "cannot be drawn from"),
+    ],
+)
+def test_laws_that_are_no_prior_of_a_weight(law: dist.TorchDistribution, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"cannot be the prior of a weight: it .*{reason}|it {reason}"):
+        priors.IID(law)
+
+
+class OneScale(priors.Prior, PyroModule):
+    """The example of `Prior`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroSample(dist.HalfCauchy(1.0))
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> dist.TorchDistribution:
+        return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_hyperparameter_takes_the_weights_precision(dtype: torch.dtype) -> None:
+    net = torch.nn.Linear(2, 1).to(dtype)
+    model = BayesianNetwork(net, OneScale(), likelihoods.Normal(0.1), 3)
+    trace = poutine.trace(model).get_trace()
+    assert trace.nodes["weight"]["value"].dtype == dtype

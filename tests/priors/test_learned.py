@@ -264,3 +264,9 @@ def test_restarts_learn_their_own_priors() -> None:
     alone = make(model, MeanFieldNormal, data, seed=6)
     assert learned(both.chains[1][0]) == learned(alone.model)
     assert learned(both.chains[0][0]) != learned(alone.model)
+
+
+@pytest.mark.parametrize("law", [dist.Uniform(-1.0, 1.0), dist.Pareto(1.0, 2.0)])
+def test_limits_are_not_learned(law: Any) -> None:
+    with pytest.raises(ValueError, match="has limits that would be learned"):
+        BayesianNetwork(nn.Linear(2, 1), priors.Learned(priors.IID(law), by="gradient"), GAUSS, 12)
