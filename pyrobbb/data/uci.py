@@ -26,7 +26,7 @@ import numpy.typing as npt
 from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, replacing
 from pyrobbb.data.images.folders import cache_folder, given_folders
-from pyrobbb.data.images.idx import BadFileError
+from pyrobbb.data.images.idx import BadFileError, read_raw, unpack
 from pyrobbb.data.images.sources import DataUnavailableError
 from pyrobbb.data.tables import TableData, from_table
 
@@ -143,10 +143,10 @@ def listed_gaps(name: str, root: str | os.PathLike[str] | None = None) -> list[n
     for _, folder in given_folders(root):
         for path in (folder / "uci" / f"{name}.splits.json.gz", folder / f"{name}.splits.json.gz"):
             if path.is_file():
+                raw = read_raw(path)
                 try:
-                    rows = json.loads(gzip.decompress(path.read_bytes()))["gap_test"]
-                    return [np.asarray(test, dtype=np.int64) for test in rows]
-                except (ValueError, KeyError, OSError, EOFError) as error:
+                    return [np.asarray(test, dtype=np.int64) for test in json.loads(raw)["gap_test"]]
+                except (ValueError, KeyError, TypeError) as error:
                     raise BadFileError(str(path), f"{error}", "lists of row numbers as gap_test") from error
     return None
 
@@ -194,11 +194,10 @@ def _places(folder: Path, name: str) -> Iterator[Path]:
 
 def _verified(name: str, raw: bytes, where: str) -> Values:
     """The values in the text of a file, comma or blank between them, if they are those of the table."""
-    known = KNOWN[name]
+    known, text = KNOWN[name], unpack(raw, where)
     try:
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
-        values = np.loadtxt(io.StringIO(text.replace(",", " ")), ndmin=2)[:, : known.columns]
-    except (ValueError, OSError, EOFError) as error:
+        values = np.loadtxt(io.BytesIO(text.replace(b",", b" ")), ndmin=2)[:, : known.columns]
+    except ValueError as error:
         raise BadFileError(where, f"not a table ({error})", f"the UCI table {name}") from error
     if digest(values) != known.sha256:
         expected = f"the UCI table {name}, {known.rows:,} rows and {known.columns} columns"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +54,12 @@ def test_it_is_downloaded_once_and_kept(cache: Path, mirror: Mirror, monkeypatch
     assert list(mirror.asked) == [PATH]
 
 
-def test_a_damaged_cache_is_fetched_again(cache: Path, mirror: Mirror, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-20], lambda whole: whole[:12] + b"\xff" * 40])
+def test_a_damaged_cache_is_fetched_again(
+    damage: Callable[[bytes], bytes], cache: Path, mirror: Mirror, caplog: pytest.LogCaptureFixture
+):
     cache.mkdir(parents=True)
-    (cache / "yacht.csv.gz").write_bytes(gzip.compress(TEXT)[:-20])
+    (cache / "yacht.csv.gz").write_bytes(damage(gzip.compress(TEXT)))
     np.testing.assert_array_equal(obtain("yacht", None, mirror.url), VALUES)
     assert "fetching it again" in caplog.text
 
@@ -124,9 +127,10 @@ def test_a_gap_split_tests_the_middle_third_by_a_feature(cache: Path, mirror: Mi
     )
     listed = UCI(name="yacht", root=tmp_path, gap=True, split=1).load()
     np.testing.assert_allclose(listed.test.y[:, 0], VALUES[[5, 6], 2], rtol=1e-6)
-    (tmp_path / "yacht.splits.json.gz").write_bytes(b"[]")
-    with pytest.raises(BadFileError, match="gap_test"):
-        UCI(name="yacht", root=tmp_path, gap=True).load()
+    for content, expected in ((b"[]", "a gzip file"), (gzip.compress(b"[]"), "lists .* as gap_test")):
+        (tmp_path / "yacht.splits.json.gz").write_bytes(content)
+        with pytest.raises(BadFileError, match=f"expected {expected}"):
+            UCI(name="yacht", root=tmp_path, gap=True).load()
     with pytest.raises(ValueError, match="split must be less than 2, the number of features, got 2"):
         UCI(name="yacht", gap=True, split=2)
 
