@@ -252,8 +252,11 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
     if _kind(path) != "csv":
         raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
         try:
-            lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
+            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+        except csv.Error as error:
+            raise ValueError(f"{path}: line {reader.line_num}: {error}; is a quote open?") from error
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8, or pass a DataFrame") from error
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -262,20 +265,20 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
             ) from error
     if not lines:
         raise ValueError(f"{path} is empty")
-    if len(lines[0]) == 1 and any(mark in lines[0][0] for mark in ";\t"):
+    head, *rows = (line for _, line in lines)
+    if len(head) == 1 and any(mark in head[0] for mark in ";\t"):
         raise ValueError(f"{path} is not separated by commas; pass pandas.read_csv({path.name!r}, sep=...)")
-    for number, line in enumerate(lines, 1):
-        if len(line) != len(lines[0]):
-            raise ValueError(f"{path}: line {number} has {len(line)} values, the first has {len(lines[0])}")
-    values = [cell for cell in lines[0] if cell.lower() not in MISSING]
-    headless = bool(values) and all(as_number(cell) is not None for cell in values)
-    if headless:
+    for number, line in lines:
+        if len(line) != len(head):
+            raise ValueError(f"{path}: line {number} has {len(line)} values, the first has {len(head)}")
+    values = [cell for cell in head if cell.lower() not in MISSING]
+    if values and all(as_number(cell) is not None for cell in values):
+        rows, head = [head, *rows], [str(i) for i in range(len(head))]
         logger.warning(
             "%s: the first line has only numbers, so it is a row, and the columns are called '0' to '%d'",
-            path.name, len(lines[0]) - 1,
+            path.name, len(head) - 1,
         )  # fmt: skip
-    head = [str(i) for i in range(len(lines[0]))] if headless else lines.pop(0)
-    columns = zip(*lines, strict=True) if lines else ((),) * len(head)
+    columns = zip(*rows, strict=True) if rows else ((),) * len(head)
     return [(key, _parsed(cells, texts.get(key))) for key, cells in zip(head, columns, strict=True)]
 
 

@@ -388,6 +388,8 @@ def test_columns_in_another_order_are_refused() -> None:
         ("größe,y\n1,2\n".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
         (b"a;y\n1,5;2\n", "is not separated by commas; pass pandas.read_csv"),
         (b"a,b\n1,2\n1\n", "line 3 has 1 values, the first has 2"),
+        (b'a,b\n\n1,"2\n3"\n1\n', "line 5 has 1 values, the first has 2"),
+        (b'a,b\n"1,2\n' + b"1,2\n" * 40_000, r"rows\.csv: line \d+: field larger than field limit"),
         (b"a,a\n1,2\n", "two columns called 'a'"),
         (b"", "is empty"),
         (b"a,b\n", "is empty"),
