@@ -25,7 +25,6 @@ from pyrobbb.data.frames import (
     as_number,
     is_missing,
     rows_of,
-    to_tensor,
 )
 
 Matrix = npt.NDArray[np.float64]
@@ -250,7 +249,7 @@ class Columns:
         values = np.concatenate([np.zeros((rows_of(frame), 0)), *parts], axis=1)
         if not values.shape[1]:
             raise ValueError("no column varies over the training rows, so there is nothing to predict from")
-        return to_tensor(values, torch.float64)
+        return torch.from_numpy(np.ascontiguousarray(values))
 
     def labels(self, name: str, values: Any) -> Tensor:
         """The numbers `(M,)` of classes that are given as they stand in the table, as `class_numbers`."""

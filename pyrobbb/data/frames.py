@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
@@ -302,8 +301,3 @@ def as_number(cell: str) -> float | None:
         return None if "_" in cell else float(cell)  # 1_0 is a code, though Python reads it as 10
     except ValueError:
         return None
-
-
-def to_tensor(values: Column, dtype: torch.dtype) -> Tensor:
-    """A copy of an array of numbers as a tensor of this type."""
-    return torch.tensor(np.ascontiguousarray(values), dtype=dtype)

@@ -19,7 +19,6 @@ from pyrobbb.data.dataset import Dataset, Spec, Split, Task, Units
 from pyrobbb.data.frames import (
     Column,
     Frame,
-    as_array,
     as_column,
     as_frame,
     categories,
@@ -29,7 +28,7 @@ from pyrobbb.data.frames import (
     is_table,
     opened,
     rows_of,
-    to_tensor,
+    take,
 )
 from pyrobbb.data.splits import is_share, split_rows
 
@@ -118,25 +117,24 @@ class Table:
         targets = self._targets(frame)
         self._check_names(frame, targets)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
-        for name in targets:
-            _check_whole("the table", name, frame[name])
-            if self.task == "regression":
-                _check_numbers("the table", name, frame[name])
+        _check_targets("the table", frame, targets, self.task)
         task = self.task or _task(targets, frame)
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
         check_positions(source, **given)
-        as_text = frozenset({*texts, *categories(source)})
+        categorical = frozenset({*texts, *categories(source)})
         for name, column in frame.items():
-            if name not in as_text:
+            if name not in categorical:
                 check_slips(name, column, target=name in targets)
         known = {
-            name: frozenset() if name in as_text else frozenset(column)
+            name: frozenset() if name in categorical else frozenset(column)
             for name, column in frame.items()
-            if name in as_text or column.dtype.kind != "f"
+            if name in categorical or column.dtype.kind != "f"
         }
         parts = split_rows(frame, targets, given, self.split_seed, known)
+        for part, rows in parts.items():
+            _check_targets(part, rows, targets, task)
         train = parts["train"] = self._counting(parts["train"])
         classes = tuple(_in_order(targets[0], train[targets[0]])) if task == "classification" else ()
         if task == "classification" and len(classes) < 2:
@@ -148,7 +146,7 @@ class Table:
                 f"classification, fewer labels"
             )
         inputs = {name: column for name, column in train.items() if name != self.weights}
-        columns = Columns.learn(inputs, targets, classes, as_text, tuple(map(str, self.raw)))
+        columns = Columns.learn(inputs, targets, classes, categorical, tuple(map(str, self.raw)))
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         if self.weights is not None:
             counts = row_weights(f"column {self.weights!r}", train[str(self.weights)], splits["train"])
@@ -200,16 +198,15 @@ class Table:
         there = counts > 0
         if not there.any() or not (counts >= 0).all():  # for `row_weights` to refuse
             return train
-        return {name: column[there] for name, column in train.items()}
+        return take(train, np.flatnonzero(there))
 
     def _split(self, rows: Frame, columns: Columns, part: str) -> Split:
-        dtype = getattr(torch, self.dtype)
-        x = columns.inputs(rows).to(dtype)
-        if not columns.classes:
-            y = [_check_whole(part, name, _check_numbers(part, name, rows[name])) for name in columns.targets]
-            return Split(x, to_tensor(np.stack(y, axis=1), dtype))
-        name = columns.targets[0]
-        return Split(x, columns.labels(f"{part}: target {name!r}", _check_whole(part, name, rows[name])))
+        x = columns.inputs(rows).to(getattr(torch, self.dtype))
+        if columns.classes:
+            (name,) = columns.targets
+            return Split(x, columns.labels(f"{part}: target {name!r}", rows[name]))
+        y = [torch.from_numpy(rows[name]) for name in columns.targets]
+        return Split(x, torch.stack(y, dim=1).to(x.dtype))
 
 
 def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
@@ -265,27 +262,30 @@ def _with_targets(part: str, x: Any, y: Any, texts: Any) -> tuple[tuple[str, ...
     check_same_rows({f"{part}x": x, f"{part}y": y})
     known = dict.fromkeys(texts, ()) if isinstance(texts, tuple) else None
     frame = as_frame(f"{part}x", x, known)
-    array = as_array(f"{part}y", y) if isinstance(y, Tensor) else y
-    if np.ndim(array) == 2:
+    if np.ndim(y) == 2:
         own = "" if is_table(y) else "y"  # the columns of an array are numbers
-        targets = {f"{own}{name}": column for name, column in as_frame(f"{part}y", array).items()}
+        targets = {f"{own}{name}": column for name, column in as_frame(f"{part}y", y).items()}
     else:
-        targets = {"y": as_column(f"{part}y", array)}
+        targets = {"y": as_column(f"{part}y", y)}
     taken = [name for name in ("y", *targets) if name in frame]
     if taken:
         raise ValueError(_TAKEN.format(taken[0], "y"))
     return tuple(targets), frame | targets
 
 
-def _check_whole(part: str, name: str, column: Column) -> Column:
-    lacking = is_missing(column)
-    if lacking.any():
-        raise ValueError(
-            f"{part}: target {name!r} is missing in {lacking.sum()} rows, the first of them row "
-            f"{lacking.argmax()}; a target cannot be filled in: leave these rows out, or fit each of several "
-            f"targets by itself, to the rows that have it"
-        )
-    return column
+def _check_targets(part: str, rows: Frame, targets: tuple[str, ...], task: Task | None) -> None:
+    """ValueError if a target is missing in a row, or is text where the task is known to be a regression."""
+    for name in targets:
+        lacking = is_missing(rows[name])
+        if lacking.any():
+            raise ValueError(
+                f"{part}: target {name!r} is missing in {lacking.sum()} rows, the first of them row "
+                f"{lacking.argmax()}; a target cannot be filled in: leave these rows out, or fit each of "
+                f"several targets by itself, to the rows that have it"
+            )
+        if task == "regression" and rows[name].dtype.kind != "f":
+            what = first_text(rows[name])
+            raise ValueError(f"{part}: target {name!r} holds the text {what}; a regression needs numbers")
 
 
 def _task(targets: tuple[str, ...], frame: Frame) -> Task:
@@ -306,13 +306,6 @@ def _in_order(name: str, column: Column) -> list[str]:
     """The classes: numbers by size, text by the alphabet."""
     values = sorted(set(column.tolist()))
     return list(dict.fromkeys(as_text(name, np.array(values, dtype=column.dtype))))  # 0.3 is 0.1 + 0.2
-
-
-def _check_numbers(part: str, name: str, column: Column) -> Column:
-    if column.dtype.kind != "f":
-        what = first_text(column)
-        raise ValueError(f"{part}: target {name!r} holds the text {what}; a regression needs numbers")
-    return column
 
 
 def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
