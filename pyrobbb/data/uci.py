@@ -27,11 +27,10 @@ from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, replacing
 from pyrobbb.data.images.folders import cache_folder, given_folders
 from pyrobbb.data.images.idx import BadFileError, read_raw, unpack
-from pyrobbb.data.images.sources import DataUnavailableError
+from pyrobbb.data.images.sources import TIMEOUT, DataUnavailableError
 from pyrobbb.data.tables import TableData, from_table
 
 Values = npt.NDArray[np.float64]
-TIMEOUT = 15.0  # seconds without a single byte
 
 logger = logging.getLogger(__name__)
 

@@ -89,13 +89,11 @@ class IdxImages:
         train = self._split(images, labels, rows)
         spec = Spec(N=len(train), features=tuple(train.x.shape[1:]), outputs=CLASSES, task="classification")
         validation = self._split(images, labels, held) if len(held) else None
-        test = self._split(test_images, test_labels, None)
+        test = self._split(test_images, test_labels, slice(None))
         return Dataset(self.files.title, train, spec, validation, test)
 
-    def _split(self, images: Images, labels: Images, rows: Tensor | None) -> Split:
-        pixels, y = torch.from_numpy(images), torch.from_numpy(labels)
-        if rows is not None:
-            pixels, y = pixels[rows], y[rows]
+    def _split(self, images: Images, labels: Images, rows: Tensor | slice) -> Split:
+        pixels, y = torch.from_numpy(images)[rows], torch.from_numpy(labels)[rows]
         x = pixels.to(torch.float32).div_(self.scale)
         return Split(x.flatten(1) if self.flatten else x.unsqueeze(1), y.to(torch.int64))
 

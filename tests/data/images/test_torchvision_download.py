@@ -20,7 +20,7 @@ from commands import interpreter
 from data_fakes import ARRAYS, GZIPPED, IMAGES, RAW, TINY, Answer, isolate, ok, put, register, serve
 from paths import PYTHONPATH
 from pyrobbb.data import DataUnavailableError
-from pyrobbb.data.images import torchvision_download
+from pyrobbb.data.images import sources
 from pyrobbb.data.images.catalog import NAMES
 from pyrobbb.data.images.sources import obtain
 
@@ -97,7 +97,7 @@ def test_a_server_that_hangs_up_is_a_reason() -> None:
 
 
 def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchvision_download, "TIMEOUT", 0.1)
+    monkeypatch.setattr(sources, "TIMEOUT", 0.1)
     released = threading.Event()
     with serve() as mirror:
         mirror.answers[IMAGES] = lambda handler: released.wait(20) and None
@@ -111,7 +111,7 @@ def test_without_torchvision_the_reason_is_said(monkeypatch: pytest.MonkeyPatch)
     def missing() -> None:
         raise ImportError("No module named 'torchvision'")
 
-    monkeypatch.setattr(torchvision_download, "import_torchvision", missing)
+    monkeypatch.setattr(sources, "import_torchvision", missing)
     with pytest.raises(DataUnavailableError, match="torchvision: No module named 'torchvision'"):
         obtain(TINY)
 
