@@ -40,15 +40,7 @@ class TorchRows:
     def __init__(
         self, source: TorchDataset[Any] | DataLoader[Any], device: torch.device | str = "cpu"
     ) -> None:
-        self.source, self.device = source, torch.device(device)
-        self.collate: Callable[[list[Any]], Any] = default_collate
-        self.workers, self.batch_size = 0, None
-        dataset: Any = source
-        if isinstance(source, DataLoader):
-            dataset = source.dataset
-            self.workers = source.num_workers
-            if source.collate_fn is not default_convert:  # which batch_size=None makes, of rows one by one
-                self.collate = source.collate_fn
+        dataset: Any = source.dataset if isinstance(source, DataLoader) else source
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise ValueError(
                 f"{type(dataset).__name__} is a stream without a length: the posterior needs the number of "
@@ -56,10 +48,15 @@ class TorchRows:
             )
         if not len(dataset):
             raise ValueError(f"{type(dataset).__name__} has no rows")
+        self.source, self.dataset, self.device = source, dataset, torch.device(device)
+        self.collate: Callable[[list[Any]], Any] = default_collate
+        self.workers, self.batch_size = 0, None
         if isinstance(source, DataLoader):
             _check_plain(source)
+            self.workers = source.num_workers
             self.batch_size = getattr(source.batch_sampler, "batch_size", None)
-        self.dataset = dataset
+            if source.collate_fn is not default_convert:  # which batch_size=None makes, of rows one by one
+                self.collate = source.collate_fn
 
     def __len__(self) -> int:
         return len(self.dataset)
