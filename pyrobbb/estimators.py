@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from pyrobbb._support.checks import check_kinds
-from pyrobbb.data.columns import as_text
 from pyrobbb.data.dataset import Task
 from pyrobbb.data.frames import as_column, is_table
 from pyrobbb.data.tables import from_table
+from pyrobbb.data.texts import as_text
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 from pyrobbb.priors import Prior
 from pyrobbb.tabular import fit_table

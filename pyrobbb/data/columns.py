@@ -6,7 +6,6 @@ Everything is learned from the training rows alone; validation, test and new row
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,23 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pyrobbb.data.frames import (
-    Column,
-    Frame,
-    as_column,
-    as_frame,
-    as_number,
-    is_missing,
-    rows_of,
-)
+from pyrobbb.data.frames import Column, Frame, as_column, as_frame, is_missing, rows_of
+from pyrobbb.data.texts import MOST, as_text, first_text, print_of
 
 Matrix = npt.NDArray[np.float64]
-MOST = 10  # distinct texts that a column may have whatever the number of rows
-MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` that are taken for categories without a word
 SHOWN = 20  # names in a message, at most
-NUMBER_AND_MORE = re.compile(
-    r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
-)
 BOOLEANS = {"0": "False", "1": "True", "false": "False", "true": "True"}  # as a column of booleans prints
 
 logger = logging.getLogger(__name__)
@@ -127,11 +114,11 @@ class Categorical:
         Raises:
             ValueError: Numbers, where training rows have texts that differ and are the same number.
         """
-        texts = np.array([self._known(text) for text in self._as_text(column)], dtype=object)
+        texts = np.array([self._known(text) for text in self._texts(column)], dtype=object)
         hot = np.stack([texts == value for value in self.categories], axis=1).astype(np.float64)
         known = np.asarray(hot.any(axis=1))
-        odd = [text for text, there in zip(texts, known, strict=True) if not there and text is not None]
-        if odd:
+        odd = texts[~known & ~is_missing(texts)]
+        if len(odd):
             logger.warning(
                 "column %r: %d of %d rows hold a category that no training row has, such as %r; they count "
                 "as an average row",
@@ -139,13 +126,13 @@ class Categorical:
             )  # fmt: skip
         return np.where(known[:, None], hot - np.array(self.shares), 0.0)
 
-    def _as_text(self, column: Column) -> Column:
+    def _texts(self, column: Column) -> Column:
         if column.dtype.kind == "f" and not is_missing(column).all():
-            written = [c for c in self.categories if c is not None and _print_of(c) not in (None, c)]
+            written = [c for c in self.categories if c is not None and print_of(c) not in (None, c)]
             if written:
                 raise ValueError(
                     f"column {self.name!r} holds numbers here, and texts such as {written[0]!r} in the "
-                    f"training rows, which no number tells from {_print_of(written[0])!r}: pass it as text, "
+                    f"training rows, which no number tells from {print_of(written[0])!r}: pass it as text, "
                     f"such as read_csv(..., dtype={{{self.name!r}: str}})"
                 )
         return as_text(self.name, column)
@@ -156,7 +143,7 @@ class Categorical:
             return text
         if set(self.categories) <= {"False", "True", None}:
             return BOOLEANS.get(text.lower(), text)
-        printed = _print_of(text)
+        printed = print_of(text)
         return text if printed is None or printed not in self.categories else printed
 
 
@@ -329,74 +316,6 @@ def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:
             f"{', '.join(classes[:SHOWN])}, numbered from 0 in a tensor"
         )
     return torch.tensor([numbers[text] for text in texts], dtype=torch.int64)
-
-
-def as_text(name: str, column: Column) -> Column:
-    """The same column as text: whole numbers without a point.
-
-    Raises:
-        ValueError: A number so large that float64 may have rounded it to its neighbour.
-    """
-    if column.dtype.kind != "f":
-        return column
-    large = np.abs(column) >= 2**53
-    if large.any():
-        raise ValueError(
-            f"column {name!r} holds {column[large][0]:.17g}, too large for a number to be kept "
-            f"exactly as a category: pass the column as text, such as str(value)"
-        )
-    return np.array([None if np.isnan(v) else _as_text(v) for v in column.tolist()], dtype=object)
-
-
-def _as_text(value: float) -> str:
-    value += 0.0  # makes -0 the 0 that it equals, as rounding leaves it
-    text = f"{value:.15g}"  # 15 digits tell all fractions apart that a person would
-    return f"{value:.0f}" if value.is_integer() and float(text) != value else text
-
-
-def check_slips(name: str, column: Column, *, target: bool) -> None:
-    """Say so if a column of text holds mostly numbers: one slip makes a category of each of them.
-
-    Raises:
-        ValueError: They are too many for categories.
-    """
-    present = [] if column.dtype.kind == "f" else [value for value in column if value is not None]
-    others = [value for value in present if as_number(value) is None]
-    dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
-    numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
-    if dressed and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
-        logger.warning(
-            "column %r is one of categories, because its values are texts such as %s; if they are numbers, "
-            "write them plainly, 1034.5, else say categorical=[%r]",
-            name, first_text(column), name,
-        )  # fmt: skip
-        return
-    if not others or 2 * len(others) >= len(present):
-        return
-    what = (
-        f"{len(others)} of its {len(present)} values cannot be read as numbers, such as {first_text(column)}"
-    )
-    if len(set(present)) > max(MOST, len(column) // 2):
-        raise ValueError(f"column {name!r} is one of numbers, but {what}: mend it or leave it empty")
-    if not target:
-        logger.warning(
-            "column %r is one of categories, because %s; if that is a slip, mend it or leave it empty, else "
-            "say categorical=[%r]",
-            name, what, name,
-        )  # fmt: skip
-
-
-def first_text(column: Column) -> str:
-    """The first value of a column of text that is no number, if there is one, and its row."""
-    texts = [(row, value) for row, value in enumerate(column) if value is not None]
-    row, value = next(((row, value) for row, value in texts if as_number(value) is None), texts[0])
-    return f"{value!r} in row {row}, counted from 0"
-
-
-def _print_of(text: str) -> str | None:
-    """How the number that a text is prints, if it is one."""
-    value = as_number(text)
-    return None if value is None or not np.isfinite(value) else _as_text(value)
 
 
 def _kind(each: Mapping[str, Any]) -> Kind:

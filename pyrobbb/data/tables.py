@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb.data.arrays import check_precision, row_weights
-from pyrobbb.data.columns import MOST, Columns, as_text, check_slips, first_text, mean_and_sd
+from pyrobbb.data.columns import Columns, mean_and_sd
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, Units
 from pyrobbb.data.frames import (
     Column,
@@ -31,6 +31,7 @@ from pyrobbb.data.frames import (
     take,
 )
 from pyrobbb.data.splits import is_share, split_rows
+from pyrobbb.data.texts import MOST, as_text, check_slips, first_text
 
 
 @dataclass(frozen=True)

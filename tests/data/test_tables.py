@@ -16,8 +16,9 @@ from torch import nn
 
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
-from pyrobbb.data.columns import Categorical, Columns, Numeric, as_text
+from pyrobbb.data.columns import Categorical, Columns, Numeric
 from pyrobbb.data.frames import as_frame
+from pyrobbb.data.texts import as_text
 
 SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 TABLE = {

@@ -1,0 +1,86 @@
+"""Numbers as the texts they print as, and columns of text that look like numbers."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import numpy as np
+
+from pyrobbb.data.frames import Column, as_number
+
+MOST = 10  # distinct texts that a column may have whatever the number of rows
+MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` that are taken for categories without a word
+NUMBER_AND_MORE = re.compile(
+    r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
+)
+
+logger = logging.getLogger(__name__)
+
+
+def as_text(name: str, column: Column) -> Column:
+    """The same column as text: whole numbers without a point.
+
+    Raises:
+        ValueError: A number so large that float64 may have rounded it to its neighbour.
+    """
+    if column.dtype.kind != "f":
+        return column
+    large = np.abs(column) >= 2**53
+    if large.any():
+        raise ValueError(
+            f"column {name!r} holds {column[large][0]:.17g}, too large for a number to be kept "
+            f"exactly as a category: pass the column as text, such as str(value)"
+        )
+    return np.array([None if np.isnan(v) else _printed(v) for v in column.tolist()], dtype=object)
+
+
+def print_of(text: str) -> str | None:
+    """How the number that a text is prints, if it is one."""
+    value = as_number(text)
+    return None if value is None or not np.isfinite(value) else _printed(value)
+
+
+def _printed(value: float) -> str:
+    value += 0.0  # makes -0 the 0 that it equals, as rounding leaves it
+    text = f"{value:.15g}"  # 15 digits tell all fractions apart that a person would
+    return f"{value:.0f}" if value.is_integer() and float(text) != value else text
+
+
+def check_slips(name: str, column: Column, *, target: bool) -> None:
+    """Say so if a column of text holds mostly numbers: one slip makes a category of each of them.
+
+    Raises:
+        ValueError: They are too many for categories.
+    """
+    present = [] if column.dtype.kind == "f" else [value for value in column if value is not None]
+    others = [value for value in present if as_number(value) is None]
+    dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
+    numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
+    if dressed and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
+        logger.warning(
+            "column %r is one of categories, because its values are texts such as %s; if they are numbers, "
+            "write them plainly, 1034.5, else say categorical=[%r]",
+            name, first_text(column), name,
+        )  # fmt: skip
+        return
+    if not others or 2 * len(others) >= len(present):
+        return
+    what = (
+        f"{len(others)} of its {len(present)} values cannot be read as numbers, such as {first_text(column)}"
+    )
+    if len(set(present)) > max(MOST, len(column) // 2):
+        raise ValueError(f"column {name!r} is one of numbers, but {what}: mend it or leave it empty")
+    if not target:
+        logger.warning(
+            "column %r is one of categories, because %s; if that is a slip, mend it or leave it empty, else "
+            "say categorical=[%r]",
+            name, what, name,
+        )  # fmt: skip
+
+
+def first_text(column: Column) -> str:
+    """The first value of a column of text that is no number, if there is one, and its row."""
+    texts = [(row, value) for row, value in enumerate(column) if value is not None]
+    row, value = next(((row, value) for row, value in texts if as_number(value) is None), texts[0])
+    return f"{value!r} in row {row}, counted from 0"
