@@ -116,10 +116,10 @@ def fit_table(
     check_method(inference)
     if "likelihood" in options:
         raise ValueError(f"fit_table makes the likelihood: say noise= one of {', '.join(NOISES)}, or use fit")
-    given = options.pop("folder", None)
-    folder = None if given is None else Path(given)
+    folder = options.pop("folder", None)
+    folder = None if folder is None else Path(folder)
     dtype = str(data.train.x.dtype).removeprefix("torch.")
-    sizes = tuple(checks.counts("hidden", hidden))
+    sizes = checks.counts("hidden", hidden)
     if folder is not None and (folder / FILE).exists():
         before = read_json(folder / FILE).get("noises", [*noises])
         if before != [*noises]:
@@ -129,15 +129,14 @@ def fit_table(
         gains = GAINS if prior is None and model.hidden else ()
         several = {f"gain-{gain:g}": replace(model, gain=gain) for gain in gains}
     else:
-        several = {each: replace(model, noise=each) for each in noises} if len(noises) > 1 else {}
-    if not several:
+        several = {each: replace(model, noise=each) for each in noises}
+    if len(several) < 2:
         posterior = _fit(model, data, prior, seed, folder=folder, **options)
     else:
         by_bound = data.spec.task == "regression" and inference.bounds
         model, posterior = _best(several, data, prior, seed, folder, by_bound, **options)
-    kind = type(inference).__name__
-    chosen = {"own prior": prior is not None, "inference": kind, "noises": [*noises]}
-    posterior.beside[FILE] = asdict(model) | chosen
+    given = {"own prior": prior is not None, "inference": type(inference).__name__, "noises": [*noises]}
+    posterior.beside[FILE] = asdict(model) | given
     if folder is not None:
         posterior.save(folder)
     return posterior
