@@ -119,34 +119,34 @@ class OnDisk:
         Raises:
             ValueError: a file that is missing, damaged or of another shape or kind, or a value in it.
         """
-        x, y, largest = self._open(self.x, self.y)
+        x, y = self._open(self.x, self.y)
         N = len(x) - self.validation
         if N < 1:
             raise ValueError(f"validation: {self.validation} of the {len(x)} rows of {self.x} leaves none")
         if self.task == "regression":
             outputs = y.shape[1]
         else:
-            outputs = self.classes or inferred_classes(self.y, int(y.min()), largest, N)
+            outputs = self.classes or inferred_classes(self.y, int(y.min()), int(y.max()), N)
         spec = Spec(N=N, features=tuple(x.shape[1:]), outputs=outputs, task=self.task)
-        _check_labels(self.y, largest, spec)
+        _check_targets(self.y, y, spec)
         for array in (x, y):
             _expect_random_reads(array)
         train = Split(cast(Tensor, self._inputs(x[:N])), cast(Tensor, self._targets(y[:N])))
         validation = self._held(self.x, x[N:], y[N:], begin=N) if self.validation else None
         test = None
         if self.test_x is not None and self.test_y is not None:
-            test_x, test_y, largest = self._open(self.test_x, self.test_y)
+            test_x, test_y = self._open(self.test_x, self.test_y)
             for path, found, wanted in ((self.test_x, test_x, x), (self.test_y, test_y, y)):
                 if found.shape[1:] != wanted.shape[1:]:
                     raise ValueError(
                         f"{path} has rows of shape {found.shape[1:]}; training rows have {wanted.shape[1:]}"
                     )
-            _check_labels(self.test_y, largest, spec)
+            _check_targets(self.test_y, test_y, spec)
             test = self._held(self.test_x, test_x, test_y)
         return Dataset(self.name, train, spec, validation, test)
 
-    def _open(self, x_path: str, y_path: str) -> tuple[Array, Array, int]:
-        """Inputs, targets, and the largest label."""
+    def _open(self, x_path: str, y_path: str) -> tuple[Array, Array]:
+        """Inputs and targets, if their shapes and kinds are those of the task; no value is read."""
         x, y = mapped(x_path), mapped(y_path)
         if x.ndim < 2 or x.size == 0:
             raise ValueError(f"{x_path} must have the shape (N, features...), got {x.shape}")
@@ -159,20 +159,12 @@ class OnDisk:
             raise ValueError(f"{y_path} must have the shape {shapes}; got {y.shape} as task={self.task}")
         if len(x) != len(y):
             raise ValueError(f"{x_path} has {len(x):,} rows and {y_path} {len(y):,}; they must agree")
-        if self.task == "regression":
-            _check_finite(y_path, y)
-            exact = (torch.from_numpy(part.astype(np.float64)) for _, part in _blocks(y))
-            instead = "the arrays to from_arrays with dtype=torch.float64"
-            check_precision(y_path, exact, torch.float32, instead)
-            return x, y, 0
-        if y.dtype.kind == "f":
+        if self.task == "classification" and y.dtype.kind == "f":
             raise ValueError(
                 f"{y_path} must hold integer class labels, got {y.dtype}; for real targets use "
                 f"task=regression (data.task=regression on the command line)"
             )
-        if int(y.min()) < 0:
-            raise ValueError(f"{y_path} holds the label {y.min()} in row {y.argmin()}; labels start at 0")
-        return x, y, int(y.max())
+        return x, y
 
     def _inputs(self, array: Array) -> Mapped:
         return Mapped(array, torch.float32, scale=self.scale)
@@ -216,9 +208,16 @@ def _expect_random_reads(array: Array) -> None:
         base.madvise(mmap.MADV_RANDOM)
 
 
-def _check_labels(path: str, largest: int, spec: Spec) -> None:
-    if spec.task == "classification" and largest >= spec.outputs:
-        raise ValueError(f"{path} holds the label {largest}; labels run from 0 to {spec.outputs - 1}")
+def _check_targets(path: str, y: Array, spec: Spec) -> None:
+    """ValueError for a label that is no class, or a value that float32 does not hold."""
+    if spec.task == "regression":
+        _check_finite(path, y)
+        exact = (torch.from_numpy(part.astype(np.float64)) for _, part in _blocks(y))
+        check_precision(path, exact, torch.float32, "the arrays to from_arrays with dtype=torch.float64")
+    elif int(y.min()) < 0:
+        raise ValueError(f"{path} holds the label {y.min()} in row {y.argmin()}; labels start at 0")
+    elif int(y.max()) >= spec.outputs:
+        raise ValueError(f"{path} holds the label {y.max()}; labels run from 0 to {spec.outputs - 1}")
 
 
 def _check_finite(path: str, array: Array, first: int = 0) -> None:
