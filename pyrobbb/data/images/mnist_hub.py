@@ -82,10 +82,9 @@ def read_pickle(stream: IO[bytes]) -> tuple[Images, Images, Images, Images]:
     pairs = ArrayUnpickler(stream, encoding="latin1").load()  # written by Python 2
     try:
         (x1, y1), (x2, y2), (x3, y3) = pairs
-        images, labels = (_pixels(x1, x2), _pixels(x3)), (_labels(y1, y2), _labels(y3))
+        return _pixels(x1, x2), _labels(y1, y2), _pixels(x3), _labels(y3)
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{MEMBER} does not hold three pairs (images, labels): {error}") from error
-    return images[0], labels[0], images[1], labels[1]
 
 
 def _pixels(*parts: np.ndarray) -> Images:
