@@ -167,9 +167,11 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
         The deviation is that of the posterior predictive: noise, and what is not known of the function.
         """
         prediction: ValuePrediction = self._predict(X)
-        found = (prediction.mean, *((prediction.std,) if return_std else ()))
-        mean, *std = (part.cpu().numpy()[:, 0] if self._flat else part.cpu().numpy() for part in found)
-        return (mean, std[0]) if return_std else mean
+        mean = self._like_y(prediction.mean)
+        return (mean, self._like_y(prediction.std)) if return_std else mean
+
+    def _like_y(self, values: torch.Tensor) -> Array:
+        return values.cpu().numpy()[:, 0] if self._flat else values.cpu().numpy()
 
 
 class BayesianClassifier(ClassifierMixin, _TableEstimator):
