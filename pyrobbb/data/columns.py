@@ -202,10 +202,10 @@ class Columns:
         for name, column in frame.items():
             if name in targets or name in raw:
                 continue
-            if name not in texts and column.dtype.kind == "f":
+            if name in texts or column.dtype.kind != "f":
+                kinds.append(Categorical.learn(name, as_text(name, column)))
+            else:
                 kinds.append(Numeric.learn(name, column))
-                continue
-            kinds.append(Categorical.learn(name, as_text(name, column)))
         same = [kind.name for kind in kinds if kind.empty]
         if same:
             logger.warning(
@@ -247,12 +247,6 @@ class Columns:
         kinds = [{"kind": type(kind).__name__, **asdict(kind)} for kind in self.kinds]
         return {"targets": list(self.targets), "classes": list(self.classes), "kinds": kinds}
 
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> Columns:
-        """What `plain` described."""
-        kinds = tuple(_kind(dict(each)) for each in content["kinds"])
-        return cls(kinds, tuple(content["targets"]), tuple(content["classes"]))
-
 
 @dataclass(frozen=True)
 class Names:
@@ -282,7 +276,8 @@ def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
         return None
     if "names" in content:
         return Names(tuple(content["names"]), tuple(content.get("targets", ())))  # once without targets
-    return Columns.from_plain(content)
+    kinds = tuple(map(_kind, content["kinds"]))
+    return Columns(kinds, tuple(content["targets"]), tuple(content["classes"]))
 
 
 def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:

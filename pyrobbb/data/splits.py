@@ -17,7 +17,6 @@ Rows = npt.NDArray[np.int64]
 
 def split_rows(
     frame: Frame,
-    targets: Sequence[str],
     given: Mapping[str, Any],
     seed: int,
     texts: Mapping[str, Collection[str]] | None = None,
@@ -26,7 +25,6 @@ def split_rows(
 
     Args:
         frame: All rows, of the columns that are used.
-        targets: Columns that a part given as a table must have.
         given: A share of all rows, a list of row numbers or a table, by part, as in `numbered`.
         seed: Of the draw of shares.
         texts: Columns that are text in every part, as in `as_frame`.
@@ -35,9 +33,6 @@ def split_rows(
     for part, asked in given.items():
         if not of_the_rows(asked):
             parts[part] = as_frame(part, asked, texts, frame.__contains__)
-            absent = [name for name in targets if name not in parts[part]]
-            if absent:
-                raise ValueError(f"{part} has no column {absent[0]!r}, the target")
     return parts
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any, get_args
@@ -27,7 +26,6 @@ from pyrobbb.data.frames import (
     is_missing,
     is_table,
     opened,
-    rows_of,
     take,
 )
 from pyrobbb.data.splits import is_share, split_rows
@@ -133,19 +131,11 @@ class Table:
             for name, column in frame.items()
             if name in categorical or column.dtype.kind != "f"
         }
-        parts = split_rows(frame, targets, given, self.split_seed, known)
+        parts = split_rows(frame, given, self.split_seed, known)
         for part, rows in parts.items():
             _check_targets(part, rows, targets, task)
         train = parts["train"] = self._counting(parts["train"])
-        classes = tuple(_in_order(targets[0], train[targets[0]])) if task == "classification" else ()
-        if task == "classification" and len(classes) < 2:
-            raise ValueError(f"target {targets[0]!r} has one class in the training rows, {classes[0]!r}")
-        if train[targets[0]].dtype.kind != "f" and len(classes) > max(MOST, rows_of(train) // 2):
-            raise ValueError(
-                f"target {targets[0]!r} has {len(classes)} different texts in {rows_of(train)} training "
-                f"rows, such as {classes[0]!r}: for a regression write plain numbers, such as 4123.5; for a "
-                f"classification, fewer labels"
-            )
+        classes = _classes(targets[0], train[targets[0]]) if task == "classification" else ()
         inputs = {name: column for name, column in train.items() if name != self.weights}
         columns = Columns.learn(inputs, targets, classes, categorical, tuple(map(str, self.raw)))
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
@@ -232,14 +222,15 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     if "target" in options:
         raise ValueError("target names a column of the table; it cannot be given beside y")
     source = opened("x", source)
-    categorical = options.get("categorical", ())
-    if not isinstance(categorical, str | Integral):  # else for `Table` to refuse
-        options["categorical"] = categorical = (*map(str, categorical), *categories(source))
+    texts: dict[str, tuple[()]] = {}
+    if not isinstance(named := options.get("categorical", ()), str | Integral):  # else for `Table` to refuse
+        texts = dict.fromkeys((*map(str, named), *categories(source)), ())
+        options["categorical"] = [*texts]
     check_positions(source, validation=options.get("validation"), test=options.get("test"))
-    check_same_rows({"x": source, "weights": options.get("weights")})
-    targets, frame = _with_targets("", source, y, categorical)
-    if options.get("weights") is not None and not isinstance(options["weights"], str | Integral):
-        weights = options["weights"]
+    weights = options.get("weights")
+    check_same_rows({"x": source, "weights": weights})
+    targets, frame = _with_targets("", source, y, texts)
+    if weights is not None and not isinstance(weights, str | Integral):
         if "weights" in frame:
             raise ValueError(_TAKEN.format("weights", "weights"))
         truths = isinstance(weights, np.ndarray) and weights.dtype == bool
@@ -248,7 +239,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     for part in ("validation", "test"):
         given = options.get(part)
         if isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[0], "__len__"):
-            options[part] = _with_targets(f"{part} ", given[0], given[1], categorical)[1]
+            options[part] = _with_targets(f"{part} ", given[0], given[1], texts)[1]
     return Table(source=frame, target=targets, **options).load()
 
 
@@ -258,11 +249,12 @@ _TAKEN = (
 )
 
 
-def _with_targets(part: str, x: Any, y: Any, texts: Any) -> tuple[tuple[str, ...], Frame]:
+def _with_targets(
+    part: str, x: Any, y: Any, texts: Mapping[str, Collection[str]]
+) -> tuple[tuple[str, ...], Frame]:
     """Names of the targets, and the columns of x with them."""
     check_same_rows({f"{part}x": x, f"{part}y": y})
-    known = dict.fromkeys(texts, ()) if isinstance(texts, tuple) else None
-    frame = as_frame(f"{part}x", x, known)
+    frame = as_frame(f"{part}x", x, texts)
     if np.ndim(y) == 2:
         own = "" if is_table(y) else "y"  # the columns of an array are numbers
         targets = {f"{own}{name}": column for name, column in as_frame(f"{part}y", y).items()}
@@ -275,8 +267,10 @@ def _with_targets(part: str, x: Any, y: Any, texts: Any) -> tuple[tuple[str, ...
 
 
 def _check_targets(part: str, rows: Frame, targets: tuple[str, ...], task: Task | None) -> None:
-    """ValueError if a target is missing in a row, or is text where the task is known to be a regression."""
+    """ValueError if a target is absent or missing in a row, or text where the task is surely a regression."""
     for name in targets:
+        if name not in rows:
+            raise ValueError(f"{part} has no column {name!r}, the target")
         lacking = is_missing(rows[name])
         if lacking.any():
             raise ValueError(
@@ -291,11 +285,10 @@ def _check_targets(part: str, rows: Frame, targets: tuple[str, ...], task: Task 
 
 def _task(targets: tuple[str, ...], frame: Frame) -> Task:
     """What the targets show; ValueError for a column of whole numbers, which could be either."""
-    if len(targets) > 1 or (
-        frame[targets[0]].dtype.kind == "f" and (frame[targets[0]] != frame[targets[0]].round()).any()
-    ):
+    column = frame[targets[0]]
+    if len(targets) > 1 or (column.dtype.kind == "f" and (column != column.round()).any()):
         return "regression"
-    if frame[targets[0]].dtype.kind != "f":
+    if column.dtype.kind != "f":
         return "classification"
     raise ValueError(
         f"target {targets[0]!r} holds whole numbers, which can be labels or values: pass "
@@ -303,10 +296,23 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
     )
 
 
-def _in_order(name: str, column: Column) -> list[str]:
-    """The classes: numbers by size, text by the alphabet."""
+def _classes(name: str, column: Column) -> tuple[str, ...]:
+    """The classes of the training rows: numbers by size, text by the alphabet.
+
+    Raises:
+        ValueError: There is one, or so many that they name the rows.
+    """
     values = sorted(set(column.tolist()))
-    return list(dict.fromkeys(as_text(name, np.array(values, dtype=column.dtype))))  # 0.3 is 0.1 + 0.2
+    classes = tuple(dict.fromkeys(as_text(name, np.array(values, dtype=column.dtype))))  # 0.3 is 0.1 + 0.2
+    if len(classes) < 2:
+        raise ValueError(f"target {name!r} has one class in the training rows, {classes[0]!r}")
+    if column.dtype.kind != "f" and len(classes) > max(MOST, len(column) // 2):
+        raise ValueError(
+            f"target {name!r} has {len(classes)} different texts in {len(column)} training rows, such as "
+            f"{classes[0]!r}: for a regression write plain numbers, such as 4123.5; for a classification, "
+            f"fewer labels"
+        )
+    return classes
 
 
 def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
@@ -315,12 +321,13 @@ def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
     Raises:
         ValueError: A target that is the same in every row, too large, or that loses its precision in `dtype`.
     """
-    values = [train[name] for name in targets]
-    advice = "leave the row out, or rescale the target"
-    found = [mean_and_sd(f"target {k!r}", v, advice) for k, v in zip(targets, values, strict=True)]
-    for name, (mean, sd), value in zip(targets, found, values, strict=True):
-        if not sd > 1e-12 * math.fabs(mean):
-            raise ValueError(f"target {name!r} is {value[0]:g} in every training row")
-        check_precision(f"target {name!r}", [torch.from_numpy(value)], dtype, "dtype='float64'")
+    found = []
+    for name in targets:
+        values = train[name]
+        mean, sd = mean_and_sd(f"target {name!r}", values, "leave the row out, or rescale the target")
+        if not sd > 1e-12 * abs(mean):
+            raise ValueError(f"target {name!r} is {values[0]:g} in every training row")
+        check_precision(f"target {name!r}", [torch.from_numpy(values)], dtype, "dtype='float64'")
+        found.append((mean, sd))
     means, sds = zip(*found, strict=True)
     return Units(means, sds)

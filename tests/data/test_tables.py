@@ -16,7 +16,7 @@ from torch import nn
 
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
-from pyrobbb.data.columns import Categorical, Columns, Numeric
+from pyrobbb.data.columns import Categorical, Numeric, from_plain
 from pyrobbb.data.frames import as_frame
 from pyrobbb.data.texts import as_text
 
@@ -726,7 +726,7 @@ def test_a_raw_column_comes_as_it_stands_and_last() -> None:
     frame = {"years": [3.0, 0.5, 7.0, 1.0], "town": list("abab"), "a": [1.0, 2, 3, 5], "n": [0, 2, 1, 4]}
     data = from_table(frame, target="n", task="regression", raw=["years"])
     torch.testing.assert_close(data.train.x[:, -1], torch.tensor(frame["years"]))
-    columns = Columns.from_plain(json.loads(json.dumps(data.columns.plain())))
+    columns = from_plain(json.loads(json.dumps(data.columns.plain())))
     torch.testing.assert_close(columns.inputs(frame), data.train.x.double())
     for years, message in (
         ([1.0, None], "'years' is raw, but has no value in row 1, counted from 0"),
