@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil, inf, prod
 from typing import Any
 
@@ -145,34 +146,38 @@ def cdf(part: Any, value: Tensor) -> Tensor:
 
     torch's own refuse it there, or extrapolate: what one draw of the weights rules out is another's median.
     """
-    transforms = part.transforms if _is_made(part) else []
-    return _through(part.base_dist if transforms else part, transforms, value)
+    if _is_made(part):
+        return _through(part.base_dist, part.transforms, value)
+    if isinstance(part, MixtureSameFamily):
+        return _limited(part.support, partial(_of_mixture, part), value)
+    return _limited(part.support, part.cdf, value)
 
 
 def _through(base: Any, transforms: Sequence[Any], value: Tensor) -> Tensor:
     """`cdf` of what the transforms make of a distribution, one after the other."""
-    allowed = transforms[-1].codomain if transforms else base.support
+    if not transforms:
+        return cdf(base, value)
+    *before, last = transforms
+
+    def undone(at: Tensor) -> Tensor:
+        found = _through(base, before, last.inv(at))
+        return torch.where(torch.as_tensor(last.sign, device=at.device) > 0, found, 1 - found)
+
+    return _limited(last.codomain, undone, value)
+
+
+def _of_mixture(part: MixtureSameFamily, value: Tensor) -> Tensor:
+    each = cdf(part.component_distribution, value[..., None])
+    return (part.mixture_distribution.probs * each).sum(-1)
+
+
+def _limited(allowed: Any, inside: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
+    """A cdf, of which `inside` is the part at values that are allowed."""
     if allowed is constraints.real:
-        return _inside(base, transforms, value)
+        return inside(value)
     least, most = _bounds(allowed, value)
-    inside = torch.minimum(torch.maximum(value, least.to(value)), most.to(value))
-    found = _inside(base, transforms, inside).clamp(0, 1)
+    found = inside(torch.minimum(torch.maximum(value, least.to(value)), most.to(value))).clamp(0, 1)
     return torch.where(value < least, 0.0, torch.where(value > most, 1.0, found))
-
-
-def _inside(base: Any, transforms: Sequence[Any], value: Tensor) -> Tensor:
-    """The same at values that it can have."""
-    if transforms:
-        *before, last = transforms
-        found = _through(base, before, last.inv(value))
-        if _ascends(last):
-            return found
-        return torch.where(torch.as_tensor(last.sign, device=value.device) > 0, found, 1 - found)
-    if isinstance(base, MixtureSameFamily):
-        each = cdf(base.component_distribution, value[..., None])
-        return (base.mixture_distribution.probs * each).sum(-1)
-    found = cdf(base, value) if _is_made(base) else base.cdf(value)
-    return found
 
 
 def samples(components: Sequence[Any], device: torch.device) -> Tensor:
