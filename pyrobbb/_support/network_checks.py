@@ -1,4 +1,4 @@
-"""Requirements on networks and priors for a model to be built from them."""
+"""What networks and priors must be for a model to be built from them; what a call leaves on a network."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support.random_state import isolated
+from pyrobbb._support.settings import own_modules
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
@@ -119,7 +120,7 @@ def nothing_left(network: nn.Module) -> Iterator[None]:
     Such as features kept for a look at them: they are parts of a graph, or of a `torch.func` that has ended,
     which nothing can copy or save. Other attributes stay as the body leaves them.
     """
-    own = [module for module in network.modules() if not type(module).__module__.startswith("torch.")]
+    own = list(own_modules(network).values())
     before = [dict(vars(module)) for module in own]
     try:
         yield

@@ -49,14 +49,7 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
                 f"{type(guide).__name__} takes its parameters from the training data, which the file does "
                 f"not hold, so that it could not be loaded: keep the training with fit(..., folder=) instead"
             )
-    kinds = [_structure(model, guide) for model, guide in chains]
-    for what, first in kinds[0].items():
-        if other := next((kind[what] for kind in kinds if kind[what] != first), None):
-            raise ValueError(
-                f"a file holds chains built alike, but these differ in their {what}: {clipped(first)} and "
-                f"{clipped(other)}; save them apart"
-            )
-    stored = [
+    stored: list[dict[str, Any]] = [
         {
             "model": model.state_dict(),
             "guide": guide.state_dict(),
@@ -68,6 +61,12 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
         }
         for model, guide in chains
     ]
+    for what, first in stored[0]["of"].items():
+        if other := next((each["of"][what] for each in stored if each["of"][what] != first), None):
+            raise ValueError(
+                f"a file holds chains built alike, but these differ in their {what}: {clipped(first)} and "
+                f"{clipped(other)}; save them apart"
+            )
     history = getattr(content["history"], "rows", content["history"])
     if history is not None:
         history = [row if isinstance(row, dict) else asdict(row) for row in history]

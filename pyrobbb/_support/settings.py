@@ -57,8 +57,11 @@ def is_plain(value: Any) -> bool:
 
 def constants(thing: Any) -> dict[str, Any]:
     """The plain values among an object's own public attributes."""
-    public = {name: value for name, value in vars(thing).items() if not name.startswith("_")}
-    return {name: value for name, value in public.items() if is_plain(value) and name != "training"}
+    return {name: value for name, value in _public(thing).items() if is_plain(value) and name != "training"}
+
+
+def _public(thing: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(thing).items() if not name.startswith("_")}
 
 
 def own_constants(guide: Any) -> dict[str, Any]:
@@ -110,7 +113,7 @@ def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     ours = PARTS & {base.__name__ for base in type(thing).__mro__}
     if isinstance(thing, type) or not (ours or isinstance(thing, nn.Module) or is_dataclass(thing)):
         return kind
-    public = {name: part for name, part in vars(thing).items() if not name.startswith("_")}
+    public = _public(thing)
     if isinstance(thing, nn.Module):
         public |= dict(thing.named_children()) | getattr(thing, "_pyro_samples", {})
         public.pop("training", None)
@@ -123,19 +126,19 @@ def _of_distribution(given: Distribution, inside: tuple[int, ...]) -> dict[str, 
     found: dict[str, Any] = {"kind": type(given).__name__}
     dense = "covariance_matrix" in given.arg_constraints  # which stands there in three forms
     for name in ("loc", "covariance_matrix") if dense else given.arg_constraints:
-        value = getattr(given, name, None)
-        found[name] = _of_tensor(value) if isinstance(value, Tensor) else values(value, inside)
+        found[name] = _of_parameter(getattr(given, name, None), inside)
     for name in ("base_dist", "mixture_distribution", "component_distribution"):
         if isinstance(part := getattr(given, f"_{name}", getattr(given, name, None)), Distribution):
             found[name] = _of_distribution(part, inside)
     for i, transform in enumerate(getattr(given, "transforms", ())):
-        own = {k: v for k, v in vars(transform).items() if not k.startswith("_")}
-        each = {k: _of_tensor(v) if isinstance(v, Tensor) else values(v, inside) for k, v in own.items()}
+        each = {name: _of_parameter(value, inside) for name, value in _public(transform).items()}
         found[f"transform {i}"] = {"kind": type(transform).__name__, **each}
     return found
 
 
-def _of_tensor(value: Tensor) -> Any:
+def _of_parameter(value: Any, inside: tuple[int, ...]) -> Any:
+    if not isinstance(value, Tensor):
+        return values(value, inside)
     if value.numel() <= LONGEST:
         return values(value.tolist())
     return f"shape {tuple(value.shape)} {_digest(value.detach().cpu().double().numpy().tobytes())}"
@@ -147,14 +150,14 @@ def _digest(content: Any) -> str:
 
 def network_constants(network: nn.Module) -> dict[str, Any]:
     """The plain values among the attributes of a network's own modules; torch's print theirs."""
-    own = _own_modules(network).items()
+    own = own_modules(network).items()
     return {f"{path or 'network'}.{key}": value for path, m in own for key, value in constants(m).items()}
 
 
 def network_tensors(network: nn.Module, weights: Container[str]) -> dict[str, Tensor]:
     """The public tensors of a network's own modules that are in no `state_dict`, nor among `weights`."""
     found = {}
-    for path, module in _own_modules(network).items():
+    for path, module in own_modules(network).items():
         buffers = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
         for name, value in (vars(module) | buffers).items():
             full = f"{path}.{name}".lstrip(".")
@@ -163,7 +166,7 @@ def network_tensors(network: nn.Module, weights: Container[str]) -> dict[str, Te
     return found
 
 
-def _own_modules(network: nn.Module) -> dict[str, nn.Module]:
+def own_modules(network: nn.Module) -> dict[str, nn.Module]:
     """Those that are not torch's, by path."""
     every = network.named_modules()
     return {path: module for path, module in every if not type(module).__module__.startswith("torch.")}
