@@ -31,17 +31,15 @@ Spec: TypeAlias = dict[str, Any]
 def curves(rows: Sequence[Row], x: str, y: str, by: str, *, line: tuple[float, str] | None = None) -> Spec:
     """`y` over `x`, a curve for each value of `by`; `line` is a level to compare with, and its words."""
     values = [row[y] for row in rows] + ([line[0]] if line else [])
-    logarithmic = min(values) > 0 and max(values) > WIDE * min(values)
-    scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=False)
-    names = list(dict.fromkeys(str(row[by]) for row in rows))
+    scale = alt.Scale(type="log") if logarithmic(values) else alt.Scale(zero=False)
     base = alt.Chart(_data(rows)).encode(
         x=X(field=x, axis=_whole(rows, x), scale=TIGHT),
         y=Y(field=y, scale=scale),
-        color=_colour(by, names),
+        color=_colour(rows, by),
         tooltip=[*_tips(rows, None, x), *_tips(rows, ".4~g", y, by)],
     )
     layers = [base.mark_line(strokeWidth=2), base.mark_point(size=90, opacity=0, filled=True)]
-    if len(rows) <= 30 * len(names):
+    if len(rows) <= 30 * len(_names(rows, by)):
         layers.append(base.mark_point(size=22, filled=True, tooltip=None))
     if line:
         level, words = line
@@ -86,11 +84,10 @@ def against_diagonal(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]
 
 def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None = None) -> Spec:
     """Histograms `by` name, as steps over the left edges of their bins; `mark` is an upright line."""
-    names = list(dict.fromkeys(str(row[by]) for row in rows))
     base = alt.Chart(_data(rows)).encode(
         x=X(field=x, scale=TIGHT),
         y=Y(field=y),
-        color=_colour(by, names),
+        color=_colour(rows, by),
         tooltip=_tips(rows, ".3~g", by, x, y),
     )
     layers = [
@@ -133,7 +130,7 @@ def parallel(axes: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any
         axes: For each tick: `axis`, `place` from 0 to 1 and `words`.
         lines: For each run and axis: `run`, `axis`, `place`, `words`, `score` and `summary`.
     """
-    order = list(dict.fromkeys(str(tick["axis"]) for tick in axes))
+    order = _names(axes, "axis")
     x = alt.X("axis:N", sort=order, scale=alt.Scale(type="point", padding=0.3),
               axis=alt.Axis(title=None, labelAngle=0, labelLimit=140, domain=False, ticks=False, grid=False,
                             orient="top", labelFontWeight="bold"))  # fmt: skip
@@ -163,6 +160,11 @@ def parallel(axes: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any
     return _spec(alt.layer(*layers), height=340)
 
 
+def logarithmic(values: Sequence[float]) -> bool:
+    """Whether an axis over these values is logarithmic."""
+    return min(values) > 0 and max(values) > WIDE * min(values)
+
+
 def _spec(chart: Any, height: int = HEIGHT) -> Spec:
     """As wide as its place on the page, in the page's own colours."""
     made = chart.properties(
@@ -186,12 +188,18 @@ def _spec(chart: Any, height: int = HEIGHT) -> Spec:
     return spec
 
 
-def _colour(by: str, names: Sequence[str]) -> Any:
+def _names(rows: Sequence[Row], by: str) -> list[str]:
+    """The different values of a column, in the order of the rows."""
+    return list(dict.fromkeys(str(row[by]) for row in rows))
+
+
+def _colour(rows: Sequence[Row], by: str) -> Any:
+    names = _names(rows, by)
     columns = 2 if max(map(len, names), default=0) > 10 else 4
     legend = alt.Legend(title=None, columns=columns) if len(names) > 1 else None
     colours = (CHAINS * (1 + len(names) // len(CHAINS)))[: len(names)]
-    scale = alt.Scale(domain=list(names), range=colours)
-    return alt.Color(field=by, type="nominal", sort=list(names), scale=scale, legend=legend)
+    scale = alt.Scale(domain=names, range=colours)
+    return alt.Color(field=by, type="nominal", sort=names, scale=scale, legend=legend)
 
 
 def _data(rows: Sequence[Row]) -> alt.Data:

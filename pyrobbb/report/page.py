@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar, TypeAlias
@@ -157,7 +157,7 @@ class Page:
     lead: str
     verdict: Text | None = None
     facts: Sequence[Fact] = ()
-    sections: Sequence[Section] = field(default_factory=list)
+    sections: Sequence[Section] = ()
 
 
 def render(page: Page) -> str:

@@ -61,14 +61,11 @@ def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
     found = by_confidence(probs, y)
     said, came = "confidence", "share that is right"
     columns = (found.low, found.high, found.count, found.confidence, found.accuracy)
-    rows = [
-        {said: float(confidence), came: float(right), "examples": int(count), "low": low, "high": high}
-        for low, high, count, confidence, right in zip(*columns, strict=True)
-    ]
-    lines = []
-    for row in rows:
-        edges = Cell(f"{100 * row['low']:.0f}–{100 * row['high']:.0f} %", row["low"])
-        lines.append([edges, cell(row["examples"]), percent(row[said]), percent(row[came])])
+    rows, lines = [], []
+    for low, high, count, confidence, right in zip(*(column.tolist() for column in columns), strict=True):
+        rows.append({said: confidence, came: right, "examples": count})
+        edges = Cell(f"{100 * low:.0f}–{100 * high:.0f} %", low)
+        lines.append([edges, cell(count), percent(confidence), percent(right)])
     head = ["Confidence", "Examples", "Mean confidence", "Right"]
     table = Table("Test examples by confidence", head, lines, folded=True)
     words = (
@@ -76,10 +73,9 @@ def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
         "Points below the line are predictions that are too sure, points above it are not sure enough. A "
         "group of few may lie off the line by chance."
     )
-    plotted = [{k: row[k] for k in (said, came, "examples")} for row in rows]
     chart = Chart(
         "How sure, and how often right",
-        charts.against_diagonal(plotted, said, came, ["examples"]),
+        charts.against_diagonal(rows, said, came, ["examples"]),
         f"The mean distance from the line (ECE) is {found.ece:.4f} over {len(y):,} test examples.",
     )
     return Section("Calibration", words, [Charts([chart], table)])
@@ -89,7 +85,7 @@ def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> S
     said, came = "interval holds, by the model", "share of test values in it"
     found = coverage(draws, y, weights)
     rows = [{said: level, came: share} for level, share in found.items()]
-    lines = [[percent(row[said], 0), percent(row[came])] for row in rows]
+    lines = [[percent(level, 0), percent(share)] for level, share in found.items()]
     head = ["Interval", "Test values in it"]
     table = Table("Test values within the central intervals", head, lines, folded=True)
     words = (

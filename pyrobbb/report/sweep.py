@@ -10,10 +10,9 @@ from typing import Any
 
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Fact, Page, Section, Table, render
-from pyrobbb.report.words import cell, component, number
+from pyrobbb.report.words import cell, component, is_number, number
 
 MOST = 200  # lines of a chart
-WIDE = 20.0  # a factor between an axis's ends from which it is logarithmic
 NAMES = 12  # ticks of an axis of names, or one with few numbers
 NEAR = 0.05  # of an axis: the words of nearer ticks would overlap
 
@@ -155,11 +154,10 @@ def _parallel(lines: Sequence[Line]) -> Section:
 
 def _axis(values: Sequence[Any]) -> tuple[list[float], list[tuple[str, float]]]:
     """Places from 0 to 1 for the values, and the words at some of them; logarithmic if they span much."""
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        low, high = min(values), max(values)
-        span: Callable[[float], float] = log10 if low > 0 and high > WIDE * low else float
-        width = span(high) - span(low)
-        places = [(span(v) - span(low)) / width if width else 0.5 for v in values]
+    if all(map(is_number, values)):
+        span: Callable[[float], float] = log10 if charts.logarithmic(values) else float
+        low, high = span(min(values)), span(max(values))
+        places = [(span(v) - low) / (high - low) if high != low else 0.5 for v in values]
         marks = sorted(
             {(number(v), place) for v, place in zip(values, places, strict=True)}, key=lambda m: m[1]
         )
@@ -191,6 +189,4 @@ def _scores(lines: Sequence[Line]) -> list[str]:
 
 
 def _setting(value: Any) -> Cell:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return cell(value)
-    return Cell(component(value) if value is not None else "–")
+    return cell(value) if value is None or is_number(value) else Cell(component(value))

@@ -49,11 +49,16 @@ def evenly_spaced(rows: Sequence[T], most: int) -> list[T]:
     return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is a whole or a real number; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def number(value: Any, digits: int = 4) -> str:
     """Four significant digits; whole numbers and large ones with commas."""
     if value is None or (isinstance(value, float) and not isfinite(value)):
         return "–" if value is None or value != value else str(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return str(value)
     if isinstance(value, int) or abs(value) >= 10**digits:
         return f"{value:,.0f}"
@@ -62,8 +67,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 def cell(value: Any, digits: int = 4) -> Cell:
     """A cell of a table, sorted by the number it holds."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return Cell(number(value, digits), float(value) if is_number else None)
+    return Cell(number(value, digits), float(value) if is_number(value) and isfinite(value) else None)
 
 
 def percent(share: float, digits: int = 1) -> Cell:
