@@ -136,7 +136,7 @@ class Play:
 
     def _refuse_state(self) -> None:
         """Raise ValueError if a round changed the environment, which a checkpoint does not hold."""
-        if self.path is None or self.after is None:
+        if self.after is None:  # no path, or no round was played
             return
         now = _kind(self.environment)
         if changed := changes(self.after, {key: now[key] for key in self.after if key in now}):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from numbers import Real
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -50,8 +49,7 @@ class EpsilonGreedy(Agent):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.draws = checks.count("draws", draws)
-        every: Any = [epsilon] * self.learner.runs if isinstance(epsilon, Real) else epsilon
-        each = list(every)
+        each = list(epsilon) if isinstance(epsilon, Iterable) else [epsilon] * self.learner.runs
         if len(each) != self.learner.runs:
             raise ValueError(f"epsilon needs one value per run ({self.learner.runs}), got {len(each)}")
         self.epsilon = torch.tensor([checks.between("epsilon", e, 0, 1) for e in each])

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from pyrobbb._support import checks
-from pyrobbb.figures.style import BLUE, RED, as_array, caption, column, label, new_figure, styled
+from pyrobbb.figures.style import BLUE, RED, as_array, caption, label, new_figure, styled
 
 
 @styled
@@ -38,7 +38,7 @@ def signal_to_noise(
     if not (sigma > 0).all():
         raise ValueError(f"sigma must be greater than 0, got a minimum of {sigma.min():g}")
     checks.share("share", share)
-    ratio = column("mu", np.ravel(np.abs(mu) / sigma))
+    ratio = np.ravel(np.abs(mu) / sigma)
     decibel = np.sort(10 * np.log10(ratio, out=np.full(ratio.shape, -np.inf), where=ratio > 0))
     finite = decibel[np.isfinite(decibel)]
     if not len(finite):

@@ -180,12 +180,12 @@ def _scores(metrics: Mapping[str, Any], published: str, without_inputs: str) -> 
     ]
     parts: list[Part] = []
     if published:
-        beside = of_others(published, metrics)
-        own = [
-            f"{part} {name} {score(name, metrics[part][name])}" for part in there[:1] for name in names[:1]
-        ]
-        said = f"Published by others: {published}. This run: {own[0]}." if own else published
-        parts.append(beside or Text(said))
+        said = published
+        if names:
+            part, name = there[0], names[0]
+            own = f"{part} {name} {score(name, metrics[part][name])}"
+            said = f"Published by others: {published}. This run: {own}."
+        parts.append(of_others(published, metrics) or Text(said))
     if rows:
         head = ["Score", *(PARTS[part] for part in there)]
         parts.append(Table("Scores on data that training did not see", head, rows))
