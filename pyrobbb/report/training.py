@@ -73,10 +73,10 @@ def ledger(entries: Mapping[str, Mapping[str, Any]]) -> Section:
             cell(entry["weights"]),
             cell(entry["nats"]),
             cell(entry["mcse"], 2),
-            percent(entry["nats"] / total) if total > 0 else cell(None),
+            percent(entry["nats"] / total if total > 0 else None),
             cell(entry["bits_per_weight"], 3),
-            cell(None) if entry["informative"] is None else percent(entry["informative"] / entry["weights"]),
-            *([cell(None) if entry.get("slab") is None else percent(entry["slab"])] if mixture else []),
+            percent(None if entry["informative"] is None else entry["informative"] / entry["weights"]),
+            *([percent(entry.get("slab"))] if mixture else []),
         ]
         for name, entry in entries.items()
     ]

@@ -70,9 +70,9 @@ def cell(value: Any, digits: int = 4) -> Cell:
     return Cell(number(value, digits), float(value) if is_number(value) and isfinite(value) else None)
 
 
-def percent(share: float, digits: int = 1) -> Cell:
-    """A share as a percentage."""
-    return Cell(f"{100 * share:.{digits}f} %", share)
+def percent(share: float | None, digits: int = 1) -> Cell:
+    """A share as a percentage; a dash where there is none."""
+    return cell(None) if share is None else Cell(f"{100 * share:.{digits}f} %", share)
 
 
 def seconds(value: float) -> str:
