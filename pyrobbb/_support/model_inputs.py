@@ -43,8 +43,8 @@ def blocks(rows: Tensor) -> Iterator[tuple[int, int]]:
     return ((begin, begin + size) for begin in range(0, len(rows), size))
 
 
-def check_finite(name: str, x: Tensor) -> None:
-    """Raise ValueError if a value is NaN or infinite; the message names its row."""
+def check_finite(name: str, x: Tensor, rows: Tensor | None = None) -> None:
+    """Raise ValueError if a value is NaN or infinite; the message names its row, by its number in `rows`."""
     if getattr(x, "whole_numbers", False):
         return
     for begin, end in blocks(x):
@@ -52,14 +52,15 @@ def check_finite(name: str, x: Tensor) -> None:
         if not bool(finite.all()):
             place = (~finite).nonzero()[0].tolist()
             value = float(x[begin:end][tuple(place)])
-            raise ValueError(f"{name} holds {value} in row {begin + place[0]}; every input must be finite")
+            row = begin + place[0] if rows is None else int(rows[begin + place[0]])
+            raise ValueError(f"{name} holds {value} in row {row}; every input must be finite")
 
 
 def _advice(model: BayesianNetwork, x: Tensor) -> str:
     """The type that the network seems to take, if `x` has another."""
     wanted = torch.long if has_tokens(model) else model.dtype
     if x.dtype != wanted:
-        return f"; if the type is why, convert it to {wanted} (from_arrays has dtype=)"
+        return f"; if the type is why, convert it to {wanted} (from_arrays has dtype=, a Dataset transforms)"
     known = has_tokens(model) and isinstance(x, Tensor)  # and not files on the disk
     return f"; its tokens are {int(x.min())} to {int(x.max())}" if known else ""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import RLock
 from typing import Any, SupportsIndex
 
+import numpy as np
 import pyro
 import torch
 from pyro.nn import PyroModule
@@ -56,6 +58,24 @@ def seed_generators(seed: SupportsIndex, device: torch.device | str) -> None:
     torch.default_generator.manual_seed(plain := operator.index(seed))
     if (index := _cuda_index(device)) is not None:
         torch.cuda.default_generators[index].manual_seed(plain)
+
+
+@contextmanager
+def other_states_kept() -> Iterator[None]:
+    """Restore the global random states of Python and NumPy, which a data set's transforms may draw from."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+def seed_every_generator(seed: int) -> None:
+    """Seed torch's generator on the CPU and those of Python and NumPy; inside `other_states_kept`, too."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFF_FFFF)  # noqa: NPY002
 
 
 def mixed_seed(seed: int, *numbers: int) -> int:

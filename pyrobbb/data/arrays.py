@@ -290,7 +290,8 @@ def _labels(name: str, values: ArrayLike) -> Tensor:
     tensor = _tensor(name, values)
     if tensor.is_floating_point():
         raise ValueError(
-            f"{name} must hold integer class labels, got {tensor.dtype}: convert it if they are integers"
+            f"{name} must hold integer class labels, got {tensor.dtype}: convert it if they are integers; "
+            f"for shares of classes repeat a row for each class, with its share as weights="
         )
     tensor = tensor.to(torch.int64)
     if tensor.numel() and int(tensor.min()) < 0:

@@ -18,16 +18,17 @@ from torch.utils.data import (
 )
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support.random_state import mixed_seed
+from pyrobbb._support import checks
+from pyrobbb._support.random_state import mixed_seed, other_states_kept, seed_every_generator
 from pyrobbb.data.dataset import Split, evenly_spaced
 
 
 class TorchRows:
     """The rows of a map-style dataset `i -> (x, y)`, with the interface of a `Split`.
 
-    The training's own shuffle says which rows make a minibatch. What a transform draws from torch's
-    generator depends on seed, epoch and row alone, so that a resumed training sees the same images,
-    however many worker processes there are.
+    The training's own shuffle says which rows make a minibatch. What a transform draws from the global
+    generator of torch, Python or NumPy depends on seed, epoch and row alone, so that a resumed training sees
+    the same images, however many worker processes there are.
 
     Args:
         source: The dataset, or a `DataLoader` of it; of the loader, dataset, `num_workers`, `collate_fn` and
@@ -84,7 +85,10 @@ class TorchRows:
             _Seeded(self.dataset), batch_sampler=keys, num_workers=self.workers, collate_fn=self.collate,
             generator=torch.Generator(),  # else it would draw from the training's noise
         )  # fmt: skip
-        for rows, batch in zip(each, loader, strict=True):
+        read = iter(loader)
+        for rows in each:
+            with other_states_kept():
+                batch = _next(read)
             pair = isinstance(batch, list | tuple) and len(batch) == 2
             if not pair or not all(isinstance(part, Tensor) for part in batch):
                 found = " and ".join(type(part).__name__ for part in (batch if pair else [batch]))
@@ -100,6 +104,19 @@ class TorchRows:
     def digest(self) -> str:
         """A digest of up to 64 rows: they tell other data from these."""
         return self.take(evenly_spaced(len(self), 64)).digest()
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """The next batch; ValueError if torch cannot make one of the dataset's rows."""
+    try:
+        return next(batches)
+    except TypeError as error:
+        if "default_collate" not in str(error):
+            raise
+        raise ValueError(
+            f"the dataset must give pairs (x, y) of tensors, arrays or numbers, as images are after "
+            f"torchvision's ToTensor(): {checks.one_line(error, 200)}"
+        ) from error
 
 
 def _check_plain(loader: DataLoader[Any]) -> None:
@@ -124,7 +141,7 @@ def _check_plain(loader: DataLoader[Any]) -> None:
 
 
 class _Seeded(TorchDataset[Any]):
-    """Row `i` of a dataset, with torch's generator at a state that seed and row decide."""
+    """Row `i` of a dataset, with the global generators at a state that seed and row decide."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -132,5 +149,5 @@ class _Seeded(TorchDataset[Any]):
     def __getitem__(self, key: tuple[int, int]) -> Any:
         i, seed = key
         with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(mixed_seed(seed, i))
+            seed_every_generator(mixed_seed(seed, i))
             return self.dataset[i]

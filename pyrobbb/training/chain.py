@@ -302,14 +302,14 @@ class Chain:
         """The minibatches that are left of the epoch; each of several processes reads its own part."""
         mine = [self.ranks.shard(part) for part in rows[self.batch :]]
         found = self.train.batches(mine, mixed_seed(self.seed, self.epoch)) if mine else iter(())
-        return found if isinstance(self.train, Split) or self.epoch else self._checked(found)
+        return found if isinstance(self.train, Split) or self.epoch else self._checked(mine, found)
 
-    def _checked(self, batches: Iterator[Split]) -> Iterator[Split]:
+    def _checked(self, rows: Sequence[Tensor], batches: Iterator[Split]) -> Iterator[Split]:
         """Of a torch `Dataset` the first epoch is the first to see every row."""
         output: Tensor | None = None
-        for batch in batches:
+        for own, batch in zip(rows, batches, strict=True):
             if len(batch):
-                check_finite("x of a minibatch", batch.x)
+                check_finite("x", batch.x, own)
                 output = first_output(self.model, "x", batch.x) if output is None else output
                 check_targets(self.model, "y of a minibatch", output, batch.y)
             yield batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -292,18 +293,26 @@ def test_what_cannot_be_a_point_estimate() -> None:
 # Torch's data
 
 
-class Noisy(TorchDataset[Any]):
-    """Rows with a transform that draws random numbers at each look."""
+DRAWS: dict[str, Callable[[], float]] = {
+    "torch": lambda: float(torch.rand(())),
+    "python": random.random,
+    "numpy": np.random.random,
+}
+everywhere = pytest.mark.parametrize("kind", DRAWS)
 
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
+
+class Noisy(TorchDataset[Any]):
+    """Rows with a transform that draws a random number at each look, from one of three global generators."""
+
+    def __init__(self, scale: float, kind: str = "torch") -> None:
+        self.scale, self.kind = scale, kind
 
     def __len__(self) -> int:
         return len(DATA.train)
 
     def __getitem__(self, i: int) -> Any:
         x = DATA.train.x[i]
-        return x + self.scale * torch.randn(x.shape) if self.scale else x, int(DATA.train.y[i])
+        return x + self.scale * DRAWS[self.kind]() if self.scale else x, int(DATA.train.y[i])
 
 
 def fitted(data: Any, **options: Any) -> Posterior:
@@ -335,6 +344,16 @@ def twice(rows: list[Any]) -> Any:
     return default_collate([*rows, *rows])
 
 
+class Objects(Noisy):
+    """Rows as images come without a transform."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+    def __getitem__(self, i: int) -> Any:
+        return object(), 0
+
+
 def batched(sampler: Any) -> DataLoader[Any]:
     return DataLoader(Noisy(0.0), batch_sampler=BatchSampler(sampler, 6, False))
 
@@ -346,17 +365,28 @@ def test_a_loaders_batch_size_is_taken(make: Callable[[], Any]) -> None:
     assert torch.equal(found(fitted(make(), batch_size=None)), found(fitted(DATA)))
 
 
-def test_a_transform_is_seen_again_by_a_resumed_training_and_by_workers(tmp_path: Path) -> None:
-    whole = fitted(Noisy(0.5))
+@everywhere
+def test_a_transform_is_seen_again_by_a_resumed_training_and_by_workers(kind: str, tmp_path: Path) -> None:
+    rows = Noisy(0.5, kind)
+    whole = fitted(rows)
     assert not torch.equal(found(whole), found(fitted(Noisy(0.0))))
     with pytest.raises(KeyboardInterrupt):
-        fitted(Noisy(0.5), folder=tmp_path, callbacks=[Interrupts(6)])
-    assert torch.equal(found(fitted(Noisy(0.5), folder=tmp_path)), found(whole))
-    workers = DataLoader(Noisy(0.5), batch_size=6, num_workers=2)
+        fitted(rows, folder=tmp_path, callbacks=[Interrupts(6)])
+    assert torch.equal(found(fitted(rows, folder=tmp_path)), found(whole))
+    workers = DataLoader(rows, batch_size=6, num_workers=2)
     assert torch.equal(found(fitted(workers)), found(whole))
 
 
-def test_a_transform_draws_anew_in_each_epoch() -> None:
+def test_transforms_leave_the_states_of_python_and_numpy_alone() -> None:
+    before = random.getstate(), np.random.get_state()[1]  # noqa: NPY002
+    for kind in DRAWS:
+        fitted(Noisy(0.5, kind), epochs=1)
+    assert random.getstate() == before[0]
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+
+
+@everywhere
+def test_a_transform_draws_anew_in_each_epoch(kind: str) -> None:
     seen: list[Tensor] = []
 
     class Sees(Noisy):
@@ -366,7 +396,7 @@ def test_a_transform_draws_anew_in_each_epoch() -> None:
                 seen.append(x)
             return x, y
 
-    run = Training(*classifier(DATA), Sees(0.5), epochs=3, batch_size=6, device="cpu", fast="eager")
+    run = Training(*classifier(DATA), Sees(0.5, kind), epochs=3, batch_size=6, device="cpu", fast="eager")
     del seen[:]  # what the checks looked at
     run.run()
     assert len({tuple(x.tolist()) for x in seen}) == len(seen) == 3
@@ -410,6 +440,10 @@ class Stream(IterableDataset[Any]):
             lambda: DataLoader(Noisy(0.0), batch_size=6, collate_fn=twice),
             "collate_fn made 2 rows of the dataset's 1",
         ),
+        (
+            Objects,
+            r"of tensors, arrays or numbers, as images are after torchvision's ToTensor\(\)",
+        ),
         (lambda: [1, 2], r"data must be what from_arrays\(x, y, task=...\) makes, or a torch Dataset"),
     ],
     ids=[
@@ -425,6 +459,7 @@ class Stream(IterableDataset[Any]):
         "no pairs",
         "inputs of several parts",
         "two views",
+        "what torch cannot batch",
         "a list",
     ],
 )
@@ -479,5 +514,5 @@ def test_every_row_of_a_dataset_is_checked(fast: str) -> None:
     assert len(trained_on(x, y).history.rows) == 2
     with pytest.raises(ValueError, match="y of a minibatch: Bernoulli needs targets that are 0 or 1"):
         trained_on(x, label)
-    with pytest.raises(ValueError, match="x of a minibatch holds nan"):
+    with pytest.raises(ValueError, match="x holds nan in row 35;"):
         trained_on(value, y)
