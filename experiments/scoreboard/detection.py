@@ -116,8 +116,8 @@ def settled(
     held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
 
     def made() -> Result:
-        trials, last = methods.METHODS[method].images[: chosen.trials], NETWORKS[network][1]
-        tried = [(scored(method, trial, config, last, held)[0], trial) for trial in trials]
+        trials = methods.METHODS[method].images[: chosen.trials]
+        tried = [(scored(method, trial, config, held)[0], trial) for trial in trials]
         tried.sort(key=lambda one: -one[0])
         each = [(dict(trial), score if score > -math.inf else None) for score, trial in tried]
         return {"tried": [{"keys": keys, "log_likelihood": score} for keys, score in each]}
@@ -206,9 +206,7 @@ def point(
         return {"refused": LARGE[method]}
     tried = settled(network, method, chosen, out, words)
     config = config_of(network, method, seed, chosen, out, words)
-    config = changed(
-        config, Path(config.folder), methods.tried(method, tried[0]["keys"], NETWORKS[network][1])
-    )
+    config = changed(config, Path(config.folder), methods.tried(config, tried[0]["keys"]))
 
     def made() -> Result:
         run, data, posterior, seconds = timed(config, around=methods.METHODS[method].around)

@@ -14,8 +14,15 @@ from experiments._runner.compose import declared
 Changes = Mapping[str, Any]
 PRIOR = "pyrobbb.priors"
 NOISE_PRIOR = {"_target_": "pyro.distributions.LogNormal", "loc": 0.0, "scale": 2.0}
-SIGMAS: Sequence[Changes] = tuple({"prior.sigma": sigma} for sigma in (0.1, 0.05, 0.3))
-GAINS: Sequence[Changes] = tuple({"prior.gain": gain} for gain in (1.0, 2.0, 4.0))
+
+
+def each(key: str, values: Sequence[float]) -> Sequence[Changes]:
+    """One trial for each value of a key."""
+    return tuple({key: value} for value in values)
+
+
+SIGMAS = each("prior.sigma", (0.1, 0.05, 0.3))
+GAINS = each("prior.gain", (1.0, 2.0, 4.0))
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,6 @@ class Method:
     last: bool = False
     samples_noise: bool = False
     around: str = ""
-
-
-def each(key: str, values: Sequence[float]) -> Sequence[Changes]:
-    """One trial for each value of a key."""
-    return tuple({key: value} for value in values)
 
 
 MEAN_FIELD = ["guide=mean_field", "guide.init_rho=-6", "estimator=local"]
@@ -126,8 +128,8 @@ def configured(name: str, words: Sequence[str], *, folder: Path, last: str = "")
     return config
 
 
-def tried(name: str, trial: Changes, last: str = "") -> Changes:
-    """The keys of a trial where the method has them."""
-    if not METHODS[name].last:
-        return trial
-    return {key.replace("prior.", f"prior.where.{last}*."): value for key, value in trial.items()}
+def tried(config: DictConfig, trial: Changes) -> Changes:
+    """The keys of a trial where the configuration has them: a prior of the last layer's within another's."""
+    where = config.prior.get("where")
+    inner = f"prior.where.{next(iter(where))}." if where else "prior."
+    return {key.replace("prior.", inner): value for key, value in trial.items()}

@@ -89,21 +89,15 @@ def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
 
 
 def scored(
-    method: str,
-    trial: methods.Changes,
-    config: DictConfig,
-    last: str,
-    held: Mapping[str, Any],
-    *,
-    whole: bool = False,
+    method: str, trial: methods.Changes, config: DictConfig, held: Mapping[str, Any], *, whole: bool = False
 ) -> tuple[float, DictConfig]:
     """What a trial's changes of `config` are worth, and the changed configuration.
 
     It is the mean log-likelihood of the rows `held` back after a fit, -inf if that diverged: of one chain, so
     that a mixture of restarts and its member share the fit, or of the `whole` mixture, whose best network is
-    another than its member's. `last` as in `methods.configured`.
+    another than its member's.
     """
-    own = changed(config, Path(config.folder), methods.tried(method, trial, last))
+    own = changed(config, Path(config.folder), methods.tried(config, trial))
     values = OmegaConf.to_container(changed(own, Path(), held), resolve=True)
     assert isinstance(values, dict)
     fitted_once = values if whole else {**values, "chains": 1}

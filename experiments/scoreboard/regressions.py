@@ -190,17 +190,13 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
     whole = chosen.network != "one_layer" or len(several) > 1
     configs = [config_of(place, method, network, chosen, out, words) for network in several]
     trials = methods.METHODS[method].trials[: chosen.trials]
-    every = [
-        (network, config, trial) for network, config in zip(several, configs, strict=True) for trial in trials
-    ]
-    settings = [{**asdict(network), **trial} for network, _, trial in every]
+    every = [(config, trial) for config in configs for trial in trials]
+    settings = [{**asdict(network), **trial} for network in several for trial in trials]
 
     def made() -> Result:
         began = perf_counter()
         held = {"data.validation": 20 if place.table == "sine" else HELD}
-        found = [
-            scored(method, trial, config, network.last, held, whole=whole) for network, config, trial in every
-        ]
+        found = [scored(method, trial, config, held, whole=whole) for config, trial in every]
         choosing = perf_counter() - began
         _, best = max(found, key=lambda one: one[0])
         began = perf_counter()
