@@ -14,7 +14,6 @@ from typing import Any
 
 from benchmarks import report
 from experiments._runner.record import provenance, write_record
-from pyrobbb._support.files import make_folder
 
 
 def main() -> None:
@@ -49,7 +48,6 @@ def main() -> None:
 
     def keep() -> None:
         if options.json:
-            make_folder(options.json.parent)
             write_record(options.json, command, found)
 
     for name in options.only:

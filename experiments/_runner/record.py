@@ -15,7 +15,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 
 from pyrobbb._support.device import cpu_info
-from pyrobbb._support.files import write_json
+from pyrobbb._support.files import make_folder, write_json
 
 OWN = "command-line"  # what Hydra calls the place of a configuration file of the user's
 
@@ -45,6 +45,7 @@ def provenance(command: str) -> dict[str, Any]:
 
 def write_record(path: Path, command: str, content: Mapping[str, Any]) -> None:
     """A record: how it was made, then what was found; a copy in `docs/records/` makes tables and figures."""
+    make_folder(path.parent)
     write_json(path, {**provenance(command), **content})
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from experiments._runner.record import write_record
 from experiments._runner.study import Study
 from paths import ROOT
 
@@ -26,6 +27,12 @@ def test_a_record_says_how_it_was_made(tmp_path):
     assert found["command"] == "python -m experiments.paper.table1 seeds=[3] epochs=2"
     assert (found["seeds"], overrides) == ([3], ["epochs=2"])
     assert {"date", "machine", "versions"} <= set(found)
+
+
+def test_a_record_makes_its_folder(tmp_path):
+    path = tmp_path / "there" / "planted.json"
+    write_record(path, "python -m benchmarks.planted", {"fits": 2})
+    assert json.loads(path.read_text())["fits"] == 2
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
