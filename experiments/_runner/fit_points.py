@@ -65,6 +65,17 @@ def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> Dict
     return new
 
 
+def once(config: DictConfig, make: Callable[[], Result]) -> Result:
+    """The result in the configuration's folder, which `make` makes if it is not there."""
+    with claimed(config) as folder:
+        if found := read_json(folder / "result.json"):
+            return found
+        with locked(folder):
+            result = make()
+            write_json(folder / "result.json", result)
+        return result
+
+
 def fit_point(
     config: DictConfig,
     measure: Callable[[Fitted], Result],
@@ -87,41 +98,40 @@ def fit_point(
         validation: Measured after each epoch in place of the data's own validation rows.
         callbacks: Called in its training.
     """
-    run = build(config)
+    run, folder = build(config), Path(config.folder)
     if run.chains > 1:
         raise ConfigError(f"chains: each point of this experiment is one training, got {run.chains}")
-    with claimed(config) as folder:
-        if found := read_json(folder / "result.json"):
-            return found
-        with locked(folder):
-            data = load(config.data).to(best_device(run.device))
-            training = run.training(
-                data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
-            )
-            training.resume()
-            result: Result = {}
-            try:
-                training.run()
-            except NonFiniteLossError as error:
-                result = {
-                    "stopped": str(error),
-                    "stopped_epoch": training.epoch + 1,
-                    "stopped_step": training.batch + 1,
-                    "stopped_share": (training.batch + 1) / training.M,
-                }
-            else:
-                result = measure(Fitted(run, data, training.posterior, training.history.rows))
-            rows = training.history.rows
-            result |= {
-                "seconds": training.history.train_seconds,
-                "epochs": [row.epoch for row in rows],
-                "validation_errors": [row.validation_error for row in rows],
-                "free_energies": [row.free_energy for row in rows],
+
+    def made() -> Result:
+        data = load(config.data).to(best_device(run.device))
+        training = run.training(
+            data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
+        )
+        training.resume()
+        result: Result = {}
+        try:
+            training.run()
+        except NonFiniteLossError as error:
+            result = {
+                "stopped": str(error),
+                "stopped_epoch": training.epoch + 1,
+                "stopped_step": training.batch + 1,
+                "stopped_share": (training.batch + 1) / training.M,
             }
-            write_json(folder / "result.json", result)
-            if not keep:
-                checkpoint.remove(folder / "chain-0.pt")
-        return result
+        else:
+            result = measure(Fitted(run, data, training.posterior, training.history.rows))
+        rows = training.history.rows
+        return result | {
+            "seconds": training.history.train_seconds,
+            "epochs": [row.epoch for row in rows],
+            "validation_errors": [row.validation_error for row in rows],
+            "free_energies": [row.free_energy for row in rows],
+        }
+
+    result = once(config, made)
+    if not keep:
+        checkpoint.remove(folder / "chain-0.pt")
+    return result
 
 
 def fit_points(

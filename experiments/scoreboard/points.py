@@ -16,12 +16,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import build
-from experiments._runner.fit_points import Result, changed, load
-from experiments._runner.folder import claimed, read_json
+from experiments._runner.fit_points import Result, changed, load, once
 from experiments.scoreboard import methods
 from experiments.scoreboard.compare import reason
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
 from pyrobbb.inference import Laplace
@@ -72,20 +70,17 @@ def timed(config: DictConfig, *, around: str = "") -> tuple[Run, Dataset, Poster
 
 
 def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
-    """The result in the configuration's folder, which `measure` makes if it is not there."""
-    with claimed(config) as folder:
-        found = read_json(folder / "result.json")
-        if found:
-            return found
-        with locked(folder):
-            try:
-                result = measure()
-            except RefusedError as reason:
-                result = {"refused": str(reason)}
-            except NonFiniteLossError as error:
-                result = {"stopped": str(error)}
-            write_json(folder / "result.json", result)
-        return result
+    """The result in the configuration's folder, which `measure` makes if it is not there, or says why not."""
+
+    def made() -> Result:
+        try:
+            return measure()
+        except RefusedError as error:
+            return {"refused": str(error)}
+        except NonFiniteLossError as error:
+            return {"stopped": str(error)}
+
+    return once(config, made)
 
 
 def scored(
