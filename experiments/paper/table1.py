@@ -18,13 +18,12 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import ConfigError, build, key_of
-from experiments._runner.command import command, part_of, place, refuse, settings
+from experiments._runner.command import command, part_of, refuse
 from experiments._runner.compose import compose
 from experiments._runner.folder import claimed, read_metrics
-from experiments._runner.record import command_line
 from experiments._runner.reopen import reopen
 from experiments._runner.side_by_side import train_side_by_side
-from experiments._runner.study import Outputs
+from experiments._runner.study import Outputs, Study
 from experiments.paper.table1_report import NEAR_ZERO, declaration, figure2, figure3, report
 from pyrobbb._support import checks
 from pyrobbb.training import history
@@ -49,16 +48,24 @@ class Part:
     validation_draws: int | None = None
 
 
-def choose(arguments: list[str]) -> tuple[Part, list[str]]:
+STUDY = Study(
+    "experiments.paper.table1",
+    "table1",
+    Part,
+    sets=("seed", "model"),
+    instead="say seeds=[...] or widths=[...]",
+    named=("epochs", "draws", "validation_draws"),
+)
+
+
+def choose(asked: Part, rest: list[str]) -> Part:
     """The requested form, with the changes from the command line."""
-    asked, rest = settings(Part, arguments)
     declared = declaration()
     checks.one_of("form", asked.form, declared.forms)
     given = {key: value for key, value in asdict(asked).items() if value not in (None, [])}
     form: Any = OmegaConf.to_container(declared.forms[asked.form])
     part = Part(**{**form, **given})
     checks.each_of("rows", part.rows, declared.rows)
-    refuse(rest, ("seed", "model"), "say seeds=[...] or widths=[...]")
     absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]
     if absent:
         raise ConfigError(f"{absent[0]}: its row was not requested; rows are {', '.join(part.rows)}")
@@ -76,7 +83,7 @@ def choose(arguments: list[str]) -> tuple[Part, list[str]]:
             f"{unclear[0]}: the point estimates of row {points[0]} have their own; leave out such rows, or "
             f"say which row is meant, as in mixture.{unclear[0]}"
         )
-    return part, rest
+    return part
 
 
 def of_every_row(overrides: Sequence[str]) -> list[str]:
@@ -154,12 +161,11 @@ def weights_in_short(w: torch.Tensor) -> Weights:
 
 def main(arguments: Sequence[str]) -> None:
     """Train, print, draw."""
-    folder, rest = place(arguments, "runs/table1", shared=("form", "rows", "widths", "seeds"))
-    part, overrides = choose(rest)
-    cells = train(part, overrides, folder)
+    asked, overrides, study = STUDY.begin(arguments)
+    part = choose(asked, overrides)
+    cells = train(part, overrides, study.fits)
     form = declaration().forms[part.form]
-    command = command_line("experiments.paper.table1", arguments)
-    out = Outputs(folder / part.form, part_of(part, form, ("rows", "widths", "seeds")), command)
+    out = Outputs(study.fits / part.form, part_of(part, form, ("rows", "widths", "seeds")), study.command)
     record = {**asdict(part), "cells": cells, "weights": weights_of(cells, part)}
     out.json("table1.json", cells)
     out.record(record)
