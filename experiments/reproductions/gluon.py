@@ -35,9 +35,7 @@ NOTEBOOK = {  # by epoch
     "train": (0.945617, 0.962783, 0.969783, 0.9753, 0.978633, 0.980483, 0.9823, 0.984, 0.985883, 0.9878),
     "test": (0.9455, 0.9593, 0.9641, 0.9684, 0.9723, 0.9733, 0.9756, 0.9749, 0.9765, 0.9775),
 }  # fmt: skip
-NOTEBOOK_PRUNED = {
-    0.1: 0.9777, 0.25: 0.9779, 0.5: 0.9756, 0.75: 0.9602, 0.95: 0.7259, 0.99: 0.3753, 1.0: 0.098,
-}  # fmt: skip
+NOTEBOOK_PRUNED = pruning_report.OTHERS["Gluon, 400"]  # test error in %
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.95, 0.98, 0.99, 1.0)
 CORNER, CENTRE = (0, 0), (0, 14 * 28 + 14)  # unit, pixel: the notebook shows the corner's weight
 
@@ -105,7 +103,7 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
     by_epoch = write(["epoch", "notebook: loss, training, test", *RUNS.values()], lines)
     lines = []
     for i, share in enumerate(SHARES):
-        theirs = f"{100 * (1 - NOTEBOOK_PRUNED[share]):.2f}" if share in NOTEBOOK_PRUNED else "-"
+        theirs = f"{NOTEBOOK_PRUNED[share]:.2f}" if share in NOTEBOOK_PRUNED else "-"
         errors = [f"{run['pruned'][i][by]['mean']:.2f}" for run in runs for by in pruning_report.ORDERS]
         lines.append([f"{100 * share:g} %", theirs, *errors])
     columns = [words for run in RUNS.values() for words in (f"{run}, SNR", "by magnitude")]
@@ -137,8 +135,7 @@ def draw(found: dict[str, Any], out: Outputs) -> None:
         for name, run in found.items()
         for by, words in (("snr", "signal-to-noise"), ("magnitude", "magnitude"))
     }
-    given_errors = [100 * (1 - accuracy) for accuracy in NOTEBOOK_PRUNED.values()]
-    removed["notebook, by signal-to-noise"] = (list(NOTEBOOK_PRUNED), given_errors)
+    removed["notebook, by signal-to-noise"] = (list(NOTEBOOK_PRUNED), list(NOTEBOOK_PRUNED.values()))
     title = "Pruning the Gluon networks: signal-to-noise orders the weights as magnitude does"
     out.figure("pruning.png", error_by_removed(removed, title=title))
     weights, prior = found["gluon"]["weights"], found["gluon"]["sd of the prior"]
