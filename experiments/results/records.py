@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from experiments.paper.table1_report import shown_width
 from experiments.scoreboard.compare import joined, rows_of
+from pyrobbb._support.files import read_json
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -61,8 +61,7 @@ class Records:
         return {**each[0], "each": each, "rows": [row for found in rows.values() for row in found]}
 
     def _read(self, name: str) -> Record | None:
-        path = self.folder / f"{name}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return read_json(self.folder / f"{name}.json") or None
 
 
 def _cells_of(each: Sequence[Record]) -> Record:

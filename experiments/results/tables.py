@@ -23,7 +23,12 @@ from experiments.tutorial import mnist_report, toy_regression, worked_example
 LONG = (1000, 5000, 20_000)
 SHOWDOWNS = ("showdown", "showdown_chosen", "showdown_tuned")
 BANDITS = ("bandit", "bandit_mixture", "bandit_noise", "bandit_falls", "bandit_forgets", "bandit_capacity")
-RANKS = ("bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
+BOUNDS = ("bound_paths", "bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
+RECIPES = ("recipes", "recipes_wide", "recipes_long")
+SCOREBOARDS = (
+    "eight_tables", "four_tables", "second_table", "deep_table", "concrete_table", "concrete_two_layers",
+    "gap_table", "concrete_normal", "noise_table", "long_detection", "long_conv_detection", "conv_detection",
+)  # fmt: skip
 
 
 def headed(words: Callable[[Record], str]) -> Callable[[Record], str]:
@@ -149,11 +154,6 @@ def ledger(record: Record) -> str:
         f"{code['plain_bits'] / 1e3:,.1f} kbit."
     )
     return f"{markdown(head, rows)}\n\n{words}"
-
-
-def priors(record: Record) -> str:
-    """The study of the bound."""
-    return bound.report(record["rows"])
 
 
 def steps(record: Record) -> str:
@@ -291,9 +291,7 @@ TABLES: dict[str, Text] = {
     "toy_regression": of("toy_regression", headed(as_markdown(toy_regression.report)), NONE),
     "tutorial_mnist": of("tutorial_mnist", headed(as_printed(mnist_report.report)), NONE),
     "gluon": of("gluon", headed(as_markdown(gluon.report)), NONE),
-    "recipes": of("recipes", headed(as_markdown(recipes.report)), NONE),
-    "recipes_wide": of("recipes_wide", headed(as_markdown(recipes.report)), NONE),
-    "recipes_long": of("recipes_long", headed(as_markdown(recipes.report)), NONE),
+    **{name: of(name, headed(as_markdown(recipes.report)), NONE) for name in RECIPES},
     "grid": of("grid", headed(as_markdown(grid_report.report)), NONE),
     "training_choices": of("training_choices", headed(as_markdown(training_choices.report)), NONE),
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
@@ -301,9 +299,8 @@ TABLES: dict[str, Text] = {
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
     **{name: of(name, headed(showdown), NONE) for name in SHOWDOWNS},
     "ledger": of("kl_ledger", headed(ledger), NONE),
-    "bound": of("bound_mnist", headed(as_printed(priors)), NONE),
-    "bound_paths": of("bound_paths", headed(as_printed(priors)), NONE),
-    **{name: of(name, headed(as_printed(priors)), NONE) for name in RANKS},
+    "bound": of("bound_mnist", headed(as_printed(bound.report)), NONE),
+    **{name: of(name, headed(as_printed(bound.report)), NONE) for name in BOUNDS},
     "first_run": of("first_run", first_run, "nothing."),
     "table1.gpu": of("table1_full", on_gpu, "nothing."),
     "table1.side_by_side": of("table1_full", side_by_side, NONE),
@@ -323,16 +320,5 @@ TABLES: dict[str, Text] = {
     "scoreboard_budget": budget,
     **{f"scoreboard.{name}": of(f"scoreboard_{name}", PART, NONE) for name in PARTS},
     "gap": of("agreement_gap", PART, NONE),
-    "eight_tables": of("eight_tables", PART, NONE),
-    "four_tables": of("four_tables", PART, NONE),
-    "second_table": of("second_table", PART, NONE),
-    "deep_table": of("deep_table", PART, NONE),
-    "concrete_table": of("concrete_table", PART, NONE),
-    "concrete_two_layers": of("concrete_two_layers", PART, NONE),
-    "gap_table": of("gap_table", PART, NONE),
-    "concrete_normal": of("concrete_normal", PART, NONE),
-    "noise_table": of("noise_table", PART, NONE),
-    "long_detection": of("long_detection", PART, NONE),
-    "long_conv_detection": of("long_conv_detection", PART, NONE),
-    "conv_detection": of("conv_detection", PART, NONE),
+    **{name: of(name, PART, NONE) for name in SCOREBOARDS},
 }

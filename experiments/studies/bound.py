@@ -20,7 +20,7 @@ Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from statistics import fmean
@@ -173,12 +173,13 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
     return found
 
 
-def report(found: Sequence[dict[str, Any]]) -> str:
+def report(record: Mapping[str, Any]) -> str:
     """The table, and the rank correlation of free energy and validation error over many settings of a kind.
 
     Temperatures and starts are shown where one is not the usual; a column that no row has, as in earlier
     records, is left out.
     """
+    found = record["rows"]
     shown = {name: said for name, said in SHOWN.items() if any(f"{name}_each" in row for row in found)}
     lengths = [name for name in LENGTHS if any(row.get(name) for row in found)]
     axes = [
@@ -245,8 +246,9 @@ def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
         configs[name] = compose("bound", [*words, *overrides], folder=out.fits / name)
     fits = fit_points(configs, measure, lambda r: f"F {r['free_energy']:.3f}, error {r['test_error']:.2f} %")
     found = rows({points[name]: result for name, result in fits.items()})
-    out.record({"seeds": chosen.seeds, "study": "bound", "rows": found})
-    out.end(report(found))
+    record = {"seeds": chosen.seeds, "study": "bound", "rows": found}
+    out.record(record)
+    out.end(report(record))
     return found
 
 

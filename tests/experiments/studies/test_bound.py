@@ -26,15 +26,15 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
     assert record["rows"] == found
     assert (learned["epochs"], learned["images"]) == (ard["epochs"], ard["images"]) == (2, 300)
     printed = capsys.readouterr().out
-    assert report(found) in printed
+    assert report({"rows": found}) in printed
     assert "rank correlation" not in printed
     tempered = main(["quick=true", "priors=[learned]", "temperatures=[1,0.1]", f"folder={tmp_path}"])
     assert [row["temperature"] for row in tempered] == [1, 0.1]
     assert tempered[0] == learned  # finished points are read back, to the seconds
     assert tempered[1]["kl"] > tempered[0]["kl"]  # and a cold posterior pays less for leaving the prior
     assert tempered[1]["free_energy"] == pytest.approx(tempered[1]["kl"] + tempered[1]["train_nll"])
-    assert report(tempered).split("\n")[0].split()[7] == "temperature"
-    assert "temperature" not in report(found)
+    assert report({"rows": tempered}).split("\n")[0].split()[7] == "temperature"
+    assert "temperature" not in report({"rows": found})
 
 
 def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_ten() -> None:
@@ -58,7 +58,7 @@ def test_where_rho_starts_is_compared_like_its_rate() -> None:
         "network=2x50,prior=learned,rate=1,start=-8,seed=1",
     ]
     results = {place: {"free_energy": 1.0, "validation_error": 2.0} for place in points.values()}
-    head, *_ = report(rows(results)).split("\n")
+    head, *_ = report({"rows": rows(results)}).split("\n")
     assert "rate of rho" in head
     assert "rho from" in head
     assert "temperature" not in head
