@@ -28,8 +28,9 @@ from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, changed, fit_points
 from experiments._runner.study import Study
-from experiments.reproductions.grid_points import Point, points
+from experiments.reproductions.grid_points import PRESETS, Point, points
 from experiments.reproductions.grid_report import figures, report, table_of
+from pyrobbb._support import checks
 
 
 @dataclass
@@ -39,6 +40,9 @@ class Settings:
     preset: str = "reduced"
     top: int = 5
     quick: bool = False
+
+    def __post_init__(self) -> None:
+        checks.one_of("preset", self.preset, PRESETS)
 
 
 STUDY = Study(

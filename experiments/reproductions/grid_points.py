@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
-from experiments._runner.build import ConfigError
-
+PRESETS = ("reduced", "ghia", "rahmanto")
 PI, WIDE, NARROW = (0.25, 0.5, 0.75), (0, 1, 2), (6, 7, 8)  # -log sigma1, -log sigma2: the paper's grid
 RATES, SAMPLES = (1e-3, 1e-4, 1e-5), (1, 2, 3, 5)  # Ghia's
 PAPERS_SAMPLES = (1, 2, 5, 10)
@@ -43,18 +44,14 @@ class Point:
 
 def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
     """The points of a preset, and the overrides that go with it."""
-    priors = [Point(*values) for values in product(PI, WIDE, NARROW)]
     if quick:
-        return [Point(*values) for values in product((0.25, 0.75), (0,), (6, 8))], []
+        return _every((0.25, 0.75), (0,), (6, 8)), []
+    priors = _every(PI, WIDE, NARROW)
     if preset == "reduced":
-        others = [
-            Point(0.5, 0, 6, lr, samples)
-            for lr, samples in product(RATES, sorted({*SAMPLES, *PAPERS_SAMPLES}))
-        ]
+        others = _every((0.5,), (0,), (6,), RATES, sorted({*SAMPLES, *PAPERS_SAMPLES}))
         return list(dict.fromkeys([*priors, *others])), []
     if preset == "ghia":
-        every = [Point(*values) for values in product(PI, WIDE, NARROW, RATES, SAMPLES)]
-        return every, [
+        return _every(PI, WIDE, NARROW, RATES, SAMPLES), [
             "model.hidden=[1200,1200]",
             "epochs=10",
             "schedule=constant",
@@ -62,7 +59,9 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
             "guide.init_loc._partial_=false",
             "guide.init_rho=-4.5",
         ]
-    if preset == "rahmanto":
-        five = [Point(p.pi, p.log_sigma1, p.log_sigma2, 1e-3, 5) for p in priors]
-        return five, ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=300"]
-    raise ConfigError(f"preset must be one of reduced, ghia, rahmanto, got {preset!r}")
+    of_rahmanto = ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=300"]
+    return [replace(point, samples=5) for point in priors], of_rahmanto
+
+
+def _every(*axes: Sequence[Any]) -> list[Point]:
+    return [Point(*values) for values in product(*axes)]

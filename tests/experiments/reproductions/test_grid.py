@@ -15,11 +15,9 @@ from pyrobbb.training.trainer import Training
 
 
 def test_presets_hold_the_points_of_the_reports():
-    sizes = {name: len(grid_points.points(name)[0]) for name in ("reduced", "ghia", "rahmanto")}
+    sizes = {name: len(grid_points.points(name)[0]) for name in grid_points.PRESETS}
     assert sizes == {"reduced": 27 + 14, "ghia": 324, "rahmanto": 27}
     assert all(len(set(grid_points.points(name)[0])) == size for name, size in sizes.items())
-    with pytest.raises(ConfigError, match="preset must be one of"):
-        grid_points.points("all")
 
 
 @pytest.mark.parametrize("point", grid_points.points("reduced")[0][:27:5], ids=str)
