@@ -53,9 +53,9 @@ def in_turn(works: Mapping[str, Work], rounds: int, burst: int = 4) -> dict[str,
     return times
 
 
-def figures(name: str, value: Spread, digits: int = 4) -> dict[str, Any]:
+def figures(name: str, value: Spread) -> dict[str, Any]:
     """The spread under `name`, and under `name_quartiles`, for the JSON file."""
     return {
-        name: round(value.middle, digits),
-        f"{name}_quartiles": [round(value.low, digits), round(value.high, digits)],
+        name: round(value.middle, 4),
+        f"{name}_quartiles": [round(value.low, 4), round(value.high, 4)],
     }
