@@ -63,20 +63,17 @@ def write_csv(runs: Sequence[RunFolder], out: Outputs) -> None:
     out.csv("summary.csv", ["folder", "state", *keys, "seed", *metrics, "problem"], rows)
 
 
-def record(runs: Sequence[RunFolder], out: Outputs) -> None:
-    """The metrics of the finished runs, each with what was varied and its seed."""
-    keys = varied([run.config for run in runs if run.metrics])
+def record(finished: Sequence[RunFolder], keys: Sequence[str], out: Outputs) -> None:
+    """The metrics of the finished runs, each with its values of the `keys` that were varied and its seed."""
     found = []
-    for run in runs:
-        if run.metrics:
-            metrics = {key: value for key, value in run.metrics.items() if key != "kl_ledger"}
-            found.append({"setting": label(run.config, keys), "seed": run.config["seed"], "metrics": metrics})
+    for run in finished:
+        metrics = {key: value for key, value in run.metrics.items() if key != "kl_ledger"}
+        found.append({"setting": label(run.config, keys), "seed": run.config["seed"], "metrics": metrics})
     out.record({"runs": found})
 
 
-def report(runs: Sequence[RunFolder], root: Path) -> str:
+def report(runs: Sequence[RunFolder], keys: Sequence[str], root: Path) -> str:
     """The settings in the order of their mean, then failed and unfinished runs."""
-    keys = varied([run.config for run in runs if run.metrics])
     blocks = []
     for measure, of in groups(runs).items():
         rows = [_row(group, keys) for group in of]
@@ -131,14 +128,13 @@ def figure(runs: Sequence[RunFolder]) -> Figure | None:
     return spread(names, values, value_label=measure, title=title)
 
 
-def comparisons(runs: Sequence[RunFolder], root: Path) -> list[Any]:
+def comparisons(finished: Sequence[RunFolder], keys: Sequence[str], root: Path) -> list[Any]:
     """A table of `az.compare` for each set of runs whose log-likelihoods are of the same observations.
 
     Points and few draws, of which there is no LOO, are left out.
     """
-    keys = varied([run.config for run in runs if run.metrics])
     same: dict[tuple[str, bytes], dict[str, Any]] = {}
-    for run in sorted((run for run in runs if run.metrics), key=lambda run: run.value):
+    for run in sorted(finished, key=lambda run: run.value):
         try:
             tree = arviz_io.load(run.folder / "posterior.nc")
             y = tree["observed_data"]["y"].values
@@ -162,14 +158,16 @@ def summarise(root: Path) -> str:
     out = Outputs(root, command=command_line("experiments.summarise", [str(root)]))
     write_csv(every, out)
     runs = distinct(every)
-    record(runs, out)
-    words = report(runs, root)
+    finished = [run for run in runs if run.metrics]
+    keys = varied([run.config for run in finished])
+    record(finished, keys, out)
+    words = report(runs, keys, root)
     drawn = figure(runs)
     if drawn is not None:
         out.figure("summary.png", drawn)
     problem = page.summary(runs, root)
     out.names += [] if problem else ["summary.html"]
-    tables = comparisons(runs, root)
+    tables = comparisons(finished, keys, root)
     if tables:
         with replacing(out.path("compare.csv")) as temporary, temporary.open("w", encoding="utf-8") as file:
             for number, found in enumerate(tables, 1):
