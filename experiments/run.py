@@ -24,7 +24,7 @@ from yaml import YAMLError
 from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, innermost, loggers, register_resolvers, with_place
+from experiments._runner.build import ConfigError, build, innermost, loggers, with_place
 from experiments._runner.command import quiet_if_unread
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
@@ -39,7 +39,6 @@ from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
 from pyrobbb.training.trainer import NonFiniteLossError
 
-register_resolvers()
 schema.register()
 
 
@@ -89,7 +88,7 @@ def execute(
 @hydra.main(version_base="1.3", config_path=".", config_name="run")
 def hydra_main(config: DictConfig) -> float:
     """One job; returns the validation error (or root mean squared error), for sweepers that search."""
-    register_resolvers()  # a launcher's worker process has not run this file
+    schema.register()  # a launcher's worker process has not run this file
     ranks = SINGLE
     try:
         own = given_to_hydra()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import sysconfig
-import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields
 from importlib import import_module
@@ -19,8 +17,6 @@ import hydra.utils
 import omegaconf
 import pyro
 import torch
-import yaml
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -117,47 +113,6 @@ def innermost(error: BaseException) -> str:
     if isinstance(cause, OmegaConfBaseException) and full and cause.msg:
         return f"{full}: {cause.msg.splitlines()[0]}"
     return one_line(cause)
-
-
-def register_resolvers() -> None:
-    """`${exp:-6}` is e^-6, `${part:0.75,20}` is 15.
-
-    `${changes:}` is what the command line changed, for a folder's name; `${components:}` lists the names of
-    every component, for the help.
-    """
-    OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
-    OmegaConf.register_new_resolver("part", lambda a, x: max(1, int(float(a) * int(x))), replace=True)
-    OmegaConf.register_new_resolver("changes", _changes, replace=True)
-    OmegaConf.register_new_resolver("components", _components, replace=True)
-
-
-def _changes(*, _root_: DictConfig) -> str:
-    if not HydraConfig.initialized():
-        return "default"
-    words = map(str, HydraConfig.get().overrides.task)
-    return changes(words, str(OmegaConf.select(_root_, "data._target_"))) or "default"
-
-
-def _components() -> str:
-    lines = []
-    for group in sorted(KNOWN | {"experiment", "callbacks"}):
-        files = sorted((DECLARATIONS / group).glob("*.yaml"))
-        lines += [group] * bool(files) + [f"  {file.stem:<36}{_said(file)}".rstrip() for file in files]
-    return "\n".join(lines)
-
-
-def _said(file: Path) -> str:
-    """What a declaration is, in a line: its first comment, or the first sentence of what it names."""
-    text = file.read_text(encoding="utf-8")
-    comments = [line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line]
-    said = (yaml.safe_load(text) or {}).get("_target_", "")
-    if comments:
-        said = re.split(r"\. (?=[A-Z])", " ".join(comments[:2]))[0]  # "Fig. 5" ends no sentence
-    elif said.startswith(("pyrobbb.", "models.", "guides.")):
-        doc = (resolve_name(said).__doc__ or "").strip().split("\n\n")[0]
-        said = re.sub(r":math:`([^`]*)`|`", r"\1", doc)
-        said = re.sub(r"\\[^a-zA-Z]", " ", re.sub(r"\\([a-zA-Z]+)", r"\1", said))  # TeX as words
-    return textwrap.shorten(said, 100, placeholder=" ...")
 
 
 def key_of(override: str) -> str:

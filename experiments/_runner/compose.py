@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner import schema
-from experiments._runner.build import DECLARATIONS, ConfigError, build, innermost, register_resolvers
+from experiments._runner.build import DECLARATIONS, ConfigError, build, innermost
 from experiments._runner.folder import claimed
 from experiments._runner.own_parts import drop_inherited, given, restore_swapped
 from pyrobbb.experiment import Result
@@ -28,7 +28,6 @@ def compose(experiment: str, overrides: Sequence[str] = (), *, folder: Path | st
 
 def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
     """The declaration `name`.yaml, a path within `experiments/`, with `key=value` overrides."""
-    register_resolvers()
     schema.register()
     with initialize_config_dir(str(DECLARATIONS.resolve()), version_base="1.3"):
         try:

@@ -9,7 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments._runner.build import CHECKED, PACKAGES, ConfigError, build, register_resolvers
+from experiments._runner import schema
+from experiments._runner.build import CHECKED, PACKAGES, ConfigError, build
 from experiments._runner.folder import read_json
 from experiments._runner.trust import trusted_config
 from pyrobbb._support import checkpoint
@@ -50,7 +51,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         CheckpointError: If a checkpoint is missing, damaged, or of another network, prior or data set.
     """
     folder = Path(folder)
-    register_resolvers()
+    schema.register()
     config = trusted_config(folder, trust)
     run = build(OmegaConf.create({**config, "device": _here(config.get("device"))}))
     device = best_device(run.device)

@@ -1,17 +1,26 @@
-"""The keys of a run and the types of its scalars; the components stay open, their constructors check them."""
+"""What Hydra knows of a run: its keys, the types of its scalars, and what `${...}` may say in a declaration.
+
+The components stay open, their constructors check them.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import field, fields, make_dataclass
 from functools import cache
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 import yaml
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import MISSING, DictConfig, OmegaConf
 
-from experiments._runner.build import DECLARATIONS
+from experiments._runner.build import DECLARATIONS, KNOWN, changes
 from pyrobbb.experiment import Run
 
 SCALARS = (bool, int, float, str)
@@ -53,7 +62,49 @@ def _kind(value: Any) -> Any:
     return list[type(value[0])] if isinstance(value, list) else type(value)  # type: ignore[misc]
 
 
+def _register_resolvers() -> None:
+    """`${exp:-6}` is e^-6, `${part:0.75,20}` is 15.
+
+    `${changes:}` is what the command line changed, for a folder's name; `${components:}` lists the names of
+    every component, for the help.
+    """
+    OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
+    OmegaConf.register_new_resolver("part", lambda a, x: max(1, int(float(a) * int(x))), replace=True)
+    OmegaConf.register_new_resolver("changes", _changes, replace=True)
+    OmegaConf.register_new_resolver("components", _components, replace=True)
+
+
+def _changes(*, _root_: DictConfig) -> str:
+    if not HydraConfig.initialized():
+        return "default"
+    words = map(str, HydraConfig.get().overrides.task)
+    return changes(words, str(OmegaConf.select(_root_, "data._target_"))) or "default"
+
+
+def _components() -> str:
+    lines = []
+    for group in sorted(KNOWN | {"experiment", "callbacks"}):
+        files = sorted((DECLARATIONS / group).glob("*.yaml"))
+        lines += [group] * bool(files) + [f"  {file.stem:<36}{_said(file)}".rstrip() for file in files]
+    return "\n".join(lines)
+
+
+def _said(file: Path) -> str:
+    """What a declaration is, in a line: its first comment, or the first sentence of what it names."""
+    text = file.read_text(encoding="utf-8")
+    comments = [line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line]
+    said = (yaml.safe_load(text) or {}).get("_target_", "")
+    if comments:
+        said = re.split(r"\. (?=[A-Z])", " ".join(comments[:2]))[0]  # "Fig. 5" ends no sentence
+    elif said.startswith(("pyrobbb.", "models.", "guides.")):
+        doc = (resolve_name(said).__doc__ or "").strip().split("\n\n")[0]
+        said = re.sub(r":math:`([^`]*)`|`", r"\1", doc)
+        said = re.sub(r"\\[^a-zA-Z]", " ", re.sub(r"\\([a-zA-Z]+)", r"\1", said))  # TeX as words
+    return textwrap.shorten(said, 100, placeholder=" ...")
+
+
 def register() -> None:
-    """Make the schemas known to Hydra as `schema` and `bandit_schema`."""
+    """Make the schemas known to Hydra, as `schema` and `bandit_schema`, and what `${...}` may say."""
+    _register_resolvers()
     ConfigStore.instance().store(name="schema", node=run_schema())
     ConfigStore.instance().store(name="bandit_schema", node=bandit_schema())

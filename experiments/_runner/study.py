@@ -25,7 +25,7 @@ from pyrobbb._support.files import make_folder, replacing, write_json, write_tex
 from pyrobbb.figures.style import save
 
 S = TypeVar("S")
-SMALL = ["data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100"]
+SMALL = ("data=blobs", "data.features=20", "model.hidden=[8]", "epochs=2", "batch_size=100")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Study(Generic[S]):
     instead: str = ""
     parts: Sequence[str] = ()
     named: Sequence[str] = ()
-    small: Sequence[str] = tuple(SMALL)
+    small: Sequence[str] = SMALL
 
     def begin(self, arguments: Sequence[str]) -> tuple[S, list[str], Outputs]:
         """The settings, the overrides for every run, and where results go."""

@@ -18,7 +18,8 @@ from commands import command
 from experiments import analyse
 from experiments import run as run_module
 from experiments._runner import folder as folder_module
-from experiments._runner.build import ConfigError, build, changes, register_resolvers
+from experiments._runner import schema
+from experiments._runner.build import ConfigError, build, changes
 from experiments._runner.compose import declared
 from experiments._runner.folder import claim, differences
 from experiments._runner.reopen import reopen
@@ -398,7 +399,7 @@ def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):
 
 @pytest.mark.parametrize("name", [name for group, name in COMPONENTS if group == "prior"])
 def test_figures_find_the_prior_of_every_run(name):
-    register_resolvers()
+    schema.register()
     found = OmegaConf.to_container(OmegaConf.load(FOLDER / "prior" / f"{name}.yaml"), resolve=True)
     density = analyse.prior_density(found)
     of_each = ("fan_in_normal", "mixture_weights_point_biases", "deterministic")  # not one for all weights

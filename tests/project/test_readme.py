@@ -12,7 +12,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 
 from experiments._runner import schema
-from experiments._runner.build import build, register_resolvers
+from experiments._runner.build import build
 from experiments._runner.compose import declared
 from paths import ROOT
 
@@ -83,7 +83,6 @@ def test_there_are_commands_to_test():
 
 def test_the_yaml_example_builds_a_run(tmp_path):
     (text,) = blocks("yaml")
-    register_resolvers()
     schema.register()
     assert yaml.safe_load(text)["name"] == "mine"
     (tmp_path / "my.yaml").write_text(text)
