@@ -24,8 +24,8 @@ from yaml import YAMLError
 from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, innermost, loggers, with_place
-from experiments._runner.command import quiet_if_unread
+from experiments._runner.build import ConfigError, build, innermost, loggers
+from experiments._runner.command import RESUMES, ended_in_a_line, quiet_if_unread
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
 from experiments._runner.record import provenance, run_command
@@ -34,10 +34,9 @@ from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, remove_partial_files
-from pyrobbb._support.process_group import SINGLE, LostProcessError, ProcessGroup, joined
+from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
-from pyrobbb.training.trainer import NonFiniteLossError
 
 schema.register()
 
@@ -90,7 +89,7 @@ def hydra_main(config: DictConfig) -> float:
     """One job; returns the validation error (or root mean squared error), for sweepers that search."""
     schema.register()  # a launcher's worker process has not run this file
     ranks = SINGLE
-    try:
+    with ended_in_a_line(RESUMES, speaks=lambda: ranks.speaks()):
         own = given_to_hydra()
         job = HydraConfig.get()
         restore_swapped(config, str(job.job.config_name), list(map(str, job.overrides.task)), own)
@@ -99,16 +98,8 @@ def hydra_main(config: DictConfig) -> float:
             config.published = ""  # of other data
         if in_sweep():
             return attempt(config, lambda: execute(config, quiet=True, given=own))
-        with joined(best_device(config.get("device"))) as ranks, quiet_if_unread():
+        with joined(best_device(config.get("device"))) as ranks:
             execute(config, ranks, given=own)
-    except (ConfigError, NonFiniteLossError, LostProcessError, ValueError, OSError) as error:
-        if ranks.speaks():
-            print(f"error: {with_place(error)}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        if ranks.speaks():
-            print("\ninterrupted; the same command resumes where it stopped", file=sys.stderr)
-        sys.exit(130)
     return math.nan  # of a single job nobody asks; those of a sweep are `attempt`'s
 
 
@@ -183,7 +174,7 @@ def main() -> None:
         print(f"error: {innermost(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:  # of a sweep, between two jobs or while they run elsewhere
-        print("\ninterrupted; the same command resumes where it stopped", file=sys.stderr)
+        print(f"\ninterrupted{RESUMES}", file=sys.stderr)
         sys.exit(130)
     finally:
         if not given:

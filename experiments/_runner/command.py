@@ -25,10 +25,12 @@ from experiments._runner.build import (
     with_place,
 )
 from pyrobbb._support.checks import meant
+from pyrobbb._support.process_group import LostProcessError
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
 Options = Callable[[argparse.ArgumentParser], object]
+RESUMES = "; the same command resumes where it stopped"
 FOLDER = """\
 folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
 change; the same command again resumes where it stopped."""
@@ -109,16 +111,21 @@ def quiet_if_unread() -> Iterator[None]:
 
 
 @contextmanager
-def ended_in_a_line(after: str = "") -> Iterator[None]:
-    """End the program with a line on stderr for bad input (2) or Ctrl-C (130), of which `after` says more."""
+def ended_in_a_line(after: str = "", speaks: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """End the program with a line on stderr for bad input (2) or Ctrl-C (130), of which `after` says more.
+
+    Of several processes the one that `speaks` says it.
+    """
     try:
         with quiet_if_unread():
             yield
-    except (ValueError, NonFiniteLossError, OSError) as error:
-        print(f"error: {with_place(error)}", file=sys.stderr)
+    except (ValueError, NonFiniteLossError, LostProcessError, OSError) as error:
+        if speaks():
+            print(f"error: {with_place(error)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(f"\ninterrupted{after}", file=sys.stderr)
+        if speaks():
+            print(f"\ninterrupted{after}", file=sys.stderr)
         sys.exit(130)
 
 
@@ -150,7 +157,7 @@ def command(main: Callable[[list[str]], object], doc: str | None) -> None:
     if {"-h", "--help"} & set(arguments):
         print(f"{inspect.cleandoc(doc or '')}\n\n{FOLDER}")
         return
-    with ended_in_a_line("; the same command resumes where it stopped"):
+    with ended_in_a_line(RESUMES):
         for argument in arguments:
             if argument.startswith("-") or "=" not in argument:
                 raise ConfigError(f"{argument!r} is not a key=value, such as folder=runs/mine; see --help")
