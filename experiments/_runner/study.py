@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -61,9 +61,9 @@ class Study(Generic[S]):
         """The settings, the overrides for every run, and where results go."""
         chosen, rest = settings(self.settings, arguments)
         usual, quick = self.settings(), getattr(chosen, "quick", False)
-        default = f"runs/{self.name}".format(**asdict(chosen)) + ("/quick" if quick else "")  # type: ignore[call-overload]
-        named = {key: getattr(chosen, key) for key in self.named}
-        changed = [f"{key}={value}" for key, value in named.items() if value != getattr(usual, key)]
+        default = f"runs/{self.name}".format(**vars(chosen)) + ("/quick" if quick else "")
+        differing = (key for key in self.named if getattr(chosen, key) != getattr(usual, key))
+        changed = [f"{key}={getattr(chosen, key)}" for key in differing]
         folder, _ = place([*rest, *changed], default)
         overrides = [word for word in rest if not word.startswith("folder=")]
         refuse(overrides, self.sets, self.instead)
