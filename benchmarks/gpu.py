@@ -24,7 +24,7 @@ import torch
 
 from benchmarks import gpu_sections as measure
 from experiments._runner.record import provenance
-from pyrobbb._support.files import write_json
+from pyrobbb._support.files import read_json, write_json
 from pyrobbb.accelerated.record import first_line
 
 MINUTES = 8
@@ -173,7 +173,7 @@ def main() -> int:
         return 2
     options.folder.mkdir(parents=True, exist_ok=True)
     path = options.folder / "gpu.json"
-    found: Found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found: Found = read_json(path)
     device = measure.device()
     if found.setdefault("device", device) != device:
         print(f"error: {path} is of another machine: {found['device']}", file=sys.stderr)
