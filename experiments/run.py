@@ -24,7 +24,7 @@ from yaml import YAMLError
 from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, innermost, loggers
+from experiments._runner.build import ConfigError, build, declarations, innermost, loggers
 from experiments._runner.command import RESUMES, ended_in_a_line, quiet_if_unread
 from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
@@ -122,7 +122,7 @@ def check_argument(argument: str) -> None:
             f"{argument} cannot be read: {one_line(error, 80)}; if its value has spaces, brackets or letters "
             f"beyond English, quote it, \"{key}='...'\""
         ) from error
-    names = sorted(path.stem for path in (Path(__file__).parent / name).glob("*.yaml"))
+    names = [path.stem for path in declarations(name)]
     if not names:  # not a group of components
         return
     if not isinstance(value, str | list | Sweep):
@@ -145,7 +145,7 @@ def own_file(argument: str) -> list[str]:
     defaults = content.get("defaults") if isinstance(content, DictConfig) else None
     if not isinstance(defaults, ListConfig) or list(defaults)[:1] != ["run"]:
         raise ConfigError(f"{argument} needs a list `defaults:` with `- run` as its first entry")
-    if path.stem in {own.stem for own in Path(__file__).parent.glob("*.yaml")} | {"schema"}:
+    if path.stem in {own.stem for own in declarations()} | {"schema"}:
         raise ConfigError(f"{argument}: {path.stem} is the name of a configuration here; give yours another")
     if path.suffix != ".yaml":
         raise ConfigError(f"{argument}: the name of a configuration ends in .yaml; rename it")

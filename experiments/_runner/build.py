@@ -54,6 +54,11 @@ class ConfigError(ValueError):
     """A configuration that does not describe a run. Its message names the key; a command prints it alone."""
 
 
+def declarations(group: str = "") -> list[Path]:
+    """The files of a group of components, or those in no group; none if there is no such group."""
+    return sorted((DECLARATIONS / group).glob("*.yaml"))
+
+
 def first_cause(error: BaseException) -> BaseException:
     """The first exception of a chain."""
     while error.__cause__ is not None:
@@ -83,7 +88,7 @@ def innermost(error: BaseException) -> str:
     cause = first_cause(error)
     if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")
-        options = cause.options or sorted(path.stem for path in (DECLARATIONS / group).glob("*.yaml"))
+        options = cause.options or [path.stem for path in declarations(group)]
         if group and options:
             there = f"{group}: there is no {name!r}; there are {', '.join(options)}"
             return there + meant(name, options)
@@ -101,7 +106,7 @@ def innermost(error: BaseException) -> str:
         return f"{key}: a run has no such key{meant(key, known)}"
     override = re.search(r"Could not override '([\w/]+)'", str(cause))
     if override:
-        groups = [path.name for path in DECLARATIONS.iterdir() if path.is_dir() and any(path.glob("*.yaml"))]
+        groups = [path.name for path in DECLARATIONS.iterdir() if declarations(path.name)]
         return f"{override[1]}: there is no such group of components{meant(override[1], groups)}"
     several = re.match("Ambiguous value for argument '((.*?)=(.*))'", str(cause))
     if several:

@@ -20,7 +20,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from experiments._runner.build import DECLARATIONS, KNOWN, changes
+from experiments._runner.build import DECLARATIONS, KNOWN, changes, declarations
 from pyrobbb.experiment import Run
 
 SCALARS = (bool, int, float, str)
@@ -84,7 +84,7 @@ def _changes(*, _root_: DictConfig) -> str:
 def _components() -> str:
     lines = []
     for group in sorted(KNOWN | {"experiment", "callbacks"}):
-        files = sorted((DECLARATIONS / group).glob("*.yaml"))
+        files = declarations(group)
         lines += [group] * bool(files) + [f"  {file.stem:<36}{_said(file)}".rstrip() for file in files]
     return "\n".join(lines)
 
