@@ -41,6 +41,7 @@ from pyrobbb.moments import moments
 __all__ = ["Posterior", "moments"]
 
 ROWS = 1000  # of inputs at a time, on the CPU
+BEYOND = 20.0  # times the largest training input: x is on another scale
 SHARES = 100  # draws of a chain that is a point, so that they can be in proportion to the chains' weights
 UNLIKELY = 20.0  # standard deviations that hardly a row of a table is from the mean of the training rows
 
@@ -82,6 +83,7 @@ class Posterior:
         self.history = history
         self.weights = weights
         self.columns = columns
+        self.reach: float | None = None  # the largest |x| of the training rows, as far as they were seen
         self.beside: dict[str, Any] = {}  # JSON files that `save` leaves in the folder as well, by name
 
     def __repr__(self) -> str:
@@ -296,6 +298,7 @@ class Posterior:
         """
         columns = None if self.columns is None else self.columns.plain()
         content = {"history": self.history, "weights": self.weights, "columns": columns}
+        content["reach"] = getattr(self, "reach", None)
         path = posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
         for name, beside in getattr(self, "beside", {}).items():  # which earlier pickles lack
             write_json(path.parent / name, beside)
@@ -346,7 +349,9 @@ class Posterior:
                 f"fit, such as MeanFieldNormal, or inference=Laplace() for what such a method left"
             )
         chains, content = posterior_file.read(folder, made, guide)
-        return cls(chains, content["history"], content.get("weights"), from_plain(content.get("columns")))
+        found = cls(chains, content["history"], content.get("weights"), from_plain(content.get("columns")))
+        found.reach = content.get("reach")
+        return found
 
     def _checked(
         self, x: ArrayLike, y: ArrayLike | None, device: torch.device
@@ -360,12 +365,25 @@ class Posterior:
             raise ValueError(f"x has no rows: its shape is {tuple(x.shape)}")
         x, y = x.to(device), None if y is None else y.to(device)
         check_finite("x", x)
+        self._warn_of_scale(x)
         output = first_output(self.model, "x", x)
         if y is not None:
             if len(x) != len(y):
                 raise ValueError(f"x and y differ in length: the network gave {len(x)} rows, y has {len(y)}")
             check_targets(self.model, "y", output, y)
         return x, y, output[0].numel()
+
+    def _warn_of_scale(self, x: Tensor) -> None:
+        """Log a likely mistake: inputs on another scale than the training rows (tables: `_as_tensors`)."""
+        reach = getattr(self, "reach", None)  # which earlier pickles lack
+        if not reach or not x.is_floating_point() or isinstance(self.columns, Columns):
+            return
+        if (most := float(x.abs().max())) > BEYOND * reach:
+            logger.warning(
+                "x holds values up to %.3g, where the training rows had up to %.3g: scale it as they were "
+                "scaled (pixels of 0 to 255 by 255, say)",
+                most, reach,
+            )  # fmt: skip
 
     def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
         """Arrays, lists and tables as `from_arrays` takes them, in the precision of the weights."""

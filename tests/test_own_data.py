@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,3 +212,19 @@ def test_n_is_read_from_the_data_or_asked_for() -> None:
         ValueError, match="the number of training data is not known: give BayesianNetwork N, or"
     ):
         model(x, y)
+
+
+def test_inputs_on_another_scale_than_the_training_rows_are_told(tmp_path: Path, caplog: Any) -> None:
+    x, y = torch.rand(20, 1, 4, 4), torch.arange(20) % 3
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Categorical())
+    data = from_arrays(x, y, task="classification")
+    posterior = fit(model, MeanFieldNormal, data, epochs=1, fast="eager", device="cpu", progress=None)
+    posterior.save(tmp_path)
+    for each in (posterior, Posterior.load(tmp_path, model, MeanFieldNormal)):
+        caplog.clear()
+        each.predict(-3 * x)
+        assert not caplog.records
+        each.predict((255 * x).byte())
+        assert "x holds values up to" in caplog.text
+        assert "scale it as they were scaled" in caplog.text

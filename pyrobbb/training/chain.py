@@ -25,7 +25,7 @@ from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Split
+from pyrobbb.data.dataset import Split, evenly_spaced
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
@@ -36,7 +36,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.data_checks import check_data, warn_of_data
+from pyrobbb.training.data_checks import SEEN, check_data, warn_of_data
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
@@ -240,6 +240,12 @@ class Chain:
     def posterior(self) -> Posterior:
         """The posterior as it stands, of this chain alone."""
         return Posterior([(self.model, self.guide)])
+
+    @property
+    def reach(self) -> float | None:
+        """The largest |x| of up to `SEEN` training rows; None for tokens."""
+        x = self.sample.take(evenly_spaced(len(self.sample), SEEN)).x
+        return float(x.abs().max()) if x.is_floating_point() else None
 
     @property
     def writes(self) -> bool:
