@@ -209,6 +209,7 @@ TABLES: dict[str, Text] = {
     "table1.weights": of("table1_short", as_markdown(table1_report.weights), NONE),
     "pruning": of("pruning", headed(pruned), NONE),
     "pruning_full": of("pruning_full", headed(pruned), NONE),
+    "pruning_learned": of("pruning_learned", headed(pruned), NONE),
     "regression": of("regression", headed(regression), NONE),
     "closed_form": of("closed_form", headed(as_markdown(closed_form.report)), NONE),
     "worked_example": of("worked_example", headed(nine_numbers), NONE),

@@ -158,6 +158,10 @@ def test_two_modes_are_told_from_one():
     one = pruning.density_of(rng.normal(0, 3, 80_000))
     assert (len(pruning.modes(*one)), pruning.valley(*one)) == (1, None)
     assert len(pruning.modes(*pruning.density_of(np.r_[two, np.full(100, -np.inf)]))) == 2
+    at, height = pruning.density_of(np.r_[two, rng.normal(-400, 3, len(two))])  # half is noise, not shown
+    assert at[0] > pruning.LEAST
+    assert len(pruning.modes(at, height)) == 2
+    assert height.sum() * pruning.STEP == pytest.approx(0.5, abs=0.01)
 
 
 def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, monkeypatch):
