@@ -33,7 +33,13 @@ except ImportError as missing:
 Array = npt.NDArray[Any]
 Frame = dict[str, Any]
 
-OWN = {"hidden": "hidden", "noise": "noise", "prior": "prior", "seed": "random_state"}  # options of fit_table
+OWN = {  # options of fit_table that are the estimators' own
+    "hidden": "hidden",
+    "noise": "noise",
+    "prior": "prior",
+    "epochs": "epochs",
+    "seed": "random_state",
+}
 
 __all__ = ["BayesianClassifier", "BayesianRegressor"]
 

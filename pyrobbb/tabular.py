@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +25,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec, Split, Units
 from pyrobbb.data.tables import TableData
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import SVI, Inference
 from pyrobbb.inference.method import check_method
 from pyrobbb.likelihoods import (
@@ -43,7 +45,10 @@ from pyrobbb.training.history import History
 from pyrobbb.training.trainer import fit
 
 FILE = "table.json"
+logger = logging.getLogger(__name__)
+
 STEPS = 4000
+LITTLE = 0.1  # nats per row
 SMALL = 2**18  # numbers in a layer's output, up to which one thread is no slower than two
 NOISES: Mapping[str, Callable[..., Likelihood]] = {
     "learned": Normal,
@@ -135,6 +140,8 @@ def fit_table(
     else:
         by_bound = data.spec.task == "regression" and inference.bounds
         model, posterior = _best(several, data, prior, seed, folder, by_bound, **options)
+    if data.spec.task == "regression" and inference.bounds:
+        _warn_of_little(posterior, data)
     given = {"own prior": prior is not None, "inference": type(inference).__name__, "noises": [*noises]}
     posterior.beside[FILE] = asdict(model) | given
     if folder is not None:
@@ -252,6 +259,18 @@ def _loss(posterior: Posterior, held: Split) -> float:
     """Minus the log-likelihood of rows that were held back, each as often as it counts."""
     scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
     return -float(scores.mean() if held.weights is None else scores @ held.weights.to(scores))
+
+
+def _warn_of_little(posterior: Posterior, data: TableData) -> None:
+    """Log a warning if by its bound the fit says hardly more than a constant: a mean field may give up."""
+    trivial, energy = trivial_free_energy(posterior.model, data.train), _free_energy(posterior.history)
+    if trivial is not None and energy > trivial - LITTLE:
+        logger.warning(
+            "the fit says hardly more of %s than a constant (free energy %.4g nats per row, ignoring the "
+            "inputs %.4g): if it does depend on the inputs, a smaller network, hidden=(10,), or "
+            "inference=Laplace() may find how",
+            ", ".join(data.columns.targets), energy, trivial,
+        )  # fmt: skip
 
 
 def _free_energy(history: Any) -> float:

@@ -103,7 +103,9 @@ def test_the_posterior_takes_rows_by_the_names_of_the_columns():
         np.testing.assert_array_equal(fitted.posterior_.predict(same, draws=10).mean[:, 0], expected)
 
 
-@pytest.mark.parametrize(("name", "instead"), [("seed", "random_state"), ("hidden", "hidden")])
+@pytest.mark.parametrize(
+    ("name", "instead"), [("seed", "random_state"), ("hidden", "hidden"), ("epochs", "epochs")]
+)
 def test_options_that_are_arguments_are_named(name, instead):
     with pytest.raises(ValueError, match=f"options holds '{name}': pass {instead}= to the estimator itself"):
         clone(CLASSIFIER).set_params(options={name: 3}).fit(X, LABELS)

@@ -520,3 +520,11 @@ def test_samplers_draw_the_noise_as_well(make, tmp_path):
 
 def test_a_folder_of_none_keeps_nothing():
     fit_table(from_table(HOUSES), noise="learned", epochs=1, folder=None, progress=None)
+
+
+@pytest.mark.parametrize(("slope", "little"), [(0.0, True), (3.0, False)])
+def test_a_fit_that_says_hardly_more_than_a_constant_is_told(slope, little, caplog):
+    a = torch.randn(60)
+    data = from_table({"a": a, "y": slope * a + torch.randn(60)}, target="y", task="regression")
+    fit_table(data, noise="learned", hidden=(), epochs=1000, samples=1, progress=None)
+    assert ("says hardly more of y than a constant" in caplog.text) is little

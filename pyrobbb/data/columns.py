@@ -16,12 +16,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pyrobbb.data.frames import Column, Frame, as_column, as_frame, is_missing, rows_of
+from pyrobbb.data.frames import Column, Frame, as_column, as_frame, as_zeros_and_ones, is_missing, rows_of
 from pyrobbb.data.texts import MOST, as_text, first_text, print_of
 
 Matrix = npt.NDArray[np.float64]
 SHOWN = 20  # names in a message, at most
-BOOLEANS = {"0": "False", "1": "True", "false": "False", "true": "True"}  # as a column of booleans prints
+BOOLEANS = {"0": "false", "1": "true", "false": "false", "true": "true"}
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ class Numeric:
 
     def inputs(self, column: Column) -> Matrix:
         """`(M, 0 to 2)`: a column that is constant in training gives no input."""
+        if column.dtype.kind != "f":
+            column = as_zeros_and_ones(column)
         if column.dtype.kind != "f":
             raise ValueError(
                 f"column {self.name!r} holds numbers in the training rows, but here {first_text(column)}"
@@ -141,8 +143,8 @@ class Categorical:
         """The category that a text is, also where it is the same number or truth value written otherwise."""
         if text is None or text in self.categories:
             return text
-        if set(self.categories) <= {"False", "True", None}:
-            return BOOLEANS.get(text.lower(), text)
+        if (truth := _truth(text, [each for each in self.categories if each is not None])) is not None:
+            return truth
         printed = print_of(text)
         return text if printed is None or printed not in self.categories else printed
 
@@ -301,9 +303,7 @@ def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:
         ValueError: One of them is not a class of the training rows; `name` is what the values are called.
     """
     numbers = {label: i for i, label in enumerate(classes)}
-    texts = as_text(name, as_column(name, values))
-    if set(classes) <= set(BOOLEANS.values()):
-        texts = np.array([BOOLEANS.get(text.lower(), text) for text in texts.tolist()], dtype=object)
+    texts = [_truth(text, classes) or text for text in as_text(name, as_column(name, values)).tolist()]
     unseen = [text for text in texts if text not in numbers]
     if unseen:
         raise ValueError(
@@ -311,6 +311,14 @@ def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:
             f"{', '.join(classes[:SHOWN])}, numbered from 0 in a tensor"
         )
     return torch.tensor([numbers[text] for text in texts], dtype=torch.int64)
+
+
+def _truth(text: str, known: Sequence[str]) -> str | None:
+    """Which of two truth values, FALSE and TRUE however they are written, a text is; None if it is none."""
+    written = {each.lower(): each for each in known}
+    if not {*written} <= {"false", "true"} or len(written) < len(known):
+        return None
+    return written.get(BOOLEANS.get(text.lower(), ""))
 
 
 def _kind(each: Mapping[str, Any]) -> Kind:

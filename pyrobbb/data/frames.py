@@ -104,6 +104,15 @@ def is_table(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "iloc")
 
 
+def refuse_tensor(name: str, source: Any) -> None:
+    """ValueError for a tensor: predictions take one for inputs, not for rows as they stand in the table."""
+    if isinstance(source, Tensor):
+        raise ValueError(
+            f"{name} is a tensor, and predictions take a tensor for inputs that are standardised already: "
+            f"pass an array (its numpy()) here and there; or use from_arrays, which takes x as it is"
+        )
+
+
 def refuse_unread(name: str, source: Any) -> None:
     """ValueError for a table of another library's, such as polars', which numpy reads without its names."""
     if hasattr(source, "__dataframe__") and not is_table(source):
@@ -160,7 +169,11 @@ def as_column(name: str, values: Any) -> Column:
             raise ValueError(f"{name} must be one column, got a DataFrame of {values.shape[1]}")
         values = values.iloc[:, 0]
     if hasattr(values, "isna"):  # a pandas Series, whose missing values have several forms
-        values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
+        plain = isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf"
+        lacks = values.isna()
+        values = (
+            values.to_numpy() if plain else [None if no else v for v, no in zip(values, lacks, strict=True)]
+        )
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
         values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]
@@ -180,6 +193,13 @@ def as_column(name: str, values: Any) -> Column:
     if column.dtype.kind == "f" and np.isinf(column).any():
         raise ValueError(f"{name} holds {column[np.isinf(column)][0]} in row {np.isinf(column).argmax()}")
     return column
+
+
+def as_zeros_and_ones(column: Column) -> Column:
+    """A column of booleans, which count as text, as numbers; any other as it is."""
+    if column.dtype.kind == "f" or not {*column} <= {"False", "True"}:
+        return column
+    return (column == "True").astype(np.float64)
 
 
 def as_array(name: str, values: Tensor) -> npt.NDArray[Any]:

@@ -25,7 +25,7 @@ def split_rows(
 
     Args:
         frame: All rows, of the columns that are used.
-        given: A share of all rows, a list of row numbers or a table, by part, as in `numbered`.
+        given: A share of all rows, a list of row numbers, a mask of booleans or a table, by part.
         seed: Of the draw of shares.
         texts: Columns that are text in every part, as in `as_frame`.
     """
@@ -84,10 +84,14 @@ def is_share(given: Any) -> bool:
 
 def _row_numbers(part: str, given: Any, N: int) -> Rows:
     rows = np.asarray(given)
+    if rows.dtype == bool and rows.shape == (N,):
+        rows = np.flatnonzero(rows)
     if rows.size == 0:
         return np.zeros(0, dtype=np.int64)
     if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= N:
-        raise ValueError(f"{part} must hold whole numbers from 0 to {N - 1}, the rows of the table")
+        raise ValueError(
+            f"{part} must hold whole numbers from 0 to {N - 1}, the rows of the table, or {N} booleans"
+        )
     if len(np.unique(rows)) < len(rows):
         raise ValueError(f"{part} names a row twice")
     return rows.astype(np.int64)

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,12 +21,16 @@ from pyrobbb.data.frames import (
     Frame,
     as_column,
     as_frame,
+    as_number,
+    as_zeros_and_ones,
     categories,
     check_positions,
     check_same_rows,
     is_missing,
     is_table,
     opened,
+    refuse_tensor,
+    rows_of,
     take,
 )
 from pyrobbb.data.splits import is_share, split_rows
@@ -69,7 +74,7 @@ class Table:
             training row that counts 0 times is left out of everything. Validation and test rows count once,
             and so does each training row in means and standard deviations.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
-            numbers; or another table with the same columns.
+            numbers, or a mask of booleans; or another table with the same columns.
         test: Held back for the end, in the same forms.
         split_seed: Seed of that draw, which no other random state enters.
         dtype: "float32" or "float64", that of your network.
@@ -110,14 +115,18 @@ class Table:
 
     def load(self) -> TableData:
         """Read the table, split its rows and learn its columns from those for training."""
+        refuse_tensor("the table", self.source)
         source = opened("the table", self.source)
         texts = dict.fromkeys(map(str, self.categorical), ())
         frame = as_frame("the table", source, texts, lambda column: column not in self.drop)
         targets = self._targets(frame)
         self._check_names(frame, targets)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
-        _check_targets("the table", frame, targets, self.task)
-        task = self.task or _task(targets, frame)
+        if self.weights is not None:
+            frame[str(self.weights)] = as_zeros_and_ones(frame[str(self.weights)])
+        counting = self._counting(frame)
+        _check_targets("the table", frame, targets, self.task, counting)
+        task = self.task or _task(targets, take(frame, counting))
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
@@ -132,9 +141,9 @@ class Table:
             if name in categorical or column.dtype.kind != "f"
         }
         parts = split_rows(frame, given, self.split_seed, known)
+        train = parts["train"] = take(parts["train"], self._counting(parts["train"]))
         for part, rows in parts.items():
             _check_targets(part, rows, targets, task)
-        train = parts["train"] = self._counting(parts["train"])
         classes = _classes(targets[0], train[targets[0]]) if task == "classification" else ()
         inputs = {name: column for name, column in train.items() if name != self.weights}
         columns = Columns.learn(inputs, targets, classes, categorical, tuple(map(str, self.raw)))
@@ -182,14 +191,13 @@ class Table:
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
 
-    def _counting(self, train: Frame) -> Frame:
-        """The training rows without those that count nothing: no mean, no class has them."""
-        if self.weights is None or (counts := train[str(self.weights)]).dtype.kind != "f":
-            return train
+    def _counting(self, rows: Frame) -> npt.NDArray[np.int64]:
+        """The numbers of the rows but those that count nothing: no mean, no class has them."""
+        every = np.arange(rows_of(rows))
+        if self.weights is None or (counts := rows[str(self.weights)]).dtype.kind != "f":
+            return every
         there = counts > 0
-        if not there.any() or not (counts >= 0).all():  # for `row_weights` to refuse
-            return train
-        return take(train, np.flatnonzero(there))
+        return every[there] if there.any() and (counts >= 0).all() else every  # for `row_weights` to refuse
 
     def _split(self, rows: Frame, columns: Columns, part: str) -> Split:
         x = columns.inputs(rows).to(getattr(torch, self.dtype))
@@ -217,10 +225,19 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         if name not in known:
             said = f"{checks.meant(name, known)}; the options are {', '.join(known)}"
             raise TypeError(f"from_table has no option {name!r}{said}")
+    for part in ("validation", "test"):
+        given: Any = options.get(part)
+        pair = isinstance(given, tuple | list) and len(given) == 2
+        if y is None and pair and (is_table(given[0]) or np.ndim(given[0]) == 2):
+            raise ValueError(
+                f"{part} is a pair (x, y), which goes with from_table(x, y): here it must be one table, with "
+                f"the target as a column"
+            )
     if y is None:
         return Table(source=source, **options).load()
     if "target" in options:
         raise ValueError("target names a column of the table; it cannot be given beside y")
+    refuse_tensor("x", source)
     source = opened("x", source)
     texts: dict[str, tuple[()]] = {}
     if not isinstance(named := options.get("categorical", ()), str | Integral):  # else for `Table` to refuse
@@ -233,8 +250,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     if weights is not None and not isinstance(weights, str | Integral):
         if "weights" in frame:
             raise ValueError(_TAKEN.format("weights", "weights"))
-        truths = isinstance(weights, np.ndarray) and weights.dtype == bool
-        frame["weights"] = as_column("weights", weights.astype(float) if truths else weights)
+        frame["weights"] = as_column("weights", weights)
         options["weights"] = "weights"
     for part in ("validation", "test"):
         given = options.get(part)
@@ -266,12 +282,23 @@ def _with_targets(
     return tuple(targets), frame | targets
 
 
-def _check_targets(part: str, rows: Frame, targets: tuple[str, ...], task: Task | None) -> None:
-    """ValueError if a target is absent or missing in a row, or text where the task is surely a regression."""
+def _check_targets(
+    part: str,
+    rows: Frame,
+    targets: tuple[str, ...],
+    task: Task | None,
+    counting: npt.NDArray[np.int64] | None = None,
+) -> None:
+    """ValueError if a target is absent or missing in a row, or text where the task is surely a regression.
+
+    Missing in one of the rows that are `counting`, if that is given.
+    """
     for name in targets:
         if name not in rows:
             raise ValueError(f"{part} has no column {name!r}, the target")
         lacking = is_missing(rows[name])
+        if counting is not None:
+            lacking &= np.isin(np.arange(len(lacking)), counting)
         if lacking.any():
             raise ValueError(
                 f"{part}: target {name!r} is missing in {lacking.sum()} rows, the first of them row "
@@ -289,6 +316,12 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
     if len(targets) > 1 or (column.dtype.kind == "f" and (column != column.round()).any()):
         return "regression"
     if column.dtype.kind != "f":
+        texts = {*column}
+        if len(texts) > MOST and all(as_number(text) is not None for text in texts):
+            raise ValueError(
+                f"target {targets[0]!r} holds texts that are numbers, {len(texts)} of them: make them "
+                f"numbers for a regression, as pandas.to_numeric does, or pass task='classification'"
+            )
         return "classification"
     raise ValueError(
         f"target {targets[0]!r} holds whole numbers, which can be labels or values: pass "

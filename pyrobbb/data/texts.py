@@ -10,10 +10,12 @@ import numpy as np
 from pyrobbb.data.frames import Column, as_number
 
 MOST = 10  # distinct texts that a column may have whatever the number of rows
-MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` that are taken for categories without a word
+MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` or dates that are categories without a word
 NUMBER_AND_MORE = re.compile(
     r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
 )
+
+DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,14 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
     """
     present = [] if column.dtype.kind == "f" else [value for value in column if value is not None]
     others = [value for value in present if as_number(value) is None]
+    dates = {value for value in others if DATE.fullmatch(value.strip())}
+    if len(dates) > MOST_DRESSED and len(dates) > 0.9 * len(set(present)) and not target:
+        logger.warning(
+            "column %r is one of categories, because its values are texts such as %s; dates say more as "
+            "numbers, such as days since the first, or leave them out: drop=[%r]",
+            name, first_text(column), name,
+        )  # fmt: skip
+        return
     dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
     numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
     if dressed and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:

@@ -143,7 +143,7 @@ def test_arrays_beside_their_targets():
     np.testing.assert_allclose(data.train.x.std(0, correction=0), 1, rtol=1e-6)
     np.testing.assert_allclose(data.test.y, [[1.0]])
     assert torch.equal(data.inputs(x[5:]), data.test.x)
-    both = from_table(torch.tensor(x), np.stack([y, y**2], axis=1))
+    both = from_table(x, np.stack([y, y**2], axis=1))
     assert both.spec.outputs == 2
     np.testing.assert_allclose(both.spec.units.loc, [y.mean(), (y**2).mean()])
 
@@ -509,12 +509,14 @@ def test_a_frame_of_one_column_is_that_column() -> None:
 
 def test_tensors_of_every_floating_point_type_are_columns() -> None:
     x, y = torch.tensor([SIZE, SIZE[::-1]]).T, torch.tensor(SIZE) / 2
-    expected = from_table(x, y)
+    expected = from_table(x.numpy(), y)
     for kind in (torch.bfloat16, torch.float16, torch.float64):
-        for table in (x.to(kind), {"0": x[:, 0].to(kind), "1": x[:, 1].to(kind)}):
-            data = from_table(table, y.to(kind))
-            assert torch.equal(data.train.x, expected.train.x)
-            assert torch.equal(data.train.y, expected.train.y)
+        data = from_table({"0": x[:, 0].to(kind), "1": x[:, 1].to(kind)}, y.to(kind))
+        assert torch.equal(data.train.x, expected.train.x)
+        assert torch.equal(data.train.y, expected.train.y)
+        assert torch.equal(data.inputs(x.to(kind)), expected.train.x)
+    with pytest.raises(ValueError, match="x is a tensor, and predictions take a tensor for inputs"):
+        from_table(x, y)  # else predict(x) would be silently wrong
     with pytest.raises(ValueError, match="column 'size' is sparse"):
         load(TABLE | {"size": torch.tensor(SIZE).to_sparse()})
 
@@ -750,3 +752,84 @@ def test_raw_columns_are_numbers_of_the_table(options: dict[str, Any], message: 
     frame = {"years": [3.0, 0.5], "a": [1.0, 2], "n": [0, 2]}
     with pytest.raises(ValueError, match=message):
         from_table(frame, target="n", task="regression", **options)
+
+
+@pytest.mark.parametrize("written", [("TRUE", "FALSE"), ("True", "False"), ("true", "false")])
+@pytest.mark.parametrize(
+    "given", [(True, False), ("True", "False"), ("TRUE", "FALSE"), ("1", "0"), (1.0, 0.0)]
+)
+def test_a_truth_value_is_one_however_it_is_written(written: Any, given: Any) -> None:
+    yes, no = written
+    data = from_table({"a": [yes, no, yes, no], "n": [1.5, 2.0, 3.0, 4.5]}, target="n")
+    assert torch.equal(data.inputs({"a": [*given]}), data.train.x[:2])
+    classes = from_table({"n": [1.5, 2.0, 3.0, 4.5], "a": [yes, no, yes, no]}, target="a").columns
+    if given != (1.0, 0.0):  # which are no truth values to a column of texts
+        assert classes.labels("y", [*given]).tolist() == [1, 0]
+
+
+def test_a_column_of_zeros_and_ones_takes_booleans() -> None:
+    data = from_table({"a": [0, 1, 1, 0, 0], "n": [1.5, 2.0, 3.0, 4.5, 1.0]}, target="n")
+    assert torch.equal(data.inputs({"a": [False, True]}), data.train.x[:2])
+
+
+def test_a_series_of_numbers_is_read_whole() -> None:
+    """As lists they had taken thirty times as long."""
+    n = [1.5, 2.0, np.nan, 4.5]
+    frame = pandas.DataFrame({"f": pandas.Series(n), "i": [1, 2, 3, 5], "b": [True, False, True, True]})
+    frame["I"] = pandas.Series([1, None, 3, 4], dtype="Int64")
+    columns = as_frame("x", frame)
+    assert {name: column.dtype.kind for name, column in columns.items()} == {
+        "f": "f", "i": "f", "b": "O", "I": "f",
+    }  # fmt: skip
+    np.testing.assert_array_equal(columns["f"], n)
+    np.testing.assert_array_equal(columns["I"], [1, np.nan, 3, 4])
+    assert columns["b"].tolist() == ["True", "False", "True", "True"]
+
+
+def test_a_target_of_numbers_as_text_is_refused() -> None:
+    n = [f"{i / 10}" for i in range(30)]
+    with pytest.raises(
+        ValueError, match=r"target 'n' holds texts that are numbers, 30 of them: .*to_numeric"
+    ):
+        from_table({"a": np.arange(30.0), "n": n}, target="n")
+    few = from_table({"a": np.arange(30.0), "n": ["1", "2", "3"] * 10}, target="n")
+    assert few.spec.task == "classification"
+
+
+@pytest.mark.parametrize("form", ["2024-{:02d}-{:02d}", "{1:02d}/{0:02d}/2024"])
+def test_dates_as_text_are_told(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    dates = [form.format(month, day) for month in range(1, 6) for day in range(1, 7)] * 3
+    from_table({"when": dates, "n": np.arange(90) / 7}, target="n")
+    assert "dates say more as numbers, such as days since the first" in caplog.text
+
+
+def test_a_row_that_counts_nothing_may_lack_its_target() -> None:
+    table = {"a": [1.0, 2, 3, 4], "n": [1.5, 2.5, np.nan, 4.5], "w": [1, 1, 0, 2]}
+    data = from_table(table, target="n", weights="w")
+    assert data.train.y.flatten().tolist() == [1.5, 2.5, 4.5]
+    with pytest.raises(ValueError, match="test: target 'n' is missing in 1 rows"):
+        from_table(table, target="n", weights="w", test=[2])
+    with pytest.raises(ValueError, match="the first of them row 3;"):
+        from_table(table | {"n": [1.5, 2.5, np.nan, np.nan]}, target="n", weights="w")
+
+
+def test_weights_may_be_booleans() -> None:
+    table = {"a": [1.0, 2, 3, 4], "n": [1.5, 2.5, 3.5, 4.5]}
+    counts = [True, True, False, True]
+    of_column = from_table(table | {"w": counts}, target="n", weights="w")
+    for given in (counts, np.array(counts), pandas.Series(counts)):
+        beside = from_table({"a": table["a"]}, table["n"], weights=given)
+        for data in (of_column, beside):
+            assert data.train.weights.tolist() == [1.0, 1.0, 1.0]
+            assert data.train.y.flatten().tolist() == [1.5, 2.5, 4.5]
+
+
+def test_parts_may_be_masks_and_pairs_are_explained() -> None:
+    table = {"a": [1.0, 2, 3, 4], "n": [1.5, 2.5, 3.5, 4.5]}
+    mask = [False, True, False, False]
+    for given in (mask, np.array(mask), pandas.Series(mask)):
+        assert from_table(table, target="n", test=given).test.y.tolist() == [[2.5]]
+    with pytest.raises(ValueError, match="whole numbers from 0 to 3, the rows of the table, or 4 booleans"):
+        from_table(table, target="n", test=[True, False])
+    with pytest.raises(ValueError, match=r"test is a pair \(x, y\), which goes with from_table\(x, y\)"):
+        from_table(pandas.DataFrame(table), target="n", test=(pandas.DataFrame(table), table["n"]))
