@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from inspect import Parameter, signature
@@ -76,9 +76,23 @@ def set_gradient(parameter: Tensor, gradient: Tensor | None) -> None:
     parameter.grad = gradient
 
 
+def set_gradients(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    """`set_gradient` of each; a tensor that is the gradient of several, as of a and b in a + b, is copied.
+
+    What scales gradients in place, such as `clip_grad_norm_`, would scale it as often.
+    """
+    given: set[int] = set()
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None and gradient.data_ptr() in given:
+            gradient = gradient.clone()
+        set_gradient(parameter, gradient)
+        if gradient is not None:
+            given.add(gradient.data_ptr())
+
+
 def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
-    """Add to what is left for the optimiser."""
-    set_gradient(parameter, gradient if parameter.grad is None else parameter.grad + gradient)
+    """Add to what is left for the optimiser; a copy, since `gradient` may be that of another as well."""
+    set_gradient(parameter, gradient.clone() if parameter.grad is None else parameter.grad + gradient)
 
 
 def clip_gradients(optimizer: Optimizer, norm: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pyrobbb._support.network_checks import buffers_kept, evaluating, says_replaced
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
+from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.agreement import difference, gradients
 from pyrobbb.accelerated.compilation_cost import (
     LOCAL,
@@ -30,7 +31,7 @@ from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.fast_step import FastStep, NotFastError
 from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
-from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
+from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments, same_segments
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import Program, flat_program, point_program, pyro_program
 from pyrobbb.accelerated.record import CannotRecordError
@@ -39,9 +40,11 @@ from pyrobbb.accelerated.updates import Update
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep, Step, is_default
 
 ESTIMATORS = ("weights", "local")
+DRAWS = ("forward", "sigma", "split", "_sample")  # of MeanFieldNormal, which the fast path takes for granted
 
 _SMALL = 100_000  # weights times draws; below it a step is bound by calls and not by memory
 _LARGE = 100_000_000  # the same on CUDA; above it, all draws of a step as one batch would fill the memory
@@ -159,9 +162,17 @@ class _Case(NamedTuple):
         """The inputs and targets of a batch of full size."""
         return self.first.x, self.first.y
 
-    def step(self, program: Program, noise_shape: tuple[int, ...], prepare: Prepare | None) -> ProgramStep:
+    def step(
+        self,
+        program: Program,
+        noise_shape: tuple[int, ...],
+        prepare: Prepare | None,
+        segments: Sequence[PriorSegment] = (),
+    ) -> ProgramStep:
         """The step of a program, prepared for a batch of full size."""
-        return ProgramStep(program, self.optimizer, noise_shape, self.batch, prepare)
+        step = ProgramStep(program, self.optimizer, noise_shape, self.batch, prepare)
+        step.segments = segments
+        return step
 
     def forked(self) -> AbstractContextManager[None]:
         """Keep the random state of the body from what follows."""
@@ -183,7 +194,7 @@ def _mean_field(
         if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
         program = flat_program(model, guide, segments, trained(optimizer), samples)
-        return case.step(program, (samples, size), prepare)
+        return case.step(program, (samples, size), prepare, segments)
 
     return fastest(make, [*prepares, None], log)
 
@@ -201,7 +212,7 @@ def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
-    return fastest(lambda how: case.step(program, (used,), how), [*prepares, None], case.log)
+    return fastest(lambda how: case.step(program, (used,), how, segments), [*prepares, None], case.log)
 
 
 def _point(case: _Case, prepares: list[Prepare]) -> ProgramStep:
@@ -235,6 +246,9 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError(
             f"the guide {type(guide).__name__} is not a mean-field normal with flat loc and rho"
         )
+    changed = [name for name in DRAWS if getattr(type(guide), name, None) is not vars(MeanFieldNormal)[name]]
+    if isinstance(guide, MeanFieldNormal) and changed:
+        raise NotFastError(f"the guide {type(guide).__name__} has a {changed[0]} of its own")
     if model.other_latents:
         raise NotFastError("the prior or likelihood has latent sites of its own")
     if guide.loc.dtype not in (torch.float32, torch.float64):
@@ -246,6 +260,23 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, learned)
     except KeyError as reason:
         raise NotFastError(str(reason)) from reason
+
+
+def check_prior(step: Any, model: Any, guide: Any, first: Split) -> None:
+    """Raise ValueError if the prior changed in training, where `step` computes it weight by weight as it was.
+
+    What is learned (`priors.Learned`) and a buffer that the distribution has as it is are read at each step.
+    """
+    own = getattr(step, "step", step)  # of a graph, or of several processes
+    if not isinstance(own, FastStep) or not own.segments:
+        return
+    with isolated(0, device=first.x.device):
+        now = element_wise(model, guide, first)
+    if not same_segments(own.segments, now):
+        raise ValueError(
+            "the prior changed in training, and its step did not see it: train with fast='off', or give the "
+            "distribution a buffer of the prior itself as its parameter, and change that in place"
+        )
 
 
 def _check(step: MeanFieldStep | ProgramStep, case: _Case) -> None:

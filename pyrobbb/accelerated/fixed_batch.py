@@ -35,6 +35,7 @@ class FixedBatch:
         if (self._others(x), self._others(y)) != self.others or not 0 < size <= self.rows:
             return None
         counts = self.once if counts is None else counts.to(self.once)
+        x, y = x.contiguous(), y.contiguous()  # as it was compiled for
         if size == self.rows:
             return x, y, counts
         place = torch.arange(self.rows, device=x.device)

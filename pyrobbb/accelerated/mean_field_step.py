@@ -62,7 +62,13 @@ class MeanFieldStep(FastStep):
         flats = (self.eps, self.to_loc, self.to_rho)
         self.views = list(zip(*(guide.split(flat).values() for flat in flats), strict=True))
         self.others = [p for p in trained(optimizer) if p is not self.loc and p is not self.rho]
-        self.begin, self.draws = self._passes(segments, compiled)
+        self.segments, self.compiled = segments, compiled
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make what runs over the parameters where they lie now."""
+        self.places = self.loc.data_ptr(), self.rho.data_ptr()
+        self.begin, self.draws = self._passes(self.segments, self.compiled)
 
     def _passes(self, segments: Sequence[PriorSegment], compiled: bool) -> tuple[list[Pass], list[Pass]]:
         """What runs once per step, and once per draw over each segment of the weights."""
@@ -89,6 +95,8 @@ class MeanFieldStep(FastStep):
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
     ) -> Terms:
         """The terms and gradients at the share that `self.share` holds; `noise` has shape `(samples, D)`."""
+        if (self.loc.data_ptr(), self.rho.data_ptr()) != self.places:
+            self._bind()  # somebody gave the parameters other memory, by `p.data = ...`
         torch.div(self.share, self.samples, out=self.each)
         leaves = [*self.weights.values(), *self.others]
         with torch.no_grad():

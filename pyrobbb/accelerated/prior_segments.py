@@ -49,7 +49,7 @@ class PriorSegment:
 
     def shaped(self, flat: Tensor) -> Tensor:
         """`flat`, of shape `(*lead, length)`, in the shape that the distribution's parameters fit."""
-        return flat if self.shape is None else flat.reshape(*flat.shape[:-1], *self.shape)
+        return flat if self.shape is None else flat.reshape((*flat.shape[:-1], *self.shape))
 
 
 def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> list[PriorSegment]:
@@ -85,6 +85,16 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
         assert isinstance(group, list)
         group.append((type(base), {key: value.flatten() for key, value in parameters.items()}))
     return [_tried(s if isinstance(s, PriorSegment) else _merge(s)) for s in segments]
+
+
+def same_segments(one: Sequence[PriorSegment], other: Sequence[PriorSegment]) -> bool:
+    """Whether two lists are the same prior; what is read at each step may have changed."""
+    return len(one) == len(other) and all(
+        (a.family, a.shape, a.length, a.vectors.keys()) == (b.family, b.shape, b.length, b.vectors.keys())
+        and a.constants == b.constants
+        and (a.shape is not None or all(torch.equal(a.vectors[key], b.vectors[key]) for key in a.vectors))
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def _without_expansion(value: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.network_checks import buffers_kept
-from pyrobbb._support.optim import set_gradient, trained
+from pyrobbb._support.optim import set_gradients, trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.agreement import Seen, difference
 from pyrobbb.accelerated.compilation_cost import Prepare
@@ -53,6 +53,7 @@ class ProgramStep(FastStep):
         self.share = torch.zeros((), dtype=like.dtype, device=like.device)
         self.fixed: FixedBatch | None = None
         if batch is not None and prepare is not None:
+            batch = batch[0].contiguous(), batch[1].contiguous()
             self.fixed = FixedBatch(*batch, self.share.dtype)
             self.run = prepare(program, [self.noise, self.share, *batch, self.fixed.once])
 
@@ -76,8 +77,7 @@ class ProgramStep(FastStep):
             else:
                 given = self.run(noise, self.share, *batch)
         kl, nll, *gradients = given
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            set_gradient(parameter, gradient)
+        set_gradients(self.parameters, gradients)
         return Terms(kl, nll)
 
     def check_still(self, rows: Split, model: nn.Module) -> None:

@@ -22,7 +22,9 @@ from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, ch
 from pyrobbb._support.network_checks import buffers_kept, says_replaced
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
+from pyrobbb._support.settings import changes, network_constants
 from pyrobbb.accelerated import GraphStep
+from pyrobbb.accelerated.dispatch import check_prior
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split, evenly_spaced
@@ -196,7 +198,7 @@ class Chain:
 
     def _made_step(self, fast: str) -> Step:
         """The step of the method, as fast as the network lets it be."""
-        options = self.options
+        options, before = self.options, network_constants(self.model.network)
         with buffers_kept(self.model) as replaced:
             step: Step = self.inference.step(
                 self.model, self.guide, self.optimizer,
@@ -205,9 +207,11 @@ class Chain:
                 elbo=options.elbo, fast=fast,
                 steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
             )  # fmt: skip
-        if not replaced or fast == "off":
+        counted = [name for name, *_ in changes(before, network_constants(self.model.network))]
+        if fast == "off" or not (replaced or counted):
             return step
-        self.progress.log(f"training step by step, without a recording: {says_replaced(replaced)}")
+        why = says_replaced(replaced) if replaced else f"the network changes {counted[0]} when it is called"
+        self.progress.log(f"training step by step, without a recording: {why}")
         return self._made_step("off")
 
     # What is known of it
@@ -334,7 +338,9 @@ class Chain:
 
     def end_epoch(self) -> None:
         """Measure the epoch if it is recorded, and advance to the next."""
-        if self.epoch == 1:  # callbacks, which may change the network, saw the end of the first
+        if self.epoch and not self.epoch & (
+            self.epoch + 1
+        ):  # epochs 2, 4, 8, ...: callbacks saw the end of 1
             self._check_recording()
         row = None
         if (self.epoch + 1) % self.options.record_every == 0 or self.epoch + 1 == self.epochs:
@@ -357,7 +363,8 @@ class Chain:
             self.progress.epoch(row)
 
     def _check_recording(self) -> None:
-        """ValueError if a recorded step no longer computes what the model does."""
+        """ValueError if a step no longer computes what model and prior do."""
+        check_prior(self.step, self.model, self.guide, self.sample.head(1))
         if isinstance(self.step, ProgramStep):
             self.step.check_still(self.sample.head(self.batch_size), self.model)
 

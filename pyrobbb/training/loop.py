@@ -122,6 +122,8 @@ class Loop:
             self._spend(began)
         for chain in self.active:
             chain.end_epoch()
+        if isinstance(self.joint, BatchedChains) and self.callbacks:
+            self.joint.check_still()
         self._stopped()
 
     def _trivial(self) -> float | None:

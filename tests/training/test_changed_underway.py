@@ -1,0 +1,287 @@
+"""What changes while a training runs, or is another thing than it seems, is seen by each path or refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyro.distributions as dist
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from engine_fakes import Listens, normal
+from pyrobbb import MeanFieldNormal, Posterior, fit, likelihoods, priors
+from pyrobbb.accelerated import dispatch
+from pyrobbb.accelerated.fixed_batch import FixedBatch
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
+from pyrobbb.training.callbacks import Callback
+
+X, Y = normal(24, 4), normal(24, 2, seed=1)
+DATA = from_arrays(X, Y, task="regression")
+
+
+class Scaled(nn.Module):
+    """A linear map times an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.t = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.t
+
+
+class Buffered(nn.Module):
+    """The same with a buffer."""
+
+    t: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("t", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.t
+
+
+class Does(Callback):
+    """Calls a function with the training at the end of epoch 3."""
+
+    def __init__(self, what: Callable[[Any], None]) -> None:
+        self.what = what
+
+    def on_epoch(self, view: Any, row: Any) -> None:
+        if row.epoch == 3:
+            self.what(view)
+
+
+def trained(network: Callable[[], nn.Module] = Scaled, prior: Any = None, **options: Any) -> Posterior:
+    given: dict[str, Any] = {
+        "epochs": 10, "batch_size": 12, "seed": 1, "device": "cpu", "fast": "eager", "progress": None,
+    }  # fmt: skip
+    guide = options.pop("guide", MeanFieldNormal)
+    model = lambda: BayesianNetwork(network(), prior or priors.Normal(), likelihoods.Normal(0.5))  # noqa: E731
+    return fit(model, guide, DATA, **{**given, **options})
+
+
+def cooler(view: Any) -> None:
+    view.model.network.t = 0.1
+
+
+def cooler_in_one(view: Any) -> None:
+    if view.chain == 1:
+        view.model.network.t.fill_(0.1)
+
+
+def test_chains_trained_together_are_told_of_a_changed_attribute() -> None:
+    """A recording of their step had kept it, in silence."""
+    trained(chains=2, callbacks=[Does(cooler)])  # without a recording the step sees it
+    with pytest.raises(ValueError, match=r"network\.t is another than at first; train with fast='off'"):
+        trained(chains=2, callbacks=[Does(cooler)], epochs=4000, fast="auto")
+
+
+def test_chains_trained_together_have_one_network() -> None:
+    with pytest.raises(ValueError, match=r"network\.t of chain 1 became another than that of chain 0"):
+        trained(Buffered, chains=2, callbacks=[Does(cooler_in_one)])
+    trained(Buffered, chains=2, callbacks=[Does(cooler_in_one)], together=False)
+
+
+class Annealed(nn.Module, priors.Prior):
+    """A prior whose scale a callback changes; `live` says whether as a buffer that the distribution has."""
+
+    scale: Tensor
+    log_scale: Tensor
+
+    def __init__(self, live: bool) -> None:
+        super().__init__()
+        self.live = live
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("log_scale", torch.zeros(()))
+
+    def distribution(self, name: str, parameter: Tensor) -> dist.TorchDistribution:
+        scale = self.scale if self.live else self.log_scale.exp()
+        return priors.elementwise(dist.Normal(torch.zeros_like(scale), scale), parameter)
+
+
+def narrower(view: Any) -> None:
+    view.model.prior.scale.fill_(0.01)
+    view.model.prior.log_scale.fill_(math.log(0.01))
+
+
+def test_a_prior_that_changes_is_followed_or_refused() -> None:
+    with pytest.raises(ValueError, match="the prior changed in training, and its step did not see it"):
+        trained(prior=Annealed(False), callbacks=[Does(narrower)])
+    kl = {
+        live: [
+            row.kl
+            for row in trained(prior=Annealed(live), fast=fast, callbacks=[Does(narrower)]).history.rows
+        ]
+        for live, fast in ((True, "eager"), (False, "off"))
+    }
+    assert all(
+        each[3] > 2 * each[2] for each in kl.values()
+    )  # mean weights of some 0.3, under a hundredth of the width
+
+
+class Counts(Scaled):
+    """Counts its calls, as a schedule of its own might."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.t += 1.0
+        return self.layer(x) * (1.0 + 1e-3 * self.t)
+
+
+def test_a_network_that_counts_its_calls_is_not_recorded() -> None:
+    heard = Listens()
+    trained(Counts, progress=heard)
+    assert any("the network changes network.t when it is called" in line for line in heard.said)
+
+
+class Floor(MeanFieldNormal):
+    """A guide that is never sure."""
+
+    @property
+    def sigma(self) -> Tensor:
+        return F.softplus(self.rho).clamp(min=0.3)
+
+
+def test_a_guide_that_changes_the_mean_field_is_taken_as_it_is() -> None:
+    """The formula of the mean field had been trained, whose sigma has no floor."""
+    guide = partial(Floor, init_rho=0.5)
+    options = {"epochs": 300, "batch_size": 24, "optim": partial(torch.optim.Adam, lr=0.05)}
+    heard = Listens()
+    posterior = trained(guide=guide, progress=heard, **options)
+    assert any("the guide Floor has a sigma of its own" in line for line in heard.said)
+    _, scale = posterior.chains[0][1].loc_and_scale()
+    assert all(bool((value >= 0.3).all()) for value in scale.values())
+    rho = posterior.chains[0][1].rho.detach()
+    assert float(F.softplus(rho).min()) > 0.25  # without a slope below the floor it stays where it came to
+
+
+class Sum(nn.Module):
+    """Two parameters of which the gradient is one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.a, self.b = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x + (self.a + self.b))
+
+
+@pytest.mark.parametrize(("small", "chains"), [(0, 1), (10**9, 1), (10**9, 2)])
+def test_a_shared_gradient_is_clipped_once(small: int, chains: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_SMALL", small)
+    where = dict.fromkeys(("a", "b"), priors.Deterministic())
+    prior = priors.PerParameter(default=priors.Normal(), where=where)
+    norms = []
+
+    class Measures(Callback):
+        def on_step(self, view: Any, terms: Any) -> None:
+            pass
+
+        def on_start(self, view: Any) -> None:
+            def note(optimizer: Any, args: Any, kwargs: Any) -> None:
+                own = [p.grad for group in optimizer.param_groups for p in group["params"]]
+                norms.append(float(torch.stack([g.norm() for g in own if g is not None]).norm()))
+
+            view.optimizer.register_step_pre_hook(note)  # after that which clips
+
+    trained(Sum, prior=prior, chains=chains, epochs=1, clip_norm=1e-3, callbacks=[Measures()],
+            optim=partial(torch.optim.SGD, lr=0.1))  # fmt: skip
+    assert norms == pytest.approx([1e-3] * len(norms), rel=1e-3)
+    assert len(norms) == 2 * chains
+
+
+def test_parameters_in_other_memory_are_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`vector_to_parameters` gives them other memory, as optimisers of one's own may."""
+    monkeypatch.setattr(dispatch, "_SMALL", 0)
+
+    def moves(view: Any) -> None:
+        own = [*view.guide.parameters()]
+        vector_to_parameters(parameters_to_vector(own).detach().clone(), own)
+
+    plain, moved = trained(), trained(callbacks=[Does(moves)])
+    assert torch.equal(plain.chains[0][1].loc, moved.chains[0][1].loc)
+
+
+class Normed(nn.Module):
+    """Divides by a weight's norm, without its gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            norm = self.layer.weight.norm()
+        return self.layer(x) / norm
+
+
+def test_noise_on_the_outputs_is_refused_where_a_draw_is_read_otherwise() -> None:
+    with pytest.raises(ValueError, match=r"uses 'layer\.weight' in norm; take 'weights'"):
+        trained(Normed, estimator="local")
+
+
+class Tilted(dist.Normal):
+    """A normal's density times exp(-|w|), which torch's table of divergences takes for the normal's."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return super().log_prob(value) - value.abs()
+
+
+class TiltedPrior(priors.Prior):
+    def distribution(self, name: str, parameter: Tensor) -> dist.TorchDistribution:
+        return priors.elementwise(Tilted(torch.zeros(()), torch.ones(())), parameter)
+
+
+@pytest.mark.parametrize("estimator", ["weights", "local"])
+def test_a_density_that_derives_from_a_normal_is_its_own(estimator: str) -> None:
+    """KL[N(0, s^2) || P] of each weight is log(1 / s) + s^2 / 2 - 1/2 + s sqrt(2 / pi)."""
+    guide = partial(MeanFieldNormal, init_loc=lambda site: torch.zeros(site["fn"].event_shape), init_rho=0.0)
+    still = partial(torch.optim.SGD, lr=0.0)
+    posterior = trained(
+        prior=TiltedPrior(), guide=guide, estimator=estimator, optim=still, epochs=400, batch_size=24
+    )
+    found = torch.tensor([row.kl for row in posterior.history.rows], dtype=torch.float64) * len(X) / 10
+    s = math.log(2)
+    exact = -math.log(s) + s * s / 2 - 0.5 + s * math.sqrt(2 / math.pi)
+    assert float(found.mean()) == pytest.approx(exact, abs=5 * float(found.std()) / 20)
+
+
+class Shift(nn.Module):
+    """A parameter without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.shift = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.shift
+
+
+@pytest.mark.parametrize("estimator", ["weights", "local"])
+def test_a_learned_prior_of_a_single_number_takes_the_fast_path(estimator: str) -> None:
+    heard = Listens()
+    trained(Shift, prior=priors.Learned(priors.Normal()), estimator=estimator, progress=heard)
+    assert not any("SVI" in line for line in heard.said)
+
+
+def test_batches_are_laid_out_as_the_program_was_made_for() -> None:
+    x, y = torch.randn(6, 3, 4, 4), torch.randn(6, 2)
+    fixed = FixedBatch(x, y, torch.float32)
+    for rows in (6, 4):
+        given = fixed(x[:rows].to(memory_format=torch.channels_last), y[:rows])
+        assert given is not None
+        assert given[0].stride() == x.stride()
+        torch.testing.assert_close(given[0][:rows], x[:rows])
