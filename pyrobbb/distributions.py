@@ -317,7 +317,7 @@ def _by_scipy(function: Callable[..., Any], *values: Tensor) -> Tensor:
 def of_pyro(distribution: Distribution) -> type:
     """A distribution's class; of torch's own the one of Pyro, which adds nothing but methods, or ours."""
     own = type(distribution)
-    if issubclass(own, torch.distributions.StudentT):
+    if own in (torch.distributions.StudentT, dist.StudentT):
         return StudentT
     return getattr(dist, own.__name__, own) if own.__module__.startswith("torch.") else own
 

@@ -27,7 +27,7 @@ from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Spec, Task
-from pyrobbb.distributions import Affine, of_pyro, on_real_line, univariate
+from pyrobbb.distributions import Affine, of_pyro, on_real_line, own_tensor, univariate
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
 Scale = float | Sequence[float] | Tensor | Distribution
@@ -208,11 +208,13 @@ def _set_scale(likelihood: Likelihood, scale: Scale | None, learn: bool) -> None
 
 def _latent(name: str, prior: Distribution) -> PyroSample:
     """A latent site with this prior; ValueError unless it is one of positive numbers."""
-    negative = -torch.ones(prior.batch_shape + prior.event_shape)
+    negative = -own_tensor(prior).new_ones(prior.batch_shape + prior.event_shape)
     with suppress(NotImplementedError):  # a distribution of the user's own states no support
-        if bool(prior.support.check(negative).any()):  # type: ignore[union-attr]
+        support: Any = prior.support
+        if bool(support.check(negative).any()) or bool(support.check(1e-6 * negative).any()):
             raise ValueError(
-                f"the prior of {name} must be on positive numbers, such as HalfNormal(1.0), got {prior!r}"
+                f"the prior of {name} must be on positive numbers, such as HalfNormal(1.0), got {prior!r}, "
+                f"whose support is {support}"
             )
     made = copy(prior)
     made.__class__ = of_pyro(prior)

@@ -64,6 +64,8 @@ class Posterior:
         ValueError: No chain, one that is no such pair, or weights that do not fit the chains.
     """
 
+    _told = False  # that inputs were on another scale
+
     def __init__(
         self,
         chains: Sequence[tuple[BayesianNetwork, nn.Module]],
@@ -376,9 +378,10 @@ class Posterior:
     def _warn_of_scale(self, x: Tensor) -> None:
         """Log a likely mistake: inputs on another scale than the training rows (tables: `_as_tensors`)."""
         reach = getattr(self, "reach", None)  # which earlier pickles lack
-        if not reach or not x.is_floating_point() or isinstance(self.columns, Columns):
+        if not reach or not x.is_floating_point() or isinstance(self.columns, Columns) or self._told:
             return
         if (most := float(x.abs().max())) > BEYOND * reach:
+            self._told = True
             logger.warning(
                 "x holds values up to %.3g, where the training rows had up to %.3g: scale it as they were "
                 "scaled (pixels of 0 to 255 by 255, say)",

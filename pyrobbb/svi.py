@@ -168,6 +168,8 @@ class ReferenceStep:
             the drawn weights. The terms returned are those at the drawn weights in any case.
     """
 
+    keeps_prior = False  # Pyro asks it at each step
+
     def __init__(
         self,
         model: nn.Module,

@@ -228,3 +228,6 @@ def test_inputs_on_another_scale_than_the_training_rows_are_told(tmp_path: Path,
         each.predict((255 * x).byte())
         assert "x holds values up to" in caplog.text
         assert "scale it as they were scaled" in caplog.text
+        caplog.clear()
+        each.predict((255 * x).byte())
+        assert not caplog.records  # it is said once

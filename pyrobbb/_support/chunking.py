@@ -113,4 +113,6 @@ def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> tuple[i
     finally:
         for hook in hooks:
             hook.remove()
+    if not drawn:  # the weights are used without their layers, wherever that is
+        return 0, 2 * max(largest.values())
     return 2 * largest[False], 2 * largest[True]

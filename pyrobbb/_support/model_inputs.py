@@ -60,7 +60,7 @@ def _advice(model: BayesianNetwork, x: Tensor) -> str:
     """The type that the network seems to take, if `x` has another."""
     wanted = torch.long if has_tokens(model) else model.dtype
     if x.dtype != wanted:
-        return f"; if the type is why, convert it to {wanted} (from_arrays has dtype=, a Dataset transforms)"
+        return f"; if the type is why, convert it to {wanted} (from_arrays has dtype=), a Dataset's too"
     known = has_tokens(model) and isinstance(x, Tensor)  # and not files on the disk
     return f"; its tokens are {int(x.min())} to {int(x.max())}" if known else ""
 

@@ -77,17 +77,17 @@ def set_gradient(parameter: Tensor, gradient: Tensor | None) -> None:
 
 
 def set_gradients(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-    """`set_gradient` of each; a tensor that is the gradient of several, as of a and b in a + b, is copied.
+    """`set_gradient` of each; memory that holds the gradients of several, as of a and b in a + b, is copied.
 
     What scales gradients in place, such as `clip_grad_norm_`, would scale it as often.
     """
     given: set[int] = set()
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        if gradient is not None and gradient.data_ptr() in given:
+        if gradient is not None and gradient.untyped_storage().data_ptr() in given:
             gradient = gradient.clone()
         set_gradient(parameter, gradient)
         if gradient is not None:
-            given.add(gradient.data_ptr())
+            given.add(gradient.untyped_storage().data_ptr())
 
 
 def add_gradient(parameter: Tensor, gradient: Tensor) -> None:

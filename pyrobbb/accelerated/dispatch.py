@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from pyrobbb._support.network_checks import buffers_kept, evaluating, says_replaced
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
-from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.agreement import difference, gradients
 from pyrobbb.accelerated.compilation_cost import (
     LOCAL,
@@ -31,7 +30,7 @@ from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.fast_step import FastStep, NotFastError
 from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
-from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments, same_segments
+from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import Program, flat_program, point_program, pyro_program
 from pyrobbb.accelerated.record import CannotRecordError
@@ -162,17 +161,9 @@ class _Case(NamedTuple):
         """The inputs and targets of a batch of full size."""
         return self.first.x, self.first.y
 
-    def step(
-        self,
-        program: Program,
-        noise_shape: tuple[int, ...],
-        prepare: Prepare | None,
-        segments: Sequence[PriorSegment] = (),
-    ) -> ProgramStep:
+    def step(self, program: Program, noise_shape: tuple[int, ...], prepare: Prepare | None) -> ProgramStep:
         """The step of a program, prepared for a batch of full size."""
-        step = ProgramStep(program, self.optimizer, noise_shape, self.batch, prepare)
-        step.segments = segments
-        return step
+        return ProgramStep(program, self.optimizer, noise_shape, self.batch, prepare)
 
     def forked(self) -> AbstractContextManager[None]:
         """Keep the random state of the body from what follows."""
@@ -194,7 +185,7 @@ def _mean_field(
         if size * samples > (_LARGE if cuda else _SMALL):
             return MeanFieldStep(model, guide, optimizer, segments, samples=samples, compiled=compiled)
         program = flat_program(model, guide, segments, trained(optimizer), samples)
-        return case.step(program, (samples, size), prepare, segments)
+        return case.step(program, (samples, size), prepare)
 
     return fastest(make, [*prepares, None], log)
 
@@ -212,7 +203,7 @@ def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
-    return fastest(lambda how: case.step(program, (used,), how, segments), [*prepares, None], case.log)
+    return fastest(lambda how: case.step(program, (used,), how), [*prepares, None], case.log)
 
 
 def _point(case: _Case, prepares: list[Prepare]) -> ProgramStep:
@@ -229,11 +220,13 @@ def _pyro(case: _Case, prepares: list[Prepare], reason: Exception) -> ProgramSte
     try:
         with case.forked(), Injected(None) as counting:
             program(None, every[0].detach().new_ones(()), *case.batch, None)
-        return fastest(
+        step = fastest(
             lambda how: case.step(program, (counting.used,), how), each, case.log, "Pyro's program"
         )
     except (CannotCompileError, CannotRecordError) as other:
         raise NotFastError(f"{reason}, and its program cannot be compiled or recorded: {other}") from other
+    step.keeps_prior = False
+    return step
 
 
 def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegment]:
@@ -256,27 +249,10 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
     with torch.enable_grad():  # a parameter of the prior that is trained by gradients shows itself
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
-        learned = [value for name, value in model.named_buffers() if name.startswith("prior")]
-        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, learned)
+        live = [value for name, value in model.named_buffers() if name.startswith("prior")]
+        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, live)
     except KeyError as reason:
         raise NotFastError(str(reason)) from reason
-
-
-def check_prior(step: Any, model: Any, guide: Any, first: Split) -> None:
-    """Raise ValueError if the prior changed in training, where `step` computes it weight by weight as it was.
-
-    What is learned (`priors.Learned`) and a buffer that the distribution has as it is are read at each step.
-    """
-    own = getattr(step, "step", step)  # of a graph, or of several processes
-    if not isinstance(own, FastStep) or not own.segments:
-        return
-    with isolated(0, device=first.x.device):
-        now = element_wise(model, guide, first)
-    if not same_segments(own.segments, now):
-        raise ValueError(
-            "the prior changed in training, and its step did not see it: train with fast='off', or give the "
-            "distribution a buffer of the prior itself as its parameter, and change that in place"
-        )
 
 
 def _check(step: MeanFieldStep | ProgramStep, case: _Case) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,9 +10,6 @@ from torch import Tensor
 from pyrobbb._support.optim import trained
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.svi import Terms
-
-if TYPE_CHECKING:
-    from pyrobbb.accelerated.prior_segments import PriorSegment
 
 
 class NotFastError(ValueError):
@@ -28,7 +23,7 @@ class FastStep(ABC):
     share: Tensor  # of the KL, without dimensions
     noise_shape: tuple[int, ...]
     normals: Normals
-    segments: Sequence[PriorSegment] = ()  # of the prior, if it is computed weight by weight
+    keeps_prior: bool = True  # as it is at first, but for its buffers
 
     def __call__(
         self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None

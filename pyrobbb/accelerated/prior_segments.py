@@ -76,7 +76,7 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
                 raise NotElementwiseError(f"the prior of {name!r} has no constant parameter {key!r}")
             parameters[key] = value.expand(shape)
         if any(value.untyped_storage().data_ptr() in changing for value in parameters.values()):
-            views = {key: _without_expansion(value) for key, value in parameters.items()}
+            views = {key: without_expansion(value) for key, value in parameters.items()}
             segments.append(PriorSegment(type(base), {}, views, shape.numel(), shape))
             continue
         if not segments or isinstance(segments[-1], PriorSegment) or segments[-1][0][0] is not type(base):
@@ -87,17 +87,7 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
     return [_tried(s if isinstance(s, PriorSegment) else _merge(s)) for s in segments]
 
 
-def same_segments(one: Sequence[PriorSegment], other: Sequence[PriorSegment]) -> bool:
-    """Whether two lists are the same prior; what is read at each step may have changed."""
-    return len(one) == len(other) and all(
-        (a.family, a.shape, a.length, a.vectors.keys()) == (b.family, b.shape, b.length, b.vectors.keys())
-        and a.constants == b.constants
-        and (a.shape is not None or all(torch.equal(a.vectors[key], b.vectors[key]) for key in a.vectors))
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def _without_expansion(value: Tensor) -> Tensor:
+def without_expansion(value: Tensor) -> Tensor:
     """A view of `value` without the dimensions along which it only repeats itself: of size 1, or none."""
     value = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.stride())]
     return value.view(()) if value.numel() == 1 else value

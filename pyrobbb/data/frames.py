@@ -148,9 +148,14 @@ def check_same_rows(parts: Mapping[str, Any]) -> None:
 
 
 def check_positions(table: Any, **parts: Any) -> None:
-    """ValueError if a part is given by labels of pandas, and those of the table are not its rows' numbers."""
+    """ValueError if a part is given by labels of pandas, and those of the table are not its rows' numbers.
+
+    Or by a mask, of which the labels are others than the table's.
+    """
     labels: Any = getattr(table, "index", None)
     for part, given in parts.items():
+        if str(getattr(given, "dtype", "")) in ("bool", "boolean"):
+            check_same_rows({"the table": table, part: given})
         by_label = type(given).__name__.endswith("Index") and hasattr(labels, "equals")
         if by_label and [*labels] != [*range(len(labels))]:
             raise ValueError(
@@ -197,9 +202,9 @@ def as_column(name: str, values: Any) -> Column:
 
 def as_zeros_and_ones(column: Column) -> Column:
     """A column of booleans, which count as text, as numbers; any other as it is."""
-    if column.dtype.kind == "f" or not {*column} <= {"False", "True"}:
+    if column.dtype.kind == "f" or not {*column} <= {"False", "True", None}:
         return column
-    return (column == "True").astype(np.float64)
+    return np.where(is_missing(column), np.nan, (column == "True").astype(np.float64))
 
 
 def as_array(name: str, values: Tensor) -> npt.NDArray[Any]:

@@ -228,7 +228,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     for part in ("validation", "test"):
         given: Any = options.get(part)
         pair = isinstance(given, tuple | list) and len(given) == 2
-        if y is None and pair and (is_table(given[0]) or np.ndim(given[0]) == 2):
+        if y is None and pair and (is_table(given[0]) or getattr(given[0], "ndim", 0) == 2):
             raise ValueError(
                 f"{part} is a pair (x, y), which goes with from_table(x, y): here it must be one table, with "
                 f"the target as a column"
@@ -269,6 +269,7 @@ def _with_targets(
     part: str, x: Any, y: Any, texts: Mapping[str, Collection[str]]
 ) -> tuple[tuple[str, ...], Frame]:
     """Names of the targets, and the columns of x with them."""
+    refuse_tensor(f"{part}x", x)
     check_same_rows({f"{part}x": x, f"{part}y": y})
     frame = as_frame(f"{part}x", x, texts)
     if np.ndim(y) == 2:

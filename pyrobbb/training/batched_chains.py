@@ -7,27 +7,27 @@ Every chain keeps its own data order, noise, optimiser, schedule, history and ch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
-from pyrobbb._support.settings import changes, network_constants
 from pyrobbb.accelerated.agreement import difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
 from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Prepare, Savings, fastest, ways
+from pyrobbb.accelerated.compile import near
 from pyrobbb.accelerated.dispatch import element_wise
-from pyrobbb.accelerated.fast_step import NotFastError
+from pyrobbb.accelerated.fast_step import NotFastError, forget_gradients
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.record import first_line
-from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.point import DescentStep
 from pyrobbb.svi import Terms
-from pyrobbb.training import compatibility
 from pyrobbb.training.chain import Chain
 
 LARGEST = 400_000  # weights times draws of a chain; larger ones are bound by memory, not by calls
@@ -97,7 +97,6 @@ class BatchedChains:
             prepares = ways(fast, each * R, steps, self.kind.savings, calls=R)
             self.step = fastest(make, [*prepares, None], first.log)
             self._compare(parts)
-            self.constants = network_constants(models[0].network)
 
     def _check_alike(self) -> Chain:
         first = self.chains[0]
@@ -148,26 +147,26 @@ class BatchedChains:
         return terms
 
     def check_still(self) -> None:
-        """Raise ValueError if callbacks changed the networks so that the step does not compute them all.
+        """Raise ValueError if a callback changed a network so that the step computes another by now.
 
-        One network computes all chains; a recording of it has its constants as they were.
+        One network computes all chains, and a recording of it has what is no tensor as it was.
         """
-        states = [(network_constants(c.model.network), _buffers(c.model)) for c in self.chains]
-        constants, buffers = states[0]
-        for r, (own, held) in enumerate(states):
-            names = [name for name, *_ in changes(constants, own)]
-            names += [name for name, value in held.items() if not torch.equal(value, buffers[name])]
-            if names:
-                raise ValueError(
-                    f"{names[0]} of chain {r} became another than that of chain 0, and chains that are "
-                    f"trained together share it: train them with together=False"
-                )
-        names = [name for name, *_ in changes(self.constants, constants)]
-        if names and self.step.fixed is not None:
-            raise ValueError(
-                f"the network changed in training, and the step of its chains did not see it: {names[0]} is "
-                f"another than at first; train with fast='off', or keep what changes in a buffer"
-            )
+        parts = [chain.train.head(self.chains[0].batch_size) for chain in self.chains]
+        before = [chain.noise for chain in self.chains]
+        with ExitStack() as stack:
+            for chain in self.chains:
+                stack.enter_context(buffers_kept(chain.model))
+            together = self._evaluate(parts, [1.0] * len(parts), self._draw()).nll.clone()
+            for r, (chain, step) in enumerate(zip(self.chains, self.alone, strict=True)):
+                forget_gradients(chain.optimizer)
+                set_random_state(before[r], chain.device)
+                chain.noise = before[r]
+                _, nll, *_ = gradients(step, parts[r])
+                if bool(nll.isfinite()) and not near(together[r], nll, 0.0):
+                    raise ValueError(
+                        f"the network of chain {r} changed in training, and the step of all chains did not "
+                        f"see it: train them with together=False, or fast='off'"
+                    )
 
     def keep_noise(self) -> None:
         """Leave each chain's random state with it, where it already is."""
@@ -203,11 +202,6 @@ def check_in_step(chains: Sequence[Chain]) -> None:
             ("epochs", first.epochs, c.epochs),
             ("places to resume from", (first.epoch, first.batch), (c.epoch, c.batch)),
         )
-
-
-def _buffers(model: BayesianNetwork) -> dict[str, Tensor]:
-    """Those of network and likelihood that are neither weights nor parameters: a prior is a chain's own."""
-    return {key: value for key, value in compatibility.buffers(model).items() if not key.startswith("prior")}
 
 
 def _same(*each: tuple[str, Any, Any]) -> None:

@@ -24,7 +24,6 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb._support.settings import changes, network_constants
 from pyrobbb.accelerated import GraphStep
-from pyrobbb.accelerated.dispatch import check_prior
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split, evenly_spaced
@@ -44,6 +43,7 @@ from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
+from pyrobbb.training.prior_changes import check_same_prior, prior_constants
 from pyrobbb.training.progress import Guarded, Progress
 from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
@@ -195,10 +195,13 @@ class Chain:
         if isinstance(self.guide, FlatGuide):
             self.guide.restart()
         self.step = self._made_step(options.fast)
+        self.live = type(self.inference) is SVI
+        keeps = getattr(getattr(self.step, "step", self.step), "keeps_prior", True)
+        self.prior = prior_constants(self.model, live=self.live) if keeps else None
 
     def _made_step(self, fast: str) -> Step:
         """The step of the method, as fast as the network lets it be."""
-        options, before = self.options, network_constants(self.model.network)
+        options = self.options
         with buffers_kept(self.model) as replaced:
             step: Step = self.inference.step(
                 self.model, self.guide, self.optimizer,
@@ -207,12 +210,26 @@ class Chain:
                 elbo=options.elbo, fast=fast,
                 steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
             )  # fmt: skip
-        counted = [name for name, *_ in changes(before, network_constants(self.model.network))]
-        if fast == "off" or not (replaced or counted):
+        graph = isinstance(step, GraphStep)
+        recorded = graph or getattr(step, "fixed", None) is not None
+        if replaced and fast != "off":
+            why, instead = says_replaced(replaced), "off"
+        elif recorded and fast not in ("eager", "off") and (counted := self._counted()):
+            why, instead = f"the network changes {counted} when it is called", "off" if graph else "eager"
+        else:
             return step
-        why = says_replaced(replaced) if replaced else f"the network changes {counted[0]} when it is called"
         self.progress.log(f"training step by step, without a recording: {why}")
-        return self._made_step("off")
+        return self._made_step(instead)
+
+    def _counted(self) -> str | None:
+        """An attribute that the network changes at each call on the same rows, as one that counts them."""
+        model, x = self.model, self.sample.head(self.batch_size).x
+        seen = []
+        with buffers_kept(model), torch.no_grad(), isolated(0, device=self.device):
+            for _ in range(2):
+                model.apply_network(model.initial(), x)
+                seen.append(network_constants(model.network))
+        return next((name for name, *_ in changes(*seen)), None)
 
     # What is known of it
 
@@ -338,9 +355,8 @@ class Chain:
 
     def end_epoch(self) -> None:
         """Measure the epoch if it is recorded, and advance to the next."""
-        if self.epoch and not self.epoch & (
-            self.epoch + 1
-        ):  # epochs 2, 4, 8, ...: callbacks saw the end of 1
+        done = self.epoch + 1
+        if done > 1 and not done & (done - 1):  # 2, 4, 8, ...: callbacks saw the end of the first
             self._check_recording()
         row = None
         if (self.epoch + 1) % self.options.record_every == 0 or self.epoch + 1 == self.epochs:
@@ -364,7 +380,8 @@ class Chain:
 
     def _check_recording(self) -> None:
         """ValueError if a step no longer computes what model and prior do."""
-        check_prior(self.step, self.model, self.guide, self.sample.head(1))
+        if self.prior is not None:
+            check_same_prior(self.prior, prior_constants(self.model, live=self.live), live=self.live)
         if isinstance(self.step, ProgramStep):
             self.step.check_still(self.sample.head(self.batch_size), self.model)
 

@@ -121,6 +121,9 @@ class InterleavedChains:
         values = [value.clone() for value in self._tensors()]
         return values, [generator.get_state() for generator in self.generators]
 
+    def check_still(self) -> None:
+        """Nothing to check: each chain has its own network, and checks its own step."""
+
     def keep_noise(self) -> None:
         """Leave each chain's random state with it."""
         for chain, generator in zip(self.chains, self.generators, strict=True):

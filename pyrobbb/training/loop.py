@@ -122,7 +122,8 @@ class Loop:
             self._spend(began)
         for chain in self.active:
             chain.end_epoch()
-        if isinstance(self.joint, BatchedChains) and self.callbacks:
+        due = not first.epoch & (first.epoch - 1) or all(chain.done for chain in self.active)  # 1, 2, 4, ...
+        if self.joint is not None and self.callbacks and due:
             self.joint.check_still()
         self._stopped()
 

@@ -18,6 +18,7 @@ from pyrobbb._support.optim import (
     made_schedule,
     named_parameters,
     parameter_groups,
+    set_gradients,
 )
 from pyrobbb._support.random_state import isolated
 
@@ -148,3 +149,13 @@ def test_factors_hold_where_rates_meet_at_the_end_of_a_schedule(T: int) -> None:
     weights = [nn.Parameter(torch.zeros(1)) for _ in range(2)]
     groups = [{"params": [weight], "lr": lr} for weight, lr in zip(weights, (0.01, 0.1), strict=True)]
     made_schedule(partial(CosineAnnealingLR, T_max=T, eta_min=1e-4), torch.optim.SGD(groups), 4)
+
+
+def test_gradients_in_one_memory_are_apart() -> None:
+    """As those of a + b are, and of a + torch.cat([b, c])."""
+    g = torch.full((4,), 2.0)
+    a, b, c = torch.zeros(4), torch.zeros(2), torch.zeros(2)
+    set_gradients([a, b, c], [g, g[:2], g[2:]])
+    torch.nn.utils.clip_grad_norm_([a, b, c], 1.0)
+    found = torch.cat([part.grad for part in (a, b, c)])  # type: ignore[misc]
+    torch.testing.assert_close(found, torch.full((8,), 8**-0.5))

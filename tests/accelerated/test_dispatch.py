@@ -153,7 +153,7 @@ class ScaledTwice(BayesianNetwork):
     [
         (AutoNormal, PRIORS["normal"], "AutoNormal is not a mean-field normal"),
         (OtherGuide, PRIORS["normal"], "OtherGuide is not a mean-field normal"),
-        (Wider, PRIORS["normal"], "differs from Pyro's"),
+        (Wider, PRIORS["normal"], "the guide Wider has a split of its own"),
         (MeanFieldNormal, Correlated(), "TransformedDistribution"),
     ],
 )

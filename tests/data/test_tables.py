@@ -770,6 +770,17 @@ def test_a_truth_value_is_one_however_it_is_written(written: Any, given: Any) ->
 def test_a_column_of_zeros_and_ones_takes_booleans() -> None:
     data = from_table({"a": [0, 1, 1, 0, 0], "n": [1.5, 2.0, 3.0, 4.5, 1.0]}, target="n")
     assert torch.equal(data.inputs({"a": [False, True]}), data.train.x[:2])
+    assert torch.equal(data.inputs({"a": [False, None]}), data.inputs({"a": [0, None]}))
+
+
+def test_a_mask_in_another_order_is_refused() -> None:
+    frame = pandas.DataFrame({"a": [1.0, 2, 3, 4], "n": [1.5, 2.5, 3.5, 4.5]})
+    turned, mask = frame.iloc[::-1], frame.a < 3
+    with pytest.raises(ValueError, match="the table and test have different row labels"):
+        from_table(turned, target="n", test=mask)
+    with pytest.raises(ValueError, match="the table and test have different row labels"):
+        from_table(turned[["a"]], turned.n, test=mask)
+    assert from_table(turned, target="n", test=turned.a < 3).test.y.flatten().tolist() == [2.5, 1.5]
 
 
 def test_a_series_of_numbers_is_read_whole() -> None:

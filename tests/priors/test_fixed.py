@@ -83,3 +83,15 @@ def test_a_hyperparameter_takes_the_weights_precision(dtype: torch.dtype) -> Non
     model = BayesianNetwork(net, OneScale(), likelihoods.Normal(0.1), 3)
     trace = poutine.trace(model).get_trace()
     assert trace.nodes["weight"]["value"].dtype == dtype
+
+
+class Flat(dist.StudentT):
+    """A law of one's own that derives from Student's t."""
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(value, -7.0)
+
+
+def test_a_law_that_derives_from_students_t_is_its_own() -> None:
+    prior = priors.IID(Flat(3.0, 0.0, 1.0)).distribution("weight", torch.zeros(2))
+    assert float(prior.log_prob(torch.zeros(2))) == -14.0

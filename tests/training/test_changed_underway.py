@@ -11,6 +11,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 import torch.nn.functional as F
+from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -20,6 +21,7 @@ from pyrobbb.accelerated import dispatch
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
+from pyrobbb.inference import MAP, SVI, Inference, NaturalGradient
 from pyrobbb.training.callbacks import Callback
 
 X, Y = normal(24, 4), normal(24, 2, seed=1)
@@ -84,12 +86,12 @@ def cooler_in_one(view: Any) -> None:
 def test_chains_trained_together_are_told_of_a_changed_attribute() -> None:
     """A recording of their step had kept it, in silence."""
     trained(chains=2, callbacks=[Does(cooler)])  # without a recording the step sees it
-    with pytest.raises(ValueError, match=r"network\.t is another than at first; train with fast='off'"):
+    with pytest.raises(ValueError, match="the network of chain 0 changed in training, and the step of all"):
         trained(chains=2, callbacks=[Does(cooler)], epochs=4000, fast="auto")
 
 
 def test_chains_trained_together_have_one_network() -> None:
-    with pytest.raises(ValueError, match=r"network\.t of chain 1 became another than that of chain 0"):
+    with pytest.raises(ValueError, match="the network of chain 1 changed in training, and the step of all"):
         trained(Buffered, chains=2, callbacks=[Does(cooler_in_one)])
     trained(Buffered, chains=2, callbacks=[Does(cooler_in_one)], together=False)
 
@@ -117,7 +119,7 @@ def narrower(view: Any) -> None:
 
 
 def test_a_prior_that_changes_is_followed_or_refused() -> None:
-    with pytest.raises(ValueError, match="the prior changed in training, and its step did not see it"):
+    with pytest.raises(ValueError, match="of it, and the steps did not see it: train with fast"):
         trained(prior=Annealed(False), callbacks=[Does(narrower)])
     kl = {
         live: [
@@ -131,6 +133,45 @@ def test_a_prior_that_changes_is_followed_or_refused() -> None:
     )  # mean weights of some 0.3, under a hundredth of the width
 
 
+@pytest.mark.parametrize(
+    "method", [MAP(), NaturalGradient(), SVI()], ids=lambda method: type(method).__name__
+)
+def test_a_method_that_keeps_the_prior_says_so(method: Inference) -> None:
+    guide = MeanFieldNormal if isinstance(method, SVI) else None
+    with pytest.raises(ValueError, match=r"the prior changed in training, layer\.weight\.scale of it"):
+        trained(prior=Annealed(False), guide=guide, inference=method, callbacks=[Does(narrower)])
+
+
+def test_pyros_own_guides_follow_a_prior_that_changes() -> None:
+    posterior = trained(prior=Annealed(False), guide=AutoNormal, fast="auto", callbacks=[Does(narrower)])
+    kl = [row.kl for row in posterior.history.rows]
+    assert kl[3] > 2 * kl[2]
+
+
+class Notes(Buffered):
+    """Keeps what it saw last, and a buffer of nothing as yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("note", torch.tensor(math.nan))
+        self.rows = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows = len(x)
+        return super().forward(x)
+
+
+def best(view: Any) -> None:
+    view.model.network.best = float(view.chain)
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_what_a_network_notes_is_no_change(chains: int) -> None:
+    heard = Listens()
+    trained(Notes, chains=chains, fast="auto", epochs=400, callbacks=[Does(best)], progress=heard)
+    assert not any("without a recording" in line for line in heard.said)
+
+
 class Counts(Scaled):
     """Counts its calls, as a schedule of its own might."""
 
@@ -140,9 +181,11 @@ class Counts(Scaled):
 
 
 def test_a_network_that_counts_its_calls_is_not_recorded() -> None:
-    heard = Listens()
-    trained(Counts, progress=heard)
-    assert any("the network changes network.t when it is called" in line for line in heard.said)
+    said = "without a recording: the network changes network.t when it is called"
+    for fast, told in (("eager", False), ("auto", True)):  # eagerly each step calls it
+        heard = Listens()
+        trained(Counts, progress=heard, fast=fast, epochs=400 if told else 2)
+        assert any(line.endswith(said) for line in heard.said) is told
 
 
 class Floor(MeanFieldNormal):
