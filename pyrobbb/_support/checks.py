@@ -113,7 +113,9 @@ def check_kinds(**given: Any) -> None:
     for name, (value, kind) in given.items():
         if not isinstance(value, kind):
             kinds = kind if isinstance(kind, tuple) else (kind,)
-            names = [f"{'an' if k.__name__[0] in 'AEIOU' else 'a'} {k.__name__}" for k in kinds]
+            alike = {base.__name__ for base in type(value).__mro__}  # torch has a Dataset, too
+            every = [f"{k.__module__}.{k.__name__}" if k.__name__ in alike else k.__name__ for k in kinds]
+            names = [f"{'an' if name[0] in 'AEIOU' else 'a'} {name}" for name in every]
             wanted = " or ".join(names).replace("a NoneType", "nothing")
             raise ValueError(f"{name} must be {wanted}, got {short(value)}")
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_fakes import law
 from pyrobbb._support import checks
+from pyrobbb.data.dataset import Dataset
 
 
 @law
@@ -109,3 +111,12 @@ def test_choices() -> None:
 )
 def test_the_reason_is_the_first_line_or_the_kind(error: Exception, said: str) -> None:
     assert checks.reason(error) == said
+
+
+def test_a_kind_of_the_same_name_is_told_apart() -> None:
+    """As torch's data sets are from ours."""
+    rows = torch.utils.data.TensorDataset(torch.zeros(1))
+    with pytest.raises(ValueError, match=r"data must be a pyrobbb\.data\.dataset\.Dataset, got <torch"):
+        checks.check_kinds(data=(rows, Dataset))
+    with pytest.raises(ValueError, match="data must be a Dataset or nothing, got 3"):
+        checks.check_kinds(data=(3, (Dataset, type(None))))
