@@ -198,15 +198,11 @@ class Floor(MeanFieldNormal):
 
 def test_a_guide_that_changes_the_mean_field_is_taken_as_it_is() -> None:
     """The formula of the mean field had been trained, whose sigma has no floor."""
-    guide = partial(Floor, init_rho=0.5)
-    options = {"epochs": 300, "batch_size": 24, "optim": partial(torch.optim.Adam, lr=0.05)}
-    heard = Listens()
-    posterior = trained(guide=guide, progress=heard, **options)
+    guide, heard = partial(Floor, init_rho=0.5), Listens()
+    ends = [trained(guide=guide, progress=heard, fast=fast).chains[0][1] for fast in ("eager", "off")]
     assert any("the guide Floor has a sigma of its own" in line for line in heard.said)
-    _, scale = posterior.chains[0][1].loc_and_scale()
-    assert all(bool((value >= 0.3).all()) for value in scale.values())
-    rho = posterior.chains[0][1].rho.detach()
-    assert float(F.softplus(rho).min()) > 0.25  # without a slope below the floor it stays where it came to
+    assert torch.equal(ends[0].loc, ends[1].loc)
+    assert torch.equal(ends[0].rho, ends[1].rho)
 
 
 class Sum(nn.Module):
