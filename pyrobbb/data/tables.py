@@ -212,7 +212,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     """`Table(source=source, ...).load()`; `y` is the target if the table has only inputs.
 
     >>> data = from_table("houses.csv", target="price", task="regression", test=0.2)
-    >>> data = from_table(x, y, task="classification", test=0.2)
+    >>> data = from_table(x.numpy(), y, task="classification", test=0.2)
 
     With `y`, `weights` are numbers as well, one for each row, and a table for validation or test is a pair
     `(x, y)`.
