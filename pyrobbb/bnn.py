@@ -156,6 +156,11 @@ class BayesianNetwork(Named):
         return [parameter for part in self._priors for parameter in self._modules[part].parameters()]
 
     @property
+    def prior_buffers(self) -> list[Tensor]:
+        """The prior's buffers, which may change in training, such as what is learned in closed form."""
+        return [buffer for part in self._priors for buffer in self._modules[part].buffers()]
+
+    @property
     def last_layer(self) -> list[str]:
         """The sites of the last layer that has any, tied ones included."""
         owner = self.sites[-1].rpartition(".")[0]

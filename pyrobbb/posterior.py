@@ -299,8 +299,8 @@ class Posterior:
             OSError: If it cannot be written; an existing file stays.
         """
         columns = None if self.columns is None else self.columns.plain()
-        content = {"history": self.history, "weights": self.weights, "columns": columns}
-        content["reach"] = getattr(self, "reach", None)
+        reach = getattr(self, "reach", None)  # which earlier pickles lack
+        content = {"history": self.history, "weights": self.weights, "columns": columns, "reach": reach}
         path = posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
         for name, beside in getattr(self, "beside", {}).items():  # which earlier pickles lack
             write_json(path.parent / name, beside)

@@ -130,7 +130,7 @@ class StackedStep:
         if batch is not None and prepare is not None:
             self.fixed = FixedBatch(*batch, loc.dtype, dim=1)
             noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
-            inputs = [noise, torch.ones_like(self.share), *batch, self.fixed.once, *self._gathered()]
+            inputs = [noise, torch.ones_like(self.share), *self.fixed.example, *self._gathered()]
             self.run = prepare(self._program, inputs)
 
     @property

@@ -249,8 +249,8 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
     with torch.enable_grad():  # a parameter of the prior that is trained by gradients shows itself
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
     try:
-        live = [value for name, value in model.named_buffers() if name.startswith("prior")]
-        return prior_segments({name: trace.nodes[name]["fn"] for name in guide.shapes}, live)
+        priors = {name: trace.nodes[name]["fn"] for name in guide.shapes}
+        return prior_segments(priors, model.prior_buffers)
     except KeyError as reason:
         raise NotFastError(str(reason)) from reason
 

@@ -9,6 +9,8 @@ from torch import Tensor
 class FixedBatch:
     """Fills a shorter minibatch, such as the last of an epoch, up to the shape of (x, y).
 
+    A program is prepared for `example`, and every batch lies in memory as that does.
+
     Args:
         x: Inputs of a batch of the usual size.
         y: Their targets.
@@ -20,6 +22,7 @@ class FixedBatch:
         self.dim, self.rows = dim, x.shape[dim]
         self.others = self._others(x), self._others(y)
         self.once = torch.ones(x.shape[: dim + 1], dtype=dtype, device=x.device)
+        self.example = x.contiguous(), y.contiguous(), self.once
 
     def _others(self, value: Tensor) -> torch.Size:
         return value.shape[: self.dim] + value.shape[self.dim + 1 :]
@@ -35,7 +38,7 @@ class FixedBatch:
         if (self._others(x), self._others(y)) != self.others or not 0 < size <= self.rows:
             return None
         counts = self.once if counts is None else counts.to(self.once)
-        x, y = x.contiguous(), y.contiguous()  # as it was compiled for
+        x, y = x.contiguous(), y.contiguous()
         if size == self.rows:
             return x, y, counts
         place = torch.arange(self.rows, device=x.device)

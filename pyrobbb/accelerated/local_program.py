@@ -83,11 +83,19 @@ class LocalProgram:
         for segment, mean, scale in zip(self.segments, loc.split(lengths), sigma.split(lengths), strict=True):
             q = Normal(segment.shaped(mean), segment.shaped(scale), validate_args=False)
             prior = segment.prior(loc, list(segment.vectors.values()))
-            try:
-                if type(prior).__module__.partition(".")[0] not in KNOWN:
-                    raise NotImplementedError  # torch would take it for the class that it derives from
-                total = total + kl_divergence(q, prior).sum()
-            except NotImplementedError:
+            kl = _in_closed_form(q, prior)
+            if kl is None:
                 w = segment.shaped(mean + scale * take(self.samples, *mean.shape))
-                total = total + (q.log_prob(w) - prior.log_prob(w)).sum() / self.samples
+                kl = (q.log_prob(w) - prior.log_prob(w)) / self.samples
+            total = total + kl.sum()
         return total
+
+
+def _in_closed_form(q: Normal, prior: Any) -> Tensor | None:
+    """KL[q || P] of each weight, where torch has a formula; of a class of the user's own it has another's."""
+    if type(prior).__module__.partition(".")[0] not in KNOWN:
+        return None
+    try:
+        return kl_divergence(q, prior)
+    except NotImplementedError:
+        return None

@@ -68,10 +68,11 @@ class MeanFieldStep(FastStep):
     def _bind(self) -> None:
         """Make what runs over the parameters where they lie now."""
         self.places = self.loc.data_ptr(), self.rho.data_ptr()
-        self.begin, self.draws = self._passes(self.segments, self.compiled)
+        self.begin, self.draws = self._passes()
 
-    def _passes(self, segments: Sequence[PriorSegment], compiled: bool) -> tuple[list[Pass], list[Pass]]:
+    def _passes(self) -> tuple[list[Pass], list[Pass]]:
         """What runs once per step, and once per draw over each segment of the weights."""
+        compiled = self.compiled
         loc, rho = self.loc.detach(), self.rho.detach()
         gradients = (self.to_loc, self.to_rho)
         once: list[Pass] = []
@@ -84,7 +85,7 @@ class MeanFieldStep(FastStep):
             program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
         passes: list[Pass] = []
         begin = 0
-        for segment in segments:
+        for segment in self.segments:
             parts = [flat[begin : begin + segment.length] for flat in flats]
             given = (self.each, *parts, *segment.vectors.values())
             passes.append(bind(partial(program, segment), *given, compiled=compiled))

@@ -53,9 +53,8 @@ class ProgramStep(FastStep):
         self.share = torch.zeros((), dtype=like.dtype, device=like.device)
         self.fixed: FixedBatch | None = None
         if batch is not None and prepare is not None:
-            batch = batch[0].contiguous(), batch[1].contiguous()
             self.fixed = FixedBatch(*batch, self.share.dtype)
-            self.run = prepare(program, [self.noise, self.share, *batch, self.fixed.once])
+            self.run = prepare(program, [self.noise, self.share, *self.fixed.example])
 
     @property
     def noise(self) -> Tensor:

@@ -120,7 +120,7 @@ class WholeStep(ProgramStep):
         self.constants = self.update.constants()
         self.reset()
         whole = whole_program(model, guide, segments, self.update, samples)
-        inputs = [self.noise, self.share, self.update.rates(1)[0], *batch, self.full.once, *self.state]
+        inputs = [self.noise, self.share, self.update.rates(1)[0], *self.full.example, *self.state]
         graph, self.held = lift(record(whole, inputs), len(inputs))
         if self.share.is_cuda:
             graph = rewritten(graph, tf32=uses_tf32(self.share.device))

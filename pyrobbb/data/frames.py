@@ -174,11 +174,10 @@ def as_column(name: str, values: Any) -> Column:
             raise ValueError(f"{name} must be one column, got a DataFrame of {values.shape[1]}")
         values = values.iloc[:, 0]
     if hasattr(values, "isna"):  # a pandas Series, whose missing values have several forms
-        plain = isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf"
-        lacks = values.isna()
-        values = (
-            values.to_numpy() if plain else [None if no else v for v, no in zip(values, lacks, strict=True)]
-        )
+        if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
+            values = values.to_numpy()
+        else:
+            values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
         values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]

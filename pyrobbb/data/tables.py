@@ -126,7 +126,7 @@ class Table:
             frame[str(self.weights)] = as_zeros_and_ones(frame[str(self.weights)])
         counting = self._counting(frame)
         _check_targets("the table", frame, targets, self.task, counting)
-        task = self.task or _task(targets, take(frame, counting))
+        task = self.task or _task(targets, take(frame, np.flatnonzero(counting)))
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
@@ -141,7 +141,7 @@ class Table:
             if name in categorical or column.dtype.kind != "f"
         }
         parts = split_rows(frame, given, self.split_seed, known)
-        train = parts["train"] = take(parts["train"], self._counting(parts["train"]))
+        train = parts["train"] = take(parts["train"], np.flatnonzero(self._counting(parts["train"])))
         for part, rows in parts.items():
             _check_targets(part, rows, targets, task)
         classes = _classes(targets[0], train[targets[0]]) if task == "classification" else ()
@@ -191,13 +191,13 @@ class Table:
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError("the table has no column besides its targets")
 
-    def _counting(self, rows: Frame) -> npt.NDArray[np.int64]:
-        """The numbers of the rows but those that count nothing: no mean, no class has them."""
-        every = np.arange(rows_of(rows))
+    def _counting(self, rows: Frame) -> npt.NDArray[np.bool_]:
+        """Which rows count: no mean, no class has those that count nothing."""
+        every = np.ones(rows_of(rows), dtype=bool)
         if self.weights is None or (counts := rows[str(self.weights)]).dtype.kind != "f":
             return every
-        there = counts > 0
-        return every[there] if there.any() and (counts >= 0).all() else every  # for `row_weights` to refuse
+        there: npt.NDArray[np.bool_] = counts > 0
+        return there if there.any() and (counts >= 0).all() else every  # for `row_weights` to refuse
 
     def _split(self, rows: Frame, columns: Columns, part: str) -> Split:
         x = columns.inputs(rows).to(getattr(torch, self.dtype))
@@ -288,7 +288,7 @@ def _check_targets(
     rows: Frame,
     targets: tuple[str, ...],
     task: Task | None,
-    counting: npt.NDArray[np.int64] | None = None,
+    counting: npt.NDArray[np.bool_] | None = None,
 ) -> None:
     """ValueError if a target is absent or missing in a row, or text where the task is surely a regression.
 
@@ -299,7 +299,7 @@ def _check_targets(
             raise ValueError(f"{part} has no column {name!r}, the target")
         lacking = is_missing(rows[name])
         if counting is not None:
-            lacking &= np.isin(np.arange(len(lacking)), counting)
+            lacking &= counting
         if lacking.any():
             raise ValueError(
                 f"{part}: target {name!r} is missing in {lacking.sum()} rows, the first of them row "

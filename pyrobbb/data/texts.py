@@ -14,7 +14,6 @@ MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` or dates that are catego
 NUMBER_AND_MORE = re.compile(
     r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
 )
-
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 
 logger = logging.getLogger(__name__)

@@ -108,7 +108,8 @@ class Energy:
         def make(prepare: Prepare | None) -> Gradient:
             if prepare is None:
                 return self.gradient
-            program = prepare(self.gradient, (z.detach(), x, y, z.new_ones(()), fixed.once))
+            example_x, example_y, once = fixed.example
+            program = prepare(self.gradient, (z.detach(), example_x, example_y, z.new_ones(()), once))
 
             def fast_gradient(
                 z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None

@@ -43,12 +43,17 @@ from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
-from pyrobbb.training.prior_changes import check_same_prior, prior_constants
+from pyrobbb.training.prior_changes import KeptPrior
 from pyrobbb.training.progress import Guarded, Progress
 from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128
+
+
+def is_power_of_two(epochs: int) -> bool:
+    """Whether so many epochs are 1, 2, 4, ...: when checks are due that would cost too much after each."""
+    return epochs & (epochs - 1) == 0
 
 
 class Chain:
@@ -195,9 +200,8 @@ class Chain:
         if isinstance(self.guide, FlatGuide):
             self.guide.restart()
         self.step = self._made_step(options.fast)
-        self.live = type(self.inference) is SVI
         keeps = getattr(getattr(self.step, "step", self.step), "keeps_prior", True)
-        self.prior = prior_constants(self.model, live=self.live) if keeps else None
+        self.prior = KeptPrior(self.model, live=type(self.inference) is SVI) if keeps else None
 
     def _made_step(self, fast: str) -> Step:
         """The step of the method, as fast as the network lets it be."""
@@ -356,10 +360,10 @@ class Chain:
     def end_epoch(self) -> None:
         """Measure the epoch if it is recorded, and advance to the next."""
         done = self.epoch + 1
-        if done > 1 and not done & (done - 1):  # 2, 4, 8, ...: callbacks saw the end of the first
+        if done > 1 and is_power_of_two(done):  # callbacks saw the end of the first
             self._check_recording()
         row = None
-        if (self.epoch + 1) % self.options.record_every == 0 or self.epoch + 1 == self.epochs:
+        if done % self.options.record_every == 0 or done == self.epochs:
             row = self._measured()
         self.between_steps = False
         if self.schedule is not None:
@@ -381,7 +385,7 @@ class Chain:
     def _check_recording(self) -> None:
         """ValueError if a step no longer computes what model and prior do."""
         if self.prior is not None:
-            check_same_prior(self.prior, prior_constants(self.model, live=self.live), live=self.live)
+            self.prior.check()
         if isinstance(self.step, ProgramStep):
             self.step.check_still(self.sample.head(self.batch_size), self.model)
 

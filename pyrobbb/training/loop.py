@@ -15,6 +15,7 @@ from pyrobbb._support.signals import Interrupt
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
+from pyrobbb.training.chain import is_power_of_two
 from pyrobbb.training.interleaved_chains import InterleavedChains
 from pyrobbb.training.progress import Printed
 from pyrobbb.training.resumption import Resumable
@@ -122,7 +123,7 @@ class Loop:
             self._spend(began)
         for chain in self.active:
             chain.end_epoch()
-        due = not first.epoch & (first.epoch - 1) or all(chain.done for chain in self.active)  # 1, 2, 4, ...
+        due = is_power_of_two(first.epoch) or all(chain.done for chain in self.active)
         if self.joint is not None and self.callbacks and due:
             self.joint.check_still()
         self._stopped()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
@@ -12,37 +10,46 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.distributions import univariate
 
 
-def prior_constants(model: BayesianNetwork, *, live: bool) -> dict[str, Tensor]:
-    """The parameters of each weight's prior that a step keeps; none where some are drawn or trained.
+class KeptPrior:
+    """The prior as it was when the steps were made, if they do not ask it again.
 
     Args:
         model: The Pyro model.
-        live: Whether a parameter that is a buffer of the prior's own is read at each step, and so left out.
+        live: Whether a parameter that is a buffer of the prior's own is read at each step, and so may change.
     """
-    if model.other_latents or model.prior_parameters:
-        return {}
-    buffers = [value for name, value in model.named_buffers() if name.startswith("prior")]
-    read = {value.untyped_storage().data_ptr() for value in buffers if live and value.numel()}
-    found = {}
-    for name in model.sites:
-        base = univariate(model.prior_of(name))
-        for key in getattr(base, "arg_constraints", {}):
-            value = getattr(base, key, None)
-            if isinstance(value, Tensor) and value.untyped_storage().data_ptr() not in read:
-                found[f"{name}.{key}"] = without_expansion(value.detach()).clone()
-    return found
 
+    def __init__(self, model: BayesianNetwork, *, live: bool) -> None:
+        self.model, self.live = model, live
+        self.constants = self._now()
 
-def check_same_prior(before: Mapping[str, Tensor], now: Mapping[str, Tensor], *, live: bool) -> None:
-    """Raise ValueError if one of the constants has changed."""
-    changed = [name for name, value in now.items() if name in before and not _same(before[name], value)]
-    if changed:
-        instead = "this method keeps the prior as it is at first"
-        if live:
-            instead = "train with fast='off', or pass a buffer of the prior directly to its distribution"
-        raise ValueError(
-            f"the prior changed in training, {changed[0]} of it, and the steps did not see it: {instead}"
-        )
+    def check(self) -> None:
+        """Raise ValueError if the prior has changed."""
+        for name, value in self._now().items():
+            if name in self.constants and not _same(self.constants[name], value):
+                instead = "this method keeps the prior as it is at first"
+                if self.live:
+                    instead = (
+                        "train with fast='off', or pass a buffer of the prior directly to its distribution"
+                    )
+                raise ValueError(
+                    f"the prior changed in training, {name} of it, and the steps did not see it: {instead}"
+                )
+
+    def _now(self) -> dict[str, Tensor]:
+        """The parameters of each weight's prior that the steps keep; none where some are drawn or trained."""
+        model = self.model
+        if model.other_latents or model.prior_parameters:
+            return {}
+        live = [buffer for buffer in model.prior_buffers if self.live and buffer.numel()]
+        read = {buffer.untyped_storage().data_ptr() for buffer in live}
+        found = {}
+        for name in model.sites:
+            base = univariate(model.prior_of(name))
+            for key in getattr(base, "arg_constraints", {}):
+                value = getattr(base, key, None)
+                if isinstance(value, Tensor) and value.untyped_storage().data_ptr() not in read:
+                    found[f"{name}.{key}"] = without_expansion(value.detach()).clone()
+        return found
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -318,6 +318,8 @@ def test_a_learned_prior_of_a_single_number_takes_the_fast_path(estimator: str) 
 
 def test_batches_are_laid_out_as_the_program_was_made_for() -> None:
     x, y = torch.randn(6, 3, 4, 4), torch.randn(6, 2)
+    other = FixedBatch(x.to(memory_format=torch.channels_last), y.T.contiguous().T, torch.float32)
+    assert [part.is_contiguous() for part in other.example] == [True] * 3
     fixed = FixedBatch(x, y, torch.float32)
     for rows in (6, 4):
         given = fixed(x[:rows].to(memory_format=torch.channels_last), y[:rows])
