@@ -24,21 +24,27 @@ def blocks(language: str) -> list[str]:
     return [code for own, code in every if own == language]
 
 
+def numbers_in(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"[\d.]+", text)]
+
+
 def warnings_in(caplog):
     return [record.getMessage() for record in caplog.records if record.name.startswith("pyrobbb")]
 
 
-def test_the_table_s_intervals_hold_the_price(caplog):
+def test_the_table_s_intervals_hold_the_price(caplog, capsys):
     code, _ = blocks("python")
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)
     assert not warnings_in(caplog)
     low, high, size = names["low"][:, 0], names["high"][:, 0], torch.tensor([80.0, 150.0])
-    truth = 100_000 + 4_000 * size
+    truth = 100 + 4 * size
     assert bool(((low < truth) & (truth < high)).all())
-    widths = (high - low) / (2 * 1.96 * 30_000)  # 1.24 and 1.45 at 80 with two seeds
+    widths = (high - low) / (2 * 1.96 * 30)  # 1.24 and 1.45 at 80 with two seeds
     assert float(widths.min()) > 0.7
     assert float(widths.max()) < 2.2
+    printed, shown = (numbers_in(text) for text in (capsys.readouterr().out, blocks("")[1]))
+    assert printed == pytest.approx(shown, abs=2)  # other processors and versions round otherwise
 
 
 def test_the_python_example_runs_and_is_unsure_far_from_the_data(tmp_path, monkeypatch, caplog):
