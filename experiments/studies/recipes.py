@@ -9,7 +9,8 @@ modes. Writes `record.json`, with every seed, and the table. What is finished is
 recipes=[mixture,slow_rho,...]    which recipes
 seeds=[1,2,3]                     which seeds
 quick=true                        two recipes on synthetic data, for a test
-Other arguments are for every run, as in `experiments.run`: epochs=40 model.hidden=[1200,1200].
+Other arguments are for every run, as in `experiments.run`: epochs=40 model.hidden=[1200,1200]; with
+data.validation=0 what was chosen before is trained on every image, and nothing is ranked.
 """
 
 from __future__ import annotations
@@ -110,14 +111,15 @@ def fit(name: str, seed: int, overrides: Sequence[str], folder: Path) -> Result:
             posterior.chains[0][1].load_state_dict(average.mean)
         scores, probs = fitted.scores(), {}
         for part, rows in (("validation", fitted.data.validation), ("test", fitted.data.test)):
-            assert rows is not None
+            if rows is None:  # trained on them too
+                continue
             prediction = posterior.predict(rows.x, draws=fitted.run.draws, seed=seed)
             assert isinstance(prediction, ClassPrediction)
             probs[part] = {"probs": prediction.probs, "y": rows.y}
         with replacing(folder / "probabilities.pt") as temporary:
             torch.save(probs, temporary)
         return {
-            "validation_error": classification_metrics(**probs["validation"])["error"],
+            **{f"{part}_error": classification_metrics(**own)["error"] for part, own in probs.items()},
             **{f"test_{key}": value for key, value in scores.items()},
             "free_energy": last.free_energy,
             "trivial_free_energy": trivial_free_energy(posterior.model, fitted.data.train),
@@ -130,11 +132,11 @@ def averaged(folders: Sequence[Path]) -> Result:
     """Errors of several fits averaged in probability."""
     each = [torch.load(folder / "probabilities.pt") for folder in folders]
     found: Result = {}
-    for part in ("validation", "test"):
+    for part in each[0]:
         probs = torch.stack([one[part]["probs"] for one in each]).mean(dim=0)
         scores = classification_metrics(probs, each[0][part]["y"])
         found |= {f"{part}_{key}": value for key, value in scores.items()}
-    return {key: found[key] for key in AVERAGED}
+    return {key: found[key] for key in AVERAGED if key in found}
 
 
 def ranked(found: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -154,7 +156,7 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
         lines.append([RECIPES[name]["title"], *cells, _ahead(found, name)])
     head = ["recipe", *(SHOWN[key][0] for key in shown), "test error less the centre's, paired"]
     words = [write(head, lines), of_seeds(record["seeds"])]
-    of_several = [key for key in SHOWN if key in AVERAGED]
+    of_several = [key for key in shown if key in AVERAGED]
     restarts = [
         [
             RECIPES[name]["title"],
@@ -190,7 +192,8 @@ def main(arguments: Sequence[str]) -> dict[str, Any]:
         for name in chosen.recipes:
             result = fit(name, seed, overrides, out.fits / f"{name}-{seed}")
             found[name].append({"seed": seed, **result})
-            said = result.get("stopped") or f"validation error {result['validation_error']:.2f} %"
+            part = "validation" if "validation_error" in result else "test"
+            said = result.get("stopped") or f"{part} error {result[f'{part}_error']:.2f} %"
             print(f"seed {seed}, {name}: {said}", flush=True)
     folders = {
         name: [out.fits / f"{name}-{result['seed']}" for result in each if "stopped" not in result]

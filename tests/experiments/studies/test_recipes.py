@@ -62,6 +62,17 @@ def test_restarts_average_probabilities(tmp_path: Path) -> None:
     assert found["test_nll"] == pytest.approx(-float(torch.tensor([0.8, 0.55]).log().mean()))
 
 
+def test_trained_on_every_image_only_test_scores_are_shown(tmp_path: Path) -> None:
+    part = {"probs": torch.tensor([[0.9, 0.1], [0.8, 0.2]]), "y": torch.tensor([0, 1])}
+    torch.save({"test": part}, tmp_path / "probabilities.pt")
+    restarts = averaged([tmp_path, tmp_path])
+    assert restarts["test_error"] == 50
+    row = {"test_error": 50.0, "test_nll": 0.9, "test_ece": 0.4, "free_energy": 2.0, "seconds": 1.0}
+    shown = report({"seeds": [1, 2], "found": {"slow_rho": [row, row]}, "restarts": {"slow_rho": restarts}})
+    assert "50.00" in shown
+    assert "validation" not in shown
+
+
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="recipes must be one of mixture"):
         main(["recipes=[magic]", f"folder={tmp_path}"])
