@@ -60,14 +60,15 @@ class BayesianNetwork(Named):
             under the first of their names.
         prior: Which distribution each parameter has; those for which it has none are point estimates. By
             default `FanInNormal`, under which the size of the output does not depend on the widths.
-        likelihood: What `y` is, given the network's output; what lies on a grid is independent given the
-            output.
+        likelihood: Required, though it follows an optional argument: what `y` is, given the network's
+            output; values on a grid are independent given the output.
         N: Number of training data; None until `fit` reads it from the data.
 
     Raises:
-        ValueError: If an argument has the wrong type, the network has no parameter, a parameter has no
-            floating-point values, a layer mixes the rows of a batch or keeps a weight that a hook made, or
-            the prior names absent parameters, does not fit their shapes or would not be trained.
+        ValueError: If the likelihood is missing, an argument has the wrong type, the network has no
+            parameter, a parameter has no floating-point values, a layer mixes the rows of a batch or keeps a
+            weight that a hook made, or the prior names absent parameters, does not fit their shapes or would
+            not be trained.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class BayesianNetwork(Named):
         self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)
         trained = [getattr(self, part) for part in self._priors]
-        self.sites, hyper, self._left = make_room(self.network, self.prior, trained)
+        self.sites, hyper, self._buffered = make_room(self.network, self.prior, trained)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
         self.places = places(self.network, self.sites)
         own = tuple(self._own_latents())
@@ -170,15 +171,16 @@ class BayesianNetwork(Named):
     @property
     def every_weight(self) -> Weights:
         """Each weight that now lies in the network, in order: Bayesian, frozen or a point estimate."""
-        return dict(weights_in_order(self._modules["network"], self._left))
+        return dict(weights_in_order(self._modules["network"], self._buffered))
 
     @property
     def frozen(self) -> Weights:
         """The network's frozen weights, which stay as they are."""
-        fixed = {
-            name: value for name, value in self.every_weight.items() if not isinstance(value, nn.Parameter)
+        return {
+            name: value
+            for name, value in self.every_weight.items()
+            if not isinstance(value, nn.Parameter) and name not in self.places
         }
-        return {name: value for name, value in fixed.items() if name not in self.places}
 
     def initial(self) -> Weights:
         """The network's own initial value of each Bayesian parameter."""
@@ -226,7 +228,10 @@ class BayesianNetwork(Named):
         return sampled
 
     def prior_draw(self) -> Weights:
-        """A draw of every weight and all other latents from the prior, leaving no trace: twice the same."""
+        """A draw of every weight and all other latents from the prior.
+
+        Random state and outer traces are left as they were, so a second call returns the same draw.
+        """
         with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
             return self.sample_weights()
 
@@ -234,7 +239,7 @@ class BayesianNetwork(Named):
         """The network's output for given weights.
 
         Shapes: weights `(*draws, *parameter.shape)` with the same `draws` for each site, `x` of
-        `(B, *features)`; returns `(*draws, B, width)`, computed by `torch.vmap` when there are draws
+        `(B, *features)`; returns `(*draws, B, *grid, width)`, computed by `torch.vmap` when there are draws
         and the network allows it, draw by draw otherwise.
 
         Raises:
@@ -271,7 +276,7 @@ class BayesianNetwork(Named):
         return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
 
     def centres(self) -> dict[str, Tensor]:
-        """The network's own values, if a prior lies around them: they are in no `state_dict`."""
+        """The network's initial values if a prior is centred on them, for no `state_dict` holds them."""
         return self.initial() if any(isinstance(part, Centred) for part in self.prior.parts()) else {}
 
     def with_padding(self, weights: Weights) -> Weights:
@@ -400,12 +405,15 @@ class BayesianNetwork(Named):
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    # `places` has each once; torch itself would fill a module that has two paths twice, and leave it filled
+    # `places` names each tensor once; with `tie_weights` torch fills a module that has two paths twice, and
+    # leaves it filled
     with nothing_left(network):
         output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ValueError(f"the network must map (B, *features) to (B, width), got {what} for B={len(x)}")
+        raise ValueError(
+            f"the network must map (B, *features) to (B, *grid, width), got {what} for B={len(x)}"
+        )
     if output.requires_grad and not torch.is_grad_enabled() and not wrapped(output):
         return output.detach()  # of a network that takes a gradient itself
     return output

@@ -179,13 +179,14 @@ class Affine(TransformedDistribution):
 
 
 MOST = 2.0**53  # up to which a double has every whole number
-HUGE = 2.0**47
+HUGE = 2.0**47  # counts from which on a gamma's quantile stands for the negative binomial's
 
 
 class StudentT(dist.StudentT):
     """Pyro's Student t with its cdf and quantiles, and a `log_prob` right for many degrees of freedom, too.
 
-    In single precision the two gamma functions cancel: with a million it is wrong by a tenth of a nat.
+    In single precision the two gamma functions cancel: with a million degrees of freedom Pyro's is wrong by a
+    tenth of a nat.
     """
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -315,7 +316,7 @@ def _by_scipy(function: Callable[..., Any], *values: Tensor) -> Tensor:
 
 
 def of_pyro(distribution: Distribution) -> type:
-    """A distribution's class; of torch's own the one of Pyro, which adds nothing but methods, or ours."""
+    """The class of a distribution; of one of torch's own Pyro's counterpart, which adds methods, or ours."""
     own = type(distribution)
     if own in (torch.distributions.StudentT, dist.StudentT):
         return StudentT
@@ -329,14 +330,18 @@ def univariate(distribution: Any) -> Any:
     return distribution
 
 
-def applied(fn: Callable[[Tensor], Tensor], distribution: Distribution) -> Any:
-    """A copy of a distribution with `fn` applied to its tensors and to those of its parts."""
-    made = copy(distribution)
-    for key, value in vars(made).items():
-        if isinstance(value, Tensor):
-            vars(made)[key] = fn(value)
-        elif isinstance(value, Distribution):
-            vars(made)[key] = applied(fn, value)
+def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:
+    """A copy of a distribution or transform with `fn` applied to its tensors and to those of its parts."""
+    if isinstance(part, Tensor):
+        return fn(part)
+    if isinstance(part, list):
+        return [applied(fn, one) for one in part]
+    if not isinstance(part, Distribution | Transform):
+        return part
+    made = copy(part)
+    vars(made).update({key: applied(fn, value) for key, value in vars(part).items()})
+    if isinstance(made, Transform) and not isinstance(made._inv, Transform):
+        made._inv = None  # a reference to the original's inverse, once that was asked for
     return made
 
 
@@ -348,7 +353,7 @@ def in_double(distribution: Distribution) -> Any:
 def moment(distribution: Distribution, name: str) -> Tensor:
     """Its `mean` or `stddev`, of the batch's shape; NaN where it states none, as one of a user's own may.
 
-    The variance that torch states of a von Mises distribution is another, of angles on a circle.
+    torch's `VonMises.variance` is the circular variance, not that of y: it counts as not stated.
     """
     found: Tensor | None = None
     if name == "mean" or not isinstance(distribution, torch.distributions.VonMises):
@@ -361,7 +366,7 @@ def moment(distribution: Distribution, name: str) -> Tensor:
 
 
 def own_tensor(distribution: Distribution) -> Tensor:
-    """One of those that a distribution and its parts are made of, for its precision and device."""
+    """A floating-point tensor of a distribution or of one of its parts, for its precision and device."""
     found: list[Tensor] = []
 
     def note(value: Tensor) -> Tensor:

@@ -143,7 +143,7 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
         prior: By default `table_prior`.
         epochs: By default as many as make some 4000 steps.
         draws: Weight draws that a prediction averages over.
-        options: Further options of `Training`, such as `{"batch_size": 100, "device": "cpu"}`.
+        options: Further options of `fit`, such as `{"batch_size": 100, "device": "cpu"}`.
         random_state: Decides everything random in `fit`; predictions are the same every time.
     """
 

@@ -160,10 +160,16 @@ class Run(Options):
             return self.training(data, chain, folder, progress, ranks, fast=fast, callbacks=own)
 
         chains = train_all(make, self.chains, fast=self.fast, together=self.together, device=self.device)
-        posterior = Posterior([(t.model, t.guide) for t in chains], columns=data.columns)
-        posterior.history = [t.history for t in chains]
+        posterior = Posterior(
+            [(t.model, t.guide) for t in chains],
+            [t.history for t in chains],
+            columns=data.columns,
+            reach=chains[0].reach,
+        )
         if held is not None:
-            posterior.weights = stacking_weights(posterior, held.x, held.y, draws=self.draws, seed=self.seed)
+            posterior.chain_weights = stacking_weights(
+                posterior, held.x, held.y, draws=self.draws, seed=self.seed
+            )
         if not ranks.is_main:
             return Result(run=self, data=data, posterior=posterior, metrics={})
         stopped = any(t.history.stopped for t in chains)
@@ -180,7 +186,7 @@ class Run(Options):
             "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
             **self._bound(posterior, data, chains),
             "chains": self.chains,
-            **({} if posterior.weights is None else {"chain_weights": posterior.weights}),
+            **({} if posterior.chain_weights is None else {"chain_weights": posterior.chain_weights}),
             "processes": ranks.size,
             "seed": self.seed,
             "device": str(device),

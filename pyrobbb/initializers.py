@@ -35,7 +35,7 @@ def _fan_in(site: Site) -> float | None:
     return fan_in(weight, site["infer"].get("module")) if weight.dim() >= 2 else None
 
 
-def network(site: Site) -> Tensor:
+def from_network(site: Site) -> Tensor:
     """The network's own initial value of a weight; for other sites, the median of draws from their prior."""
     if "init" not in site["infer"]:
         return torch.as_tensor(init_to_median(site)).detach().clone()

@@ -82,8 +82,9 @@ class WarmUp(KLWeight):
 class Tempered(KLWeight):
     """A departure from Bayes: `then`, multiplied by a `temperature`. Below 1 the posterior is "cold".
 
-    The result minimises temperature * KL - E log P(D | w), which is the free energy of no posterior
-    under this prior unless the temperature is 1.
+    The result minimises temperature * KL - E log P(D | w): `temperature` times the free energy under the
+    likelihood P(D | w)^(1/temperature). So the likelihood alone is tempered; the cold posterior of Wenzel et
+    al. 2020 tempers the prior as well.
     """
 
     temperature: float

@@ -85,7 +85,10 @@ class Likelihood(PyroModule):
 
 
 class Categorical(Likelihood):
-    """p(y = c | f) = softmax(f)_c; `y` holds class numbers, shape `(B,)`. f are logits: no softmax layer."""
+    """p(y = c | f) = softmax(f)_c; `y` holds class numbers, shape `(B, *grid)`.
+
+    f holds logits, so the network ends without a softmax layer.
+    """
 
     task: Task = "classification"
     prediction = ClassPrediction
@@ -98,7 +101,7 @@ class Categorical(Likelihood):
     def encode(self, y: Tensor) -> Tensor:
         if y.is_floating_point():
             raise ValueError(
-                f"Categorical needs integer labels of shape (B,), got {y.dtype} {tuple(y.shape)}"
+                f"Categorical needs integer labels of shape (B, *grid), got {y.dtype} {tuple(y.shape)}"
             )
         return y.long()
 

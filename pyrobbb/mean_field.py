@@ -17,7 +17,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.flat import split
 from pyrobbb._support.random_state import Named
 from pyrobbb.distributions import on_real_line
-from pyrobbb.initializers import Constant, Initial, network
+from pyrobbb.initializers import Constant, Initial, from_network
 
 
 class MeanFieldNormal(Named):
@@ -45,7 +45,7 @@ class MeanFieldNormal(Named):
         self,
         model: Callable[..., Any],
         *,
-        init_loc: Initial = network,
+        init_loc: Initial = from_network,
         init_rho: float | Initial = -5.0,
     ) -> None:
         super().__init__("mean_field")

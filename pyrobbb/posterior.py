@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -37,6 +37,7 @@ from pyrobbb.data.frames import by_target, check_same_rows
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.draws import NoWeights, fitted, is_point, one_draw, some_draws, stacked
 from pyrobbb.moments import moments
+from pyrobbb.training.history import Epoch, History
 
 __all__ = ["Posterior", "moments"]
 
@@ -51,17 +52,18 @@ NAMES = {"classes": "classes", "names": "targets"}  # of a prediction, and what 
 
 
 class Posterior:
-    """Independent restarts (chains) of one fit, each a model and its guide.
+    r"""Independent restarts (chains) of one fit, each a model and its guide.
 
     Args:
         chains: Pairs of the Pyro model p(y, w | x) and the fitted guide q(w).
-        history: The course of the fit, saved with the posterior.
-        weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all alike.
-            Each chain then gives draws in proportion to its weight.
+        histories: The course of each chain's fit, saved with the posterior.
+        chain_weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all
+            alike. Each chain then gives draws in proportion to its weight.
         columns: How new rows become inputs, if they come by name: the `columns` of the data.
+        reach: The largest \|x\| of the training rows: far larger inputs are told of; None: not known.
 
     Raises:
-        ValueError: No chain, one that is no such pair, or weights that do not fit the chains.
+        ValueError: No chain, one that is no such pair, or `chain_weights` that do not fit them.
     """
 
     _told = False  # that inputs were on another scale
@@ -69,9 +71,10 @@ class Posterior:
     def __init__(
         self,
         chains: Sequence[tuple[BayesianNetwork, nn.Module]],
-        history: Any = None,
-        weights: Sequence[float] | None = None,
+        histories: Sequence[History] = (),
+        chain_weights: Sequence[float] | None = None,
         columns: Columns | Names | None = None,
+        reach: float | None = None,
     ) -> None:
         if not chains:
             raise ValueError("a posterior needs at least one chain (a fitted model and guide)")
@@ -82,10 +85,10 @@ class Posterior:
             each = ", ".join(str(model.dtype) for model, _ in chains)
             raise ValueError(f"all chains must have weights of one precision, got {each}")
         self.chains = tuple(chains)
-        self.history = history
-        self.weights = weights
+        self.histories = tuple(histories)
+        self.chain_weights = chain_weights
         self.columns = columns
-        self.reach: float | None = None  # the largest |x| of the training rows, as far as they were seen
+        self.reach = reach
         self.beside: dict[str, Any] = {}  # JSON files that `save` leaves in the folder as well, by name
 
     def __repr__(self) -> str:
@@ -96,23 +99,32 @@ class Posterior:
             f"{self.model.num_weights:,} weights, N={self.model.N}"
         )
 
-    @property
-    def weights(self) -> tuple[float, ...] | None:
-        """Of each chain in the mixture, summing to 1; None: all alike."""
-        return self._weights
+    def with_chains(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]]) -> Posterior:
+        """One of other chains, such as pruned ones, on the same data."""
+        return Posterior(chains, (), self.chain_weights, self.columns, self.reach)
 
-    @weights.setter
-    def weights(self, given: Sequence[float] | None) -> None:
+    @property
+    def history(self) -> History:
+        """The course of the first chain's fit; empty if it was not recorded."""
+        return self.histories[0] if self.histories else History()
+
+    @property
+    def chain_weights(self) -> tuple[float, ...] | None:
+        """Of each chain in the mixture, summing to 1; None: all alike."""
+        return self._chain_weights
+
+    @chain_weights.setter
+    def chain_weights(self, given: Sequence[float] | None) -> None:
         if given is None:
-            self._weights = None
+            self._chain_weights = None
             return
-        values = [checks.number("weights", w) for w in given]
+        values = [checks.number("chain_weights", w) for w in given]
         if len(values) != len(self.chains) or min(values) < 0 or not 0 < sum(values) < inf:
             raise ValueError(
-                f"weights must be one number for each of the {len(self.chains)} chains, none below 0 and not "
-                f"all 0, got {given!r}"
+                f"chain_weights must be one number for each of the {len(self.chains)} chains, none below 0 "
+                f"and not all 0, got {given!r}"
             )
-        self._weights = tuple(w / sum(values) for w in values)
+        self._chain_weights = tuple(w / sum(values) for w in values)
 
     @property
     def model(self) -> BayesianNetwork:
@@ -193,7 +205,11 @@ class Posterior:
             rows: Rows of `x` at a time, at most; fewer if memory runs out, which is logged. By default 1000
                 on the CPU, whose caches then hold them, and on CUDA as many as `megabytes` allow.
             megabytes: Memory for the weights drawn at a time, as much again for the activations, and for
-                each of a few copies of the outputs. Draws of y come in other random numbers with another.
+                each of a few copies of the outputs. Another value may draw y with other random numbers.
+
+        Returns:
+            A `ClassPrediction` of classes, a `LabelPrediction` under `Bernoulli`, else a `ValuePrediction`;
+            rows come first in each field but those per draw.
 
         Raises:
             ValueError: If y does not fit, the network's output is NaN, an option is outside its domain, or
@@ -213,7 +229,7 @@ class Posterior:
             raise ValueError(f"chains must be a list of at least one chain's number, got {given!r}")
         if mean_weights or not any(self.chains[chain][0].latents for chain in chains):
             # a point estimate has nothing to average over; weights need shares that can hold them
-            draws = 1 if self.weights is None or len(chains) == 1 else max(draws, SHARES)
+            draws = 1 if self.chain_weights is None or len(chains) == 1 else max(draws, SHARES)
         each = self.shares(draws, chains)
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
@@ -245,7 +261,7 @@ class Posterior:
         """
         for chain, count in each.items():
             fit, guide = self._fitted(chain)
-            model = self.network(chain)
+            model = self.predicting_model(chain)
             alike = mean_weights or not model.latents or is_point(guide)
             numbers = max(fit.num_weights, len(x) * width)  # of a draw's weights, or of its outputs
             size = max(1, int(block.megabytes * 2**20 / (fit.dtype.itemsize * numbers)))
@@ -266,7 +282,7 @@ class Posterior:
                     with pyro.get_param_store().scope():  # else chains of one name share a learned noise
                         yield model.observation(some, weights, draws=1)
 
-    def network(self, chain: int = 0) -> BayesianNetwork:
+    def predicting_model(self, chain: int = 0) -> BayesianNetwork:
         """The model as the predictions of a chain take it: with another network if the guide says so."""
         model, guide = self.chains[chain]
         linearised: Callable[[BayesianNetwork], BayesianNetwork] | None = getattr(guide, "linearised", None)
@@ -274,15 +290,15 @@ class Posterior:
 
     def is_linearised(self, chain: int = 0) -> bool:
         """Whether the predictions of a chain are those of its network linearised around a mode."""
-        return self.network(chain) is not self.chains[chain][0]
+        return self.predicting_model(chain) is not self.chains[chain][0]
 
     def shares(self, draws: int, chains: Sequence[int]) -> dict[int, int]:
         """How many draws each of some chains gives; in proportion to their weights, by largest remainders."""
         draws = checks.count("draws", draws)
         chains = list(dict.fromkeys(map(self._number, chains)))
-        if self.weights is None or len(chains) == 1:
+        if self.chain_weights is None or len(chains) == 1:
             return dict.fromkeys(chains, draws)
-        weights = [self.weights[chain] for chain in chains]
+        weights = [self.chain_weights[chain] for chain in chains]
         if not any(weights):
             raise ValueError(f"chains {chains} have weight 0 in the mixture, so there is nothing to average")
         exact = [w / sum(weights) * draws * len(chains) for w in weights]
@@ -299,10 +315,14 @@ class Posterior:
             OSError: If it cannot be written; an existing file stays.
         """
         columns = None if self.columns is None else self.columns.plain()
-        reach = getattr(self, "reach", None)  # which earlier pickles lack
-        content = {"history": self.history, "weights": self.weights, "columns": columns, "reach": reach}
+        content = {
+            "histories": [asdict(history) for history in self.histories],
+            "weights": self.chain_weights,
+            "columns": columns,
+            "reach": self.reach,
+        }
         path = posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
-        for name, beside in getattr(self, "beside", {}).items():  # which earlier pickles lack
+        for name, beside in self.beside.items():
             write_json(path.parent / name, beside)
         return path
 
@@ -351,9 +371,12 @@ class Posterior:
                 f"fit, such as MeanFieldNormal, or inference=Laplace() for what such a method left"
             )
         chains, content = posterior_file.read(folder, made, guide)
-        found = cls(chains, content["history"], content.get("weights"), from_plain(content.get("columns")))
-        found.reach = content.get("reach")
-        return found
+        histories = [
+            History(**one | {"rows": [Epoch(**row) for row in one["rows"]]})
+            for one in content.get("histories", ())  # files of earlier versions have none
+        ]
+        columns = from_plain(content.get("columns"))
+        return cls(chains, histories, content.get("weights"), columns, content.get("reach"))
 
     def _checked(
         self, x: ArrayLike, y: ArrayLike | None, device: torch.device
@@ -377,15 +400,14 @@ class Posterior:
 
     def _warn_of_scale(self, x: Tensor) -> None:
         """Log a likely mistake: inputs on another scale than the training rows (tables: `_as_tensors`)."""
-        reach = getattr(self, "reach", None)  # which earlier pickles lack
-        if not reach or not x.is_floating_point() or isinstance(self.columns, Columns) or self._told:
+        if not self.reach or not x.is_floating_point() or isinstance(self.columns, Columns) or self._told:
             return
-        if (most := float(x.abs().max())) > BEYOND * reach:
+        if (most := float(x.abs().max())) > BEYOND * self.reach:
             self._told = True
             logger.warning(
                 "x holds values up to %.3g, where the training rows had up to %.3g: scale it as they were "
                 "scaled (pixels of 0 to 255 by 255, say)",
-                most, reach,
+                most, self.reach,
             )  # fmt: skip
 
     def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:

@@ -164,8 +164,8 @@ class ReferenceStep:
         samples: Draws of the weights that each step averages over; an instance in `elbo` has its own.
         vectorize: Evaluate these draws as one batch instead of one after another.
         elbo: Another of Pyro's ELBOs than `Trace_ELBO`, a class, a `partial` of one, or an instance.
-            `TraceMeanField_ELBO` takes the KL of each site in closed form where there is one, the paper at
-            the drawn weights. The terms returned are those at the drawn weights in any case.
+            `TraceMeanField_ELBO` takes the KL of each site in closed form where there is one; the paper
+            evaluates it at the drawn weights. The terms returned are those at the drawn weights in any case.
     """
 
     keeps_prior = False  # Pyro asks it at each step

@@ -40,7 +40,6 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.history import History
 from pyrobbb.training.trainer import fit
 
 logger = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ NOISES: Mapping[str, Callable[..., Likelihood]] = {
 USUAL = ("learned", "heteroscedastic")  # of these the better one, if nothing is said
 GAINS = (1.0, 16.0)  # of the prior of a classifier's hidden layers
 DRAWS = 200  # of the weights, to compare them with
-HELD = 5  # every fifth row is held back to choose by
+HELD = 5  # one row in so many, drawn at random, is held back to choose by
 
 
 def fit_table(
@@ -72,12 +71,13 @@ def fit_table(
 ) -> Posterior:
     """Fit a perceptron to a table, with defaults for small tables.
 
-    They were searched on validation rows of four tables of scikit-learn and four of UCI; the search saw some
-    test scores as well (`experiments.studies.own_tables`). Two choices are made for each table: which noise,
-    by the free energy, which bounds -log P(D); and how wide the prior of a classifier's hidden layers is, by
-    the log-likelihood of its validation rows, or of a fifth of the training rows, after which all are fitted
-    again. (There the bound misleads: under a mean field it prefers narrow priors.) A method without a bound,
-    such as `Laplace`, chooses the noise so too. By the bound it takes a fit for each noise, else one more.
+    The defaults were searched on validation rows of four tables of scikit-learn and four of UCI; the search
+    saw some test scores as well (`experiments.studies.own_tables`). Two choices are made for each table:
+    which noise, by the free energy, which bounds -log P(D); and how wide the prior of a classifier's hidden
+    layers is, by the log-likelihood of its validation rows, or of a fifth of the training rows, after which
+    the chosen model is fitted to all of them. (There the bound misleads: under a mean field it prefers narrow
+    priors.) A method without a bound, such as `Laplace`, chooses the noise so too. By the bound it takes a
+    fit for each noise, else one more.
 
     >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
     >>> prediction = fit_table(data).predict(new_rows)  # doctest: +SKIP
@@ -88,7 +88,7 @@ def fit_table(
         noise: For regression: "learned", a number for each target, the same for all rows; "heteroscedastic",
             which lets it depend on the inputs; "student_t", for targets with outliers; "mixture" of five
             normals, for a target that has several values or a skewed spread at the same inputs; or several
-            names, of which the better one is returned, such as None: "learned" and "heteroscedastic".
+            names, of which the best is returned. None means "learned" and "heteroscedastic".
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
@@ -243,7 +243,7 @@ def _best(
         own = options | {"callbacks": [c.for_fit(name) if isinstance(c, Callback) else c for c in given]}
         inside = None if folder is None else folder / name
         posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
-        loss = _free_energy(posterior.history) if held is None else _loss(posterior, held)
+        loss = _free_energy(posterior) if held is None else _loss(posterior, held)
         found.append((loss, model, posterior, own))
     _, model, posterior, own = min(found, key=lambda one: one[0])
     if part is data:  # what the callbacks of the chosen fit hold goes to those that were given
@@ -262,7 +262,7 @@ def _loss(posterior: Posterior, held: Split) -> float:
 
 def _warn_of_little(posterior: Posterior, data: TableData) -> None:
     """Log a warning if by its bound the fit says hardly more than a constant: a mean field may give up."""
-    energy, sd = _free_energy(posterior.history), data.train.y.double().std(0, correction=0)
+    energy, sd = _free_energy(posterior), data.train.y.double().std(0, correction=0)
     constant = float((sd.log() + 0.5 * log(2 * pi * e)).sum())  # NLL of a normal without inputs, at its best
     if abs(energy - constant) < LITTLE:
         logger.warning(
@@ -273,9 +273,9 @@ def _warn_of_little(posterior: Posterior, data: TableData) -> None:
         )  # fmt: skip
 
 
-def _free_energy(history: Any) -> float:
+def _free_energy(posterior: Posterior) -> float:
     """In nats per row, the mean of the last twentieth of the epochs: one epoch's is an estimate."""
-    chains = [history.rows] if isinstance(history, History) else [one.rows for one in history]
+    chains = [history.rows for history in posterior.histories]
     return fmean(row.free_energy for rows in chains for row in rows[-max(1, len(rows) // 20) :])
 
 

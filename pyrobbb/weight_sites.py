@@ -28,13 +28,14 @@ def make_room(
 ) -> tuple[tuple[str, ...], list[str], tuple[str, ...]]:
     """Replace each Bayesian or frozen parameter of `network` by a buffer holding its initial value.
 
-    Returns the names of the Bayesian ones, those of the sites that the prior samples in `distribution`, and
-    the paths of all that are buffers now.
-
     Args:
         network: Changed in place.
         prior: Which distribution each parameter has; those without one stay parameters.
-        trained: The parts of the prior whose parameters are trained; some make theirs on the way.
+        trained: The parts of the prior whose parameters are trained; some create them when first called.
+
+    Returns:
+        The names of the Bayesian parameters; those of the sites that the prior samples in `distribution`; and
+        the paths of all that are buffers now.
 
     Raises:
         ValueError: As `BayesianNetwork` says.
@@ -55,7 +56,7 @@ def make_room(
     sites, hyper = _sites(network, prior, names, trained)
     shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
     bayesian = {id(network.get_parameter(name)) for name in sites}
-    left = []
+    buffered = []
     for path, parameter in list(network.named_parameters(remove_duplicate=False)):
         frozen = not parameter.requires_grad
         if id(parameter) in bayesian or frozen:
@@ -63,8 +64,8 @@ def make_room(
             delattr(module, attribute)  # tied weights share one buffer, as they shared one parameter
             # frozen ones belong to the model's state, initial values do not
             module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
-            left.append(path)
-    return tuple(sites), hyper, tuple(left)
+            buffered.append(path)
+    return tuple(sites), hyper, tuple(buffered)
 
 
 def places(network: nn.Module, sites: Sequence[str]) -> dict[str, str]:
@@ -81,16 +82,16 @@ def places(network: nn.Module, sites: Sequence[str]) -> dict[str, str]:
     }
 
 
-def weights_in_order(network: nn.Module, left: Container[str]) -> Iterator[tuple[str, Tensor]]:
+def weights_in_order(network: nn.Module, buffered: Container[str]) -> Iterator[tuple[str, Tensor]]:
     """Every weight of a network, by its path: Bayesian, frozen or a point estimate.
 
-    `left` are the paths of those that `make_room` made buffers; buffers of the network's own, such as
+    `buffered` are the paths of those that `make_room` made buffers; buffers of the network's own, such as
     positional encodings, are no weights.
     """
     for path, module in network.named_modules():
         for key, value in {**module._parameters, **module._buffers}.items():
             name = f"{path}.{key}" if path else key
-            if value is not None and (key in module._parameters or name in left):
+            if value is not None and (key in module._parameters or name in buffered):
                 yield name, value
 
 

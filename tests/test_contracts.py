@@ -26,8 +26,7 @@ from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.initializers import kaiming
-from pyrobbb.initializers import network as from_network
+from pyrobbb.initializers import from_network, kaiming
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction, ValuePrediction

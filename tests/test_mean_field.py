@@ -157,7 +157,7 @@ def test_moments_before_the_first_call() -> None:
 @pytest.mark.parametrize(
     ("init", "check"),
     [
-        (initial.network, lambda w: (w == 3).all()),
+        (initial.from_network, lambda w: (w == 3).all()),
         (initial.Constant(-5.0), lambda w: (w == -5).all()),
         (initial.Uniform(-0.5, -0.25), lambda w: -0.5 <= w.min() < -0.49 and -0.26 < w.max() <= -0.25),
         (
@@ -196,7 +196,7 @@ def test_kaiming_asks_the_layer_for_its_fan_in() -> None:
 
 def test_the_networks_values_are_copied() -> None:
     here = site(3)
-    initial.network(here).zero_()
+    initial.from_network(here).zero_()
     assert torch.equal(here["infer"]["init"], torch.full((3,), 3.0).double())
 
 
@@ -205,8 +205,8 @@ def test_initialisers_serve_pyros_guides_too() -> None:
     net = network()
     model = BayesianNetwork(net, priors.Normal(), likelihoods.Categorical(), N=12)
     for make in (
-        partial(AutoNormal, init_loc_fn=initial.network),
-        partial(AutoDelta, init_loc_fn=initial.network),
+        partial(AutoNormal, init_loc_fn=initial.from_network),
+        partial(AutoDelta, init_loc_fn=initial.from_network),
     ):
         guide = make(model)
         with isolated(0):
@@ -223,7 +223,7 @@ def test_initialisers_serve_pyros_guides_too() -> None:
 def test_a_site_without_an_initial_value_starts_at_its_priors_median() -> None:
     with isolated(0):
         distribution = dist.Normal(torch.full((3,), 2.0), 1e-6).to_event(1)
-        start = initial.network(
+        start = initial.from_network(
             {
                 "name": "w",
                 "infer": {},

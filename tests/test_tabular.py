@@ -456,7 +456,7 @@ def test_several_chains_start_from_networks_of_their_own():
     data = from_table(HOUSES)
     several = fit_table(data, chains=2, noise="learned", epochs=1, progress=None)
     alone = fit_table(data, noise="learned", epochs=1, progress=None)
-    assert len(several.chains) == len(several.history) == 2
+    assert len(several.chains) == len(several.histories) == 2
     first, second = (several.mean_weights(c)["0.weight"] for c in (0, 1))
     assert not torch.allclose(first, second, atol=0.1)
     torch.testing.assert_close(first, alone.mean_weights()["0.weight"], rtol=1e-4, atol=1e-5)

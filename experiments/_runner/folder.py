@@ -29,7 +29,9 @@ MOVED = {
     "guides.mean_field": "pyrobbb.mean_field",
     "models.gluon_as_printed": "experiments.reproductions.gluon_as_printed",
     "pyrobbb.kl": "pyrobbb.kl_weights",
+    "guides.non_centred": "pyrobbb.non_centred",
 }  # since version 0.1.0: modules that a config.yaml may name
+RENAMED = {"pyrobbb.initializers.network": "pyrobbb.initializers.from_network"}  # what they hold, likewise
 CLAIMING = ".config.lock"  # held while the configuration of a new folder is written
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
@@ -137,7 +139,8 @@ def _up_to_date(part: Any) -> Any:
 
 def _renamed(target: Any) -> Any:
     module, _, name = str(target).rpartition(".")
-    return f"{MOVED[module]}.{name}" if module in MOVED else target
+    now = f"{MOVED[module]}.{name}" if module in MOVED else target
+    return RENAMED.get(now, now)
 
 
 def read_json(path: Path) -> dict[str, Any]:

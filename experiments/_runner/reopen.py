@@ -16,6 +16,7 @@ from experiments._runner.trust import trusted_config
 from pyrobbb._support import checkpoint
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
+from pyrobbb._support.model_inputs import reach
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import flat
 from pyrobbb.bnn import BayesianNetwork
@@ -24,7 +25,8 @@ from pyrobbb.draws import NoWeights
 from pyrobbb.experiment import Run
 from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
-from pyrobbb.training import compatibility
+from pyrobbb.training import compatibility, history
+from pyrobbb.training.history import History
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
     weights = read_json(folder / "metrics.json").get("chain_weights")
-    return Reopened(run, data, Posterior(chains, weights=weights, columns=data.columns), epoch)
+    rows = history.read_if_there(folder / "history.csv")
+    histories = [History([row for row in rows if row.chain == chain]) for chain in range(run.chains)]
+    posterior = Posterior(chains, histories, weights, data.columns, reach(data.train.x))
+    return Reopened(run, data, posterior, epoch)
 
 
 def _here(device: Any) -> Any:

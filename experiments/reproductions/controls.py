@@ -91,7 +91,7 @@ def with_rho_zero(pruned: Posterior) -> Posterior:
     for model, guide in pruned.chains:
         assert isinstance(guide, PrunedGuide)
         chains.append((model, RhoZero(guide)))
-    return Posterior(chains, weights=pruned.weights, columns=pruned.columns)
+    return pruned.with_chains(chains)
 
 
 class SwappedMushroom(Mushroom):

@@ -85,7 +85,7 @@ def values(posterior: Posterior, x: torch.Tensor, draws: int = 100) -> torch.Ten
 
 def numbers(result: Result) -> dict[str, Any]:
     """Losses as the tutorial prints them (nats, whole data set), and the spread of the function draws."""
-    losses = [row.free_energy * result.data.spec.N for row in result.posterior.history[0].rows]
+    losses = [row.free_energy * result.data.spec.N for row in result.posterior.history.rows]
     x = torch.tensor(AT)[:, None].to(result.data.train.x.device)
     spread = values(result.posterior, x, draws=1000).std(0).tolist()
     return {

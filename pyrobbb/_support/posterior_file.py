@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ NAME = "posterior.pt"
 
 
 def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any]) -> Path:
-    """Write the chains, and plain values beside them, of which `history` is made plain here.
+    """Write the chains, and plain values beside them.
 
     Raises:
         ValueError: If the guide has parameters whose shapes or names are the training data's.
@@ -67,12 +66,9 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
                 f"a file holds chains built alike, but these differ in their {what}: {clipped(first)} and "
                 f"{clipped(other)}; save them apart"
             )
-    history = getattr(content["history"], "rows", content["history"])
-    if history is not None:
-        history = [row if isinstance(row, dict) else asdict(row) for row in history]
     path = Path(folder) / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.save(path, {**content, "chains": stored, "history": history})
+    checkpoint.save(path, {**content, "chains": stored})
     return path
 
 

@@ -169,7 +169,7 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
             )
         masks = keep(scores(chain, by), removed, biases=biases)
         chains.append((chain[0], PrunedGuide.of(chain, masks)))
-    return Posterior(chains, weights=posterior.weights, columns=posterior.columns)
+    return posterior.with_chains(chains)
 
 
 def left(posterior: Posterior, chain: int = 0) -> int:

@@ -90,11 +90,11 @@ def to_groups(
     checks.check_kinds(posterior=(posterior, Posterior), data=(data, Dataset))
     if not posterior.model.sites:
         raise ValueError("the model has no Bayesian weights, so there are no draws to export")
-    if len(set(posterior.weights or (1,))) > 1:
+    if len(set(posterior.chain_weights or (1,))) > 1:
         logger.warning(
             "the chains have weights %s, but ArviZ counts all draws alike: only what is stored of the test "
             "rows, in predictions_constant_data, is of the weighted mixture",
-            posterior.weights,
+            posterior.chain_weights,
         )  # fmt: skip
     chosen = WeightSelection(posterior.model, weights, seed)
     chains = range(len(posterior.chains))
@@ -203,12 +203,14 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     groups["predictions"] = {"y": np.stack([_columns(p.samples) for p in each])}
     constant = {"y": _columns(test.y, 1)}
     if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
-        probs = _mixed([p.probs for p in each], posterior.weights)
+        probs = _mixed([p.probs for p in each], posterior.chain_weights)
         uncertainty = entropy(probs)
         shown = uncertainty.argsort(descending=True)[:SHOWN]
         constant["probs"] = as_numpy(probs)
         constant["predictive_entropy"] = as_numpy(uncertainty)
-        constant["expected_entropy"] = as_numpy(_mixed([p.expected_entropy for p in each], posterior.weights))
+        constant["expected_entropy"] = as_numpy(
+            _mixed([p.expected_entropy for p in each], posterior.chain_weights)
+        )
         constant["x"] = as_numpy(test.x[shown.to(test.x.device)].flatten(1))
         constant["shown_row"] = as_numpy(shown)
     else:

@@ -23,7 +23,7 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
     for c, (model, guide) in enumerate(posterior.chains):
         weights = posterior.draw(draws, chain=c, seed=seed)
         with torch.no_grad(), evaluating(model):
-            network = posterior.network(c)
+            network = posterior.predicting_model(c)
             values = network.apply_network(weights, x.to(model.device)).cpu()
         values = values if model.sites else values.expand(draws, *values.shape)  # a point
         places = order((model, guide), draws, seed)  # a sampler's chain, which R-hat is about

@@ -111,5 +111,5 @@ def simulation_based_calibration(
         drawn = function_draws(posterior, where, draws=draws, seed=seed + m)  # common ones would look biased
         known = truth.cpu().numpy()
         below = ((drawn < known) + 0.5 * (drawn == known)).mean(1)  # a tie counts half
-        every.append(np.average(below, axis=0, weights=posterior.weights))
+        every.append(np.average(below, axis=0, weights=posterior.chain_weights))
     return Calibration(np.stack(every), draws * len(drawn))

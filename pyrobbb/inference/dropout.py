@@ -24,14 +24,14 @@ from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
-from pyrobbb.initializers import Initial, network
+from pyrobbb.initializers import Initial, from_network
 from pyrobbb.priors.units import unit_dim
 
 
 class DropoutGuide(FlatGuide):
     """M with a random mask on the inputs of each weight matrix but the first, whose inputs are the data."""
 
-    def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = network) -> None:
+    def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = from_network) -> None:
         super().__init__(model, init_loc)
         self.p = p
         values = model.every_weight

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.initializers import Initial, network
+from pyrobbb.initializers import Initial, from_network
 
 
 class EmpiricalGuide(FlatGuide):
@@ -23,7 +23,7 @@ class EmpiricalGuide(FlatGuide):
 
     gathers = "the draws of the whole training"
 
-    def __init__(self, model: BayesianNetwork, draws: int, init_loc: Initial = network) -> None:
+    def __init__(self, model: BayesianNetwork, draws: int, init_loc: Initial = from_network) -> None:
         super().__init__(model, init_loc)
         self.register_buffer("stored", self.loc.new_zeros(draws, self.loc.numel()))
         self.register_buffer("kept", torch.zeros((), dtype=torch.long))

@@ -20,7 +20,7 @@ STEPS, TOLERANCE = 10_000, 1e-10
 def stacking_weights(
     posterior: Posterior, x: ArrayLike, y: ArrayLike, *, draws: int = 100, seed: int = 0
 ) -> tuple[float, ...]:
-    """The weight of each chain, to be assigned to `posterior.weights`.
+    """The weight of each chain, to be assigned to `posterior.chain_weights`.
 
     Args:
         posterior: Of several chains.

@@ -15,7 +15,7 @@ from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import on_real_line
 from pyrobbb.draws import sample_points
-from pyrobbb.initializers import Initial, network
+from pyrobbb.initializers import Initial, from_network
 
 
 class FlatGuide(Named):
@@ -32,7 +32,7 @@ class FlatGuide(Named):
 
     gathers: ClassVar[str] = ""
 
-    def __init__(self, model: BayesianNetwork, init_loc: Initial = network) -> None:
+    def __init__(self, model: BayesianNetwork, init_loc: Initial = from_network) -> None:
         super().__init__("flat_guide")
         if not model.latents:
             raise ValueError("the model has no Bayesian weights for a guide to hold")

@@ -312,7 +312,9 @@ class Laplace(Descent):
                 guide.check(model, rows)
                 guide.fit(model, rows)
             chains.append((model, guide))
-        return Posterior(chains, weights=posterior.weights, columns=columns)
+        found = posterior.with_chains(chains)
+        found.columns = columns
+        return found
 
 
 def linearised(

@@ -26,7 +26,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.inference.energy import Energy
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import Inference, MakeGuide, OwnStep
-from pyrobbb.initializers import Initial, network
+from pyrobbb.initializers import Initial, from_network
 from pyrobbb.svi import Step
 
 
@@ -84,7 +84,7 @@ class Descent(OwnStep):
         init_loc: Where the weights start (`pyrobbb.initializers`).
     """
 
-    init_loc: Initial = field(default=network, repr=False)
+    init_loc: Initial = field(default=from_network, repr=False)
 
     descends = True
     takes: ClassVar[type[DescentStep]] = DescentStep

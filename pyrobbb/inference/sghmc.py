@@ -37,7 +37,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
 from pyrobbb.inference.method import MakeGuide, OwnStep, check_gathered, check_warm_up
-from pyrobbb.initializers import Initial, network
+from pyrobbb.initializers import Initial, from_network
 from pyrobbb.svi import Step, Terms
 
 
@@ -60,7 +60,7 @@ class SGHMC(OwnStep):
     cycles: int = 4
     draws: int = 10
     exploring: float = 0.7
-    init_loc: Initial = field(default=network, repr=False)
+    init_loc: Initial = field(default=from_network, repr=False)
 
     planned = True
     samples = True

@@ -25,7 +25,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide, check_gathered, check_warm_up
 from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
-from pyrobbb.initializers import Initial, network
+from pyrobbb.initializers import Initial, from_network
 
 
 class SWAGGuide(FlatGuide):
@@ -33,7 +33,7 @@ class SWAGGuide(FlatGuide):
 
     gathers = "the snapshots of the whole training"
 
-    def __init__(self, model: BayesianNetwork, rank: int, init_loc: Initial = network) -> None:
+    def __init__(self, model: BayesianNetwork, rank: int, init_loc: Initial = from_network) -> None:
         super().__init__(model, init_loc)
         like = self.loc.detach()
         for name in ("mean", "squares"):  # the mean, and the sum of squared deviations from it

@@ -18,7 +18,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from pyrobbb._support import checks, optim
 from pyrobbb._support.device import best_device, tf32_products
 from pyrobbb._support.files import locked, make_folder, remove_partial_files
-from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, check_targets, first_output
+from pyrobbb._support.model_inputs import (
+    NonFiniteOutputError,
+    check_finite,
+    check_targets,
+    first_output,
+    reach,
+)
 from pyrobbb._support.network_checks import buffers_kept, says_replaced
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
@@ -264,13 +270,12 @@ class Chain:
     @property
     def posterior(self) -> Posterior:
         """The posterior as it stands, of this chain alone."""
-        return Posterior([(self.model, self.guide)])
+        return Posterior([(self.model, self.guide)], [self.history], reach=self.reach)
 
-    @property
+    @cached_property
     def reach(self) -> float | None:
         """The largest |x| of up to `SEEN` training rows; None for tokens."""
-        x = self.sample.take(evenly_spaced(len(self.sample), SEEN)).x
-        return float(x.abs().max()) if x.is_floating_point() else None
+        return reach(self.sample.take(evenly_spaced(len(self.sample), SEEN)).x)
 
     @property
     def writes(self) -> bool:

@@ -228,12 +228,11 @@ def fit(
     trained = train_all(make, chains, fast=fast, together=together, device=options.get("device"))
     columns = data.columns if isinstance(data, Dataset) else None
     posterior = held(Posterior([(training.model, training.guide) for training in trained], columns=columns))
-    posterior.reach = trained[0].reach
+    posterior.histories, posterior.reach = tuple(training.history for training in trained), trained[0].reach
     shown = ranks.is_main and type(show.shown) is not Silent
     if shown and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
         show.log(compared(energy, trained[0].trivial, posterior.model.prior))
-    posterior.history = trained[0].history if chains == 1 else [training.history for training in trained]
     return posterior
 
 

@@ -182,7 +182,7 @@ def test_weights_of_chains_are_told_and_a_point_is_refused(caplog):
         guide()
     for weights, told in ((None, False), ((1, 1), False), ((3, 1), True)):
         caplog.clear()
-        export.to_groups(Posterior(chains, weights=weights), data, draws=2)
+        export.to_groups(Posterior(chains, chain_weights=weights), data, draws=2)
         assert ("(0.75, 0.25), but ArviZ" in caplog.text) is told
 
 

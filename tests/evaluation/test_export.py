@@ -76,7 +76,7 @@ def test_draws_as_one_graph_are_the_functions_of_the_posterior(network):
 
 def test_chains_count_by_their_weights():
     posterior = fitted(chains=2)
-    posterior.weights = (0.75, 0.25)
+    posterior.chain_weights = (0.75, 0.25)
     average = exported(posterior, draws=4, average=True)(X)
     torch.testing.assert_close(average, posterior.predict(X, draws=4).probs, rtol=0, atol=1e-5)
 

@@ -150,7 +150,7 @@ def test_a_method_runs_from_the_command_and_again_at_once(name, tmp_path, capsys
     assert (tmp_path / "figures" / "weights.png").exists()
     found = reopen(tmp_path)
     weights = [found.posterior.draw(2, chain=c) for c in range(found.run.chains)]
-    assert found.posterior.weights == (tuple(metrics["chain_weights"]) if name == "ensemble" else None)
+    assert found.posterior.chain_weights == (tuple(metrics["chain_weights"]) if name == "ensemble" else None)
     assert all(bool(w.isfinite().all()) for drawn in weights for w in drawn.values())
     first, _, again = capsys.readouterr().out.partition("is finished")
     assert "figures" not in first

@@ -42,22 +42,22 @@ def test_a_weighted_posterior_averages_its_chains_by_their_weights(ensemble):
     posterior, data = ensemble
     x, y = data.validation.x, data.validation.y
     each = torch.stack([posterior.predict(x, chains=[c], draws=1).probs for c in range(3)])
-    weighted = Posterior(posterior.chains, weights=(2.0, 1.0, 1.0))
-    assert weighted.weights == (0.5, 0.25, 0.25)
+    weighted = Posterior(posterior.chains, chain_weights=(2.0, 1.0, 1.0))
+    assert weighted.chain_weights == (0.5, 0.25, 0.25)
     expected = (torch.tensor([0.5, 0.25, 0.25])[:, None, None] * each).sum(0)
     torch.testing.assert_close(weighted.predict(x, draws=4).probs, expected)
     torch.testing.assert_close(weighted.predict(x, draws=4, mean_weights=True).probs, expected)
     torch.testing.assert_close(posterior.predict(x, mean_weights=True).probs, each.mean(0))
     best = stacking_weights(posterior, x, y, draws=1)
-    held = Posterior(posterior.chains, weights=best).predict(x, y, draws=1000).log_predictive.sum()
+    held = Posterior(posterior.chains, chain_weights=best).predict(x, y, draws=1000).log_predictive.sum()
     assert float(held) >= float(posterior.predict(x, y).log_predictive.sum()) - 1e-3
 
 
 def test_weights_are_saved_and_loaded(ensemble, tmp_path):
     posterior, _ = ensemble
-    Posterior(posterior.chains, weights=(1, 2, 1)).save(tmp_path)
+    Posterior(posterior.chains, chain_weights=(1, 2, 1)).save(tmp_path)
     model = BayesianNetwork(nn.Linear(3, 3), priors.Normal(), likelihoods.Categorical())
-    assert Posterior.load(tmp_path, model, MAP().guide(model, None)).weights == (0.25, 0.5, 0.25)
+    assert Posterior.load(tmp_path, model, MAP().guide(model, None)).chain_weights == (0.25, 0.5, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_weights_are_saved_and_loaded(ensemble, tmp_path):
 )
 def test_weights_that_are_no_mixture_are_refused(ensemble, weights):
     with pytest.raises(ValueError, match="weights must be"):
-        Posterior(ensemble[0].chains, weights=weights)
+        Posterior(ensemble[0].chains, chain_weights=weights)
 
 
 def test_counts_follow_the_weights_by_largest_remainders():
     data = values()
     make = lambda: BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.1))  # noqa: E731
     posterior = fit(make, None, data, inference=MAP(), chains=2, epochs=1, progress=None)
-    posterior.weights = (0.9, 0.1)
+    posterior.chain_weights = (0.9, 0.1)
     prediction = posterior.predict(data.train.x, draws=5)
     assert [len(part.mean) for part in prediction.components] == [9, 1]
-    posterior.weights = (1.0, 0.0)
+    posterior.chain_weights = (1.0, 0.0)
     assert len(posterior.predict(data.train.x, draws=5).means) == 10
 
 
@@ -84,14 +84,14 @@ def test_points_without_priors_are_averaged_by_their_weights_too():
     data = classes()
     posterior = fit(make, None, data, chains=2, epochs=1, progress=None)
     one, other = (posterior.predict(data.train.x, chains=[c]).probs for c in range(2))
-    posterior.weights = (0.9, 0.1)
+    posterior.chain_weights = (0.9, 0.1)
     torch.testing.assert_close(posterior.predict(data.train.x).probs, 0.9 * one + 0.1 * other)
 
 
 def test_mean_weights_are_averaged_by_the_chains_weights_whatever_the_draws(ensemble):
     posterior, x = ensemble[0], ensemble[1].validation.x
     each = torch.stack([posterior.predict(x, chains=[c], draws=1).probs for c in range(3)])
-    weighted = Posterior(posterior.chains, weights=(0.6, 0.3, 0.1))
+    weighted = Posterior(posterior.chains, chain_weights=(0.6, 0.3, 0.1))
     expected = (torch.tensor([0.6, 0.3, 0.1])[:, None, None] * each).sum(0)
     torch.testing.assert_close(weighted.predict(x, draws=1, mean_weights=True).probs, expected)
 
@@ -120,7 +120,7 @@ def test_chains_of_two_precisions_are_refused():
 
 
 def test_chains_that_are_not_in_the_mixture_are_refused(ensemble):
-    posterior = Posterior(ensemble[0].chains, weights=(1, 0, 0))
+    posterior = Posterior(ensemble[0].chains, chain_weights=(1, 0, 0))
     x = ensemble[1].validation.x
     for chains, reason in (([1, 2], "weight 0"), ([0, 5], "less than 3"), ([0, -1], "at least 0")):
         with pytest.raises(ValueError, match=reason):

@@ -541,7 +541,7 @@ def test_laplace_goes_around_any_fitted_posterior():
         scale["weight"][0], torch.linalg.inv(precision).diagonal().sqrt(), rtol=1e-4, atol=1e-6
     )
     assert torch.equal(posterior.mean_weights()["weight"], point.mean_weights()["weight"])
-    two = Posterior(point.chains * 2, weights=(0.75, 0.25))
+    two = Posterior(point.chains * 2, chain_weights=(0.75, 0.25))
     assert Laplace(structure="full").around(two, data).weights == (0.75, 0.25)
     of_whole = Laplace(structure="full").around(point, whole)
     assert torch.equal(of_whole.chains[0][1].log_evidence, posterior.chains[0][1].log_evidence)

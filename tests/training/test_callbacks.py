@@ -303,7 +303,7 @@ def test_the_best_of_several_chains_is_where_it_was_told_to_be(tmp_path: Path) -
     told.restore(posterior)
     for chain, (_, guide) in enumerate(posterior.chains):
         kept = checkpoint.load(told.path(chain))
-        assert kept["value"] == min(row.validation_nll for row in posterior.history[chain].rows)
+        assert kept["value"] == min(row.validation_nll for row in posterior.histories[chain].rows)
         assert torch.equal(guide.loc.detach(), kept["guide"]["loc"])
 
 

@@ -142,7 +142,7 @@ def test_other_validation_rows_than_the_datas_own() -> None:
 def test_chains_are_separate_fits(together: bool) -> None:
     options = {"epochs": 3, "batch_size": 6, "optim": ADAM, "fast": "eager", **QUIET}
     posterior = fit(bayesian, MeanFieldNormal, DATA, chains=3, seed=5, together=together, **options)
-    assert [len(history.rows) for history in posterior.history] == [3, 3, 3]
+    assert [len(history.rows) for history in posterior.histories] == [3, 3, 3]
     for chain in range(3):
         alone = fit(bayesian, MeanFieldNormal, DATA, seed=5 + chain, **options)
         torch.testing.assert_close(found(posterior, chain), found(alone), rtol=1e-4, atol=1e-5)

@@ -117,7 +117,7 @@ def test_wandb_keeps_in_files_what_the_history_has(tmp_path: Path, monkeypatch: 
     files = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
     assert len(files) == 2
     found = [history_of(path) for path in files]
-    expected = [logged(history.rows) for history in posterior.history]
+    expected = [logged(history.rows) for history in posterior.histories]
     assert sorted(map(str, found)) == sorted(map(str, expected))
     with pytest.raises(ValueError, match="mode must be one of offline, online"):
         WandB(mode="loud")

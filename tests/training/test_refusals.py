@@ -150,7 +150,7 @@ DATA_CASES: list[Case] = [
     (
         "labels that are not integers",
         lambda: train(y=Y.float()),
-        "needs integer labels of shape (B,), got torch.float32",
+        "needs integer labels of shape (B, *grid), got torch.float32",
     ),
     (
         "labels in a column",
