@@ -324,10 +324,19 @@ def of_pyro(distribution: Distribution) -> type:
 
 
 def univariate(distribution: Any) -> Any:
-    """The base of `Independent` and expanded distributions: one univariate distribution per value."""
-    while type(distribution).__name__ in ("Independent", "ExpandedDistribution"):
+    """The base of `Independent`, expanded and masked distributions: one univariate distribution per value."""
+    while type(distribution).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
         distribution = distribution.base_dist
     return distribution
+
+
+def is_masked(distribution: Any) -> bool:
+    """Whether some of its values do not count, by `.mask(...)`."""
+    while type(distribution).__name__ != "MaskedDistribution":
+        if not hasattr(distribution, "base_dist"):
+            return False
+        distribution = distribution.base_dist
+    return True
 
 
 def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:

@@ -18,15 +18,24 @@ from pyro.poutine.messenger import Messenger
 from pyrobbb._support import checks
 
 
+def of_rows(site: Any) -> bool:
+    """Whether a site is observed once for each row, in the plate "data".
+
+    What a model observes outside it, such as a measurement of a prior's scale or a `pyro.factor`, counts once
+    for all rows, as the prior does: it is a part of the KL's term, not of the likelihood's.
+    """
+    return bool(site["is_observed"]) and any(frame.name == "data" for frame in site["cond_indep_stack"])
+
+
 class LatentScale(Messenger):
-    """Effect handler that multiplies the log-density of every latent site by `scale`."""
+    """Effect handler that multiplies by `scale` the log-density of every site but those `of_rows`."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
         self.scale = scale
 
     def _pyro_sample(self, msg: Any) -> None:
-        if not msg["is_observed"]:
+        if not of_rows(msg):
             msg["scale"] = msg["scale"] * self.scale
 
 

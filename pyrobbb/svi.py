@@ -14,11 +14,10 @@ import torch
 from pyro import poutine
 from pyro.infer import ELBO, SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import JointOptimizer, trained
-from pyrobbb.kl_weights import LatentScale
+from pyrobbb.kl_weights import LatentScale, of_rows
 
 
 class Terms(NamedTuple):
@@ -47,14 +46,14 @@ LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # i
 
 
 class RowWeights(Messenger):
-    """Effect handler under which row i of the observed site counts `counts[i]` times, `(B,)`; None: once."""
+    """Effect handler under which what is observed of row i counts `counts[i]` times, `(B,)`; None: once."""
 
     def __init__(self, counts: Tensor | None) -> None:
         super().__init__()
         self.counts = counts
 
     def _pyro_sample(self, msg: Any) -> None:
-        if self.counts is not None and msg["is_observed"] and not site_is_subsample(msg):
+        if self.counts is not None and of_rows(msg):
             msg["scale"] = msg["scale"] * self.counts
 
 
@@ -130,7 +129,7 @@ def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -
         if site["type"] == "sample":
             kl = kl + site["unscaled_log_prob"].sum()
     for site in model_trace.nodes.values():
-        if site["type"] == "sample" and site["is_observed"]:
+        if site["type"] == "sample" and of_rows(site):
             nll = nll - counted(site["unscaled_log_prob"], counts).sum()
         elif site["type"] == "sample":
             kl = kl - site["unscaled_log_prob"].sum()

@@ -225,7 +225,7 @@ PIECES: dict[str, Piece] = {
     "a latent noise for each target": Piece(autoguide.AutoNormal, likelihood=LatentNoise()),
     "a likelihood without to_event": Piece(likelihood=NoEvent(), refused=r"end forward with .to_event\(1\)"),
     "a likelihood that samples": Piece(
-        autoguide.AutoNormal, likelihood=SamplesInForward(), refused=r"samples 'noise' in .* = PyroSample\("
+        autoguide.AutoNormal, likelihood=SamplesInForward(), refused=r"samples 'noise', .* = PyroSample\("
     ),
     # ELBOs
     "TraceMeanField_ELBO": Piece(options={"elbo": TraceMeanField_ELBO}),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
@@ -24,6 +25,7 @@ from engine_fakes import classes, classifier, normal, values
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.programs import pyro_program
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.initializers import Constant, Normal
@@ -213,6 +215,55 @@ def test_a_shuffled_epoch_sums_to_the_whole_cost(scheme: kl.KLWeight, B: int) ->
     torch.testing.assert_close(sum(value for value, _ in parts), whole, rtol=1e-5, atol=0)
     for j, slope in enumerate(whole_slopes):
         torch.testing.assert_close(sum(slopes[j] for _, slopes in parts), slope, rtol=1e-4, atol=1e-4)
+
+
+class Measured(priors.Prior):
+    """Weights N(m, 1) around a latent m, of which an external measurement says 2 +- 0.5."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        m = pyro.sample(f"{name}_m", dist.Normal(0.0, 1.0))
+        pyro.sample(f"{name}_seen", dist.Normal(m, 0.5), obs=torch.tensor(2.0))
+        pyro.factor(f"{name}_factor", -(m**2))
+        return dist.Normal(m[..., None, None], 1.0).expand(m.shape + parameter.shape).to_event(2)
+
+
+@pytest.mark.parametrize("scheme", [kl.Uniform(), kl.Geometric()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("repeats", [None, 1.0, 2.0])
+def test_what_is_observed_once_counts_once(scheme: kl.KLWeight, repeats: float | None) -> None:
+    """Outside the plate: neither in each minibatch anew, nor as often as the rows. By Pyro and recorded."""
+    data = values(40)
+    net = nn.Linear(3, 2, bias=False)
+    model = BayesianNetwork(net, Measured(), likelihoods.Normal(scale=0.5), N=40)
+    with isolated(0):
+        guide = AutoNormal(model, init_scale=0.1)
+        guide(data.train.x, data.train.y)
+        parameters = [p for _, p in guide.named_parameters()]
+        program = pyro_program(model, guide, parameters, samples=1)
+
+        def cost(rows: Tensor, share: float) -> list[Tensor]:
+            x, y = data.train.x[rows], data.train.y[rows]
+            counts = None if repeats is None else torch.full((len(rows),), repeats)
+            step = ReferenceStep(model, guide, torch.optim.SGD(parameters, lr=0.0))
+            guide.zero_grad()
+            torch.manual_seed(11)
+            terms = step.evaluate(x, y, share, len(rows) / 40, counts)
+            slopes = [p.grad.clone() for p in parameters]
+            torch.manual_seed(11)
+            recorded = program(None, torch.tensor(share), x, y, counts)
+            torch.testing.assert_close(recorded, [*terms, *slopes], rtol=1e-4, atol=1e-4)
+            return [share * terms.kl + terms.nll, *slopes]
+
+        order = torch.randperm(40).split(9)
+        M = len(order)
+        parts = [cost(rows, scheme.weight(i + 1, M, 1, len(rows) / 40)) for i, rows in enumerate(order)]
+        torch.manual_seed(11)
+        guide_trace = poutine.trace(guide).get_trace(data.train.x, data.train.y)
+        model_trace = poutine.trace(poutine.replay(model, guide_trace)).get_trace(data.train.x, data.train.y)
+        model_trace.compute_log_prob()
+        joint = {name: site["log_prob"].sum() for name, site in model_trace.nodes.items() if "fn" in site}
+        joint["y"] = joint["y"] * (1.0 if repeats is None else repeats)
+        expected = guide_trace.log_prob_sum() - sum(joint.values())
+    torch.testing.assert_close(sum(values[0] for values in parts), expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("B", [8, 9])

@@ -22,6 +22,7 @@ from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
 from pyrobbb.accelerated.record import CannotRecordError
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.kl_weights import of_rows
 from pyrobbb.svi import counted, terms_of
 
 Program = Callable[[Tensor | None, Tensor, Tensor, Tensor, Tensor | None], list[Tensor]]
@@ -125,7 +126,7 @@ def _check_sites(model_trace: Any, guide_trace: Any, model: Any, rows: int) -> N
     for site in [*model_trace.nodes.values(), *guide_trace.nodes.values()]:
         if site["type"] != "sample" or site_is_subsample(site):
             continue
-        expected = model.N / rows if site["is_observed"] else 1.0
+        expected = model.N / rows if of_rows(site) else 1.0
         scaled = isinstance(site["scale"], Tensor) or not math.isclose(site["scale"], expected, rel_tol=1e-6)
         if site["mask"] is not None or scaled:  # Pyro's scale is N/B up to rounding: it multiplies by S/S
             raise CannotRecordError(f"site {site['name']!r} is scaled or masked by the program itself")

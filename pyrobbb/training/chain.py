@@ -51,7 +51,7 @@ from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
 from pyrobbb.training.prior_changes import KeptPrior
 from pyrobbb.training.progress import Guarded, Progress
-from pyrobbb.training.site_checks import check_made_for, check_sites, check_trainable
+from pyrobbb.training.site_checks import check_latents, check_made_for, check_sites, check_trainable
 from pyrobbb.training.validation import validate
 
 BATCH_SIZE = 128
@@ -181,6 +181,7 @@ class Chain:
         check_data(self.model, self.sample, self.validation)
         check_trainable(self.model, self.guide)
         check_made_for(self.model, self.guide)
+        check_latents(self.model, first)
         self.inference.check(self.model, self.guide, options, self.ranks)
         self.learned = [prior for prior in self.model.learned if prior.by == "em"]
         try:

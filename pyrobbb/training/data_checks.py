@@ -17,7 +17,7 @@ from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.mapped import Mapped
-from pyrobbb.distributions import on_real_line, univariate
+from pyrobbb.distributions import is_masked, on_real_line, univariate
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.predictive import ValuePrediction
 
@@ -74,6 +74,14 @@ def warn_of_data(model: BayesianNetwork, train: Split, raw: int = 0) -> None:
     if unused := _unused(model, train.x[:4]):
         logger.warning("%s", UNUSED.format(", ".join(unused)))
     _warn_of_probabilities(model, train.x[:20])
+    with torch.no_grad(), evaluating(model), isolated(device=train.x.device):
+        output = model.apply_network(model.initial(), train.x[:1])
+        distribution = model.observation(output, model.prior_draw() if model.other_latents else None)
+    if is_masked(distribution):
+        logger.warning(
+            "the likelihood masks places, which then add nothing to the log-likelihood; metrics and remarks "
+            "on residuals count every place: score such a model by its log_predictive"
+        )
     first = train.head(SEEN)
     _warn_of_inputs(first.x, raw)
     if model.likelihood.prediction is ValuePrediction:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.kl_weights import of_rows
 from pyrobbb.priors import Learned
 
 
@@ -44,12 +45,6 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     with torch.enable_grad():
         model_trace = poutine.trace(model).get_trace(first.x, first.y)
     wanted = {k: model_trace.nodes[k]["value"].shape for k in model_trace.stochastic_nodes if k != "data"}
-    hidden = [name for name in wanted if name not in getattr(model, "latents", wanted)]
-    if hidden:
-        raise ValueError(
-            f"the likelihood samples {hidden[0]!r} in forward, where predictions cannot give it its "
-            f"posterior value; make it an attribute instead, self.NAME = PyroSample(prior)"
-        )
     auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
     own = [k for k in guide_trace.stochastic_nodes if k not in {*auxiliary, "data"}]
     given = {k: guide_trace.nodes[k]["value"].shape for k in own}
@@ -66,6 +61,32 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     with torch.enable_grad():
         _check_leaves(model, model_trace, poutine.trace(model).get_trace(first.x, first.y))
     _check_draws(guide, first, wanted)
+
+
+def check_latents(model: BayesianNetwork, first: Split) -> None:
+    """Raise ValueError unless the model samples exactly the latents that predictions give it."""
+    with isolated(device=model.device), torch.enable_grad():
+        trace = poutine.trace(model).get_trace(first.x, first.y)
+    sampled, latents = [name for name in trace.stochastic_nodes if name != "data"], model.latents
+    if hidden := [name for name in sampled if name not in latents]:
+        name, _, attribute = hidden[0].rpartition(".")
+        if any(frame.name == "data" for frame in trace.nodes[hidden[0]]["cond_indep_stack"]):
+            why = "a latent variable of each row is not supported: new rows have none"
+        elif name.endswith((".likelihood", ".prior")):
+            why = f"define the attribute {attribute!r} before those that depend on it"
+        else:
+            why = (
+                "sampled in forward it gets no posterior value in predictions: make it an attribute of the "
+                "likelihood or prior, self.NAME = PyroSample(...)"
+            )
+        raise ValueError(f"the model samples {hidden[0]!r}, which is none of its latent sites: {why}")
+    if gone := [name for name in latents if name not in sampled]:
+        raise ValueError(
+            f"the model does not sample its site {gone[0]!r}: a handler in forward, such as condition or "
+            f"block, hides it; to fix a weight freeze it, requires_grad = False, before BayesianNetwork(...)"
+        )
+    if "y" in trace.nodes and not of_rows(trace.nodes["y"]):
+        raise ValueError('the site "y" must be observed in the plate "data", which counts its rows N/B times')
 
 
 def check_trainable(model: nn.Module, guide: nn.Module) -> None:

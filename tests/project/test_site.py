@@ -69,13 +69,17 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and n["posterior"].predict(n["x"], n["y"]).metrics(n["y"])["rmse"]
         < 0.3  # 0.17, sd 0.015 over six seeds
     ),
-    "likelihood": lambda n: 0.2 < n["low"] < 0.37 < n["high"] < 0.5,
+    "likelihood": lambda n: (
+        0.2 < n["low"] < 0.37 < n["high"] < 0.5
+        and n["of_tags"].predict(n["tokens"][:2], n["tags"][:2]).log_predictive.min() > -0.5  # -0.06, sd 0.01
+    ),
+    "pyro": lambda n: abs(float(n["drawn"].mean()) - 1) < 0.2 and n["low"] < 1 < n["high"],
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
     "posterior": lambda n: n["outside"] > n["inside"],
     "rho": lambda n: len(n["warm"].history.rows) == 400,
     "diagnose": lambda n: n["reached"] < n["ignoring"],
     "prune": lambda n: n["left"](n["pruned"]) == n["model"].num_weights - round(0.9 * n["model"].num_weights),
-    "fast": lambda n: len(n["posterior"].history.rows) == 3,
+    "fast": lambda n: len(n["posterior"].history.rows) == 100,
     "conformal": lambda n: (
         n["inside"] > 0.85  # of the conformal intervals; the posterior's is 0.43
         and ((n["own"][0] < n["y"][n["new"]]) & (n["y"][n["new"]] < n["own"][1])).float().mean() < 0.6

@@ -9,8 +9,9 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from pyro.infer import autoguide
-from pyro.nn import PyroModule
+from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 
 from engine_fakes import classes, nothing_changes
@@ -87,6 +88,66 @@ def test_a_parameter_of_pyros_store_alone() -> None:
     message = "the guide's parameter 'free_scale' is not one of its module's"
     with nothing_changes(), pytest.raises(ValueError, match=message):
         Training(MODEL, Loose(weight=(3, 3), bias=(3,)), DATA, epochs=1, batch_size=6, device="cpu")
+
+
+class Fixing(BayesianNetwork):
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
+        with poutine.condition(data={"bias": torch.zeros(3)}):
+            return super().forward(x, y)
+
+
+class OfEachRow(BayesianNetwork):
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
+        sampled = self.sample_weights()
+        if x is None:
+            return None
+        with pyro.plate("data", self.N, subsample=x):
+            shift = pyro.sample("z", dist.Normal(0.0, 1.0))
+            output = self.apply_network(sampled, x) + shift[..., None]
+            return pyro.sample("y", self.observation(output, sampled), obs=y)
+
+
+class Local(likelihoods.Categorical):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Categorical(logits=output + pyro.sample("z", dist.Normal(0.0, 1.0)))
+
+
+class OutOfOrder(likelihoods.Categorical):
+    def __init__(self) -> None:
+        super().__init__()
+        self.off = PyroSample(lambda self: dist.Normal(0.0, self.tau))
+        self.tau = PyroSample(dist.LogNormal(0.0, 1.0))
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Categorical(logits=output + self.off)
+
+
+class NoPlate(BayesianNetwork):
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
+        sampled = self.sample_weights()
+        if x is None:
+            return None
+        distribution = self.observation(self.apply_network(sampled, x), sampled).to_event(1)
+        return pyro.sample("y", distribution, obs=y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "likelihood", "message"),
+    [
+        (Fixing, likelihoods.Categorical, "does not sample its site 'bias': a handler in forward"),
+        (OfEachRow, likelihoods.Categorical, "samples 'z', .* latent variable of each row is not supported"),
+        (BayesianNetwork, Local, "samples 'z', .* make it an attribute of the likelihood or prior"),
+        (BayesianNetwork, OutOfOrder, "define the attribute 'tau' before those that depend on it"),
+        (NoPlate, likelihoods.Categorical, 'must be observed in the plate "data"'),
+    ],
+)
+@pytest.mark.parametrize("guide", [MeanFieldNormal, autoguide.AutoNormal])
+def test_programs_that_predictions_could_not_follow(
+    kind: Any, likelihood: Any, message: str, guide: Any
+) -> None:
+    model = kind(nn.Linear(3, 3), priors.Normal(), likelihood(), 12)
+    with nothing_changes(), pytest.raises(ValueError, match=message):
+        Training(model, guide(model), DATA, epochs=1, batch_size=6, device="cpu")
 
 
 def test_frozen_parameters_are_refused_for_pyro_would_train_them() -> None:
