@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from pyro.infer.autoguide.initialization import init_to_median
 from torch import Tensor
+from torch.distributions import constraints
 
 from pyrobbb._support import checkpoint, checks
 from pyrobbb.priors.fixed import fan_in
+
+EDGE = 1e-4  # of an interval's width
 
 Site = dict[str, Any]
 Initial = Callable[[Site], Tensor]
@@ -39,7 +42,27 @@ def from_network(site: Site) -> Tensor:
     """The network's own initial value of a weight; for other sites, the median of draws from their prior."""
     if "init" not in site["infer"]:
         return torch.as_tensor(init_to_median(site)).detach().clone()
-    return site["infer"]["init"].detach().clone()
+    return off_the_edge(site, site["infer"]["init"].detach().clone())
+
+
+def off_the_edge(site: Site, value: Tensor) -> Tensor:
+    """`value`, but the prior's median where it is outside an interval or so near its end that it would stay.
+
+    A guide or method moves such a weight on the real line, which a sigmoid maps to the interval: at the ends
+    its slope is 0. A bias that starts at 0 is at the end of a uniform prior on (0, 1).
+    """
+    try:
+        support = site["fn"].support
+    except NotImplementedError:  # a distribution of the user's own
+        return value
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    if not isinstance(support, constraints.interval | constraints.half_open_interval):
+        return value
+    low, high = support.lower_bound, support.upper_bound
+    margin = EDGE * (high - low)
+    inside = (value > low + margin) & (value < high - margin)
+    return value if bool(inside.all()) else torch.where(inside, value, init_to_median(site))
 
 
 def kaiming(site: Site) -> Tensor:

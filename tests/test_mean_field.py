@@ -13,6 +13,7 @@ import torch
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from torch import Tensor, nn
+from torch.distributions import SigmoidTransform
 
 from engine_fakes import classes, classifier, network, normal, values
 from pyrobbb import initializers as initial
@@ -20,6 +21,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.inference import MAP
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.trainer import Training
 
@@ -233,6 +235,32 @@ def test_a_site_without_an_initial_value_starts_at_its_priors_median() -> None:
             }
         )
     assert start.tolist() == pytest.approx([2.0, 2.0, 2.0], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("support", "starts", "stays"),
+    [
+        (dist.Uniform(0.0, 1.0), [0.0, 1.0, -3.0, 0.25], [False, False, False, True]),
+        (dist.TransformedDistribution(dist.Normal(0.0, 1.0), SigmoidTransform()), [0.0, 0.9], [False, True]),
+        (dist.Normal(0.0, 1.0), [0.0, 50.0], [True, True]),
+        (dist.HalfNormal(1.0), [1e-9, 3.0], [True, True]),
+    ],
+)
+def test_no_weight_starts_where_a_sigmoid_is_flat(
+    support: Any, starts: list[float], stays: list[bool]
+) -> None:
+    """At an end of an interval it would never move: a bias of 0 under a uniform prior on (0, 1)."""
+    net = nn.Linear(1, len(starts), bias=False)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor(starts)[:, None])
+    model = BayesianNetwork(net, priors.IID(support), likelihoods.Normal(), N=3)
+    guides = (AutoNormal(model, init_loc_fn=initial.from_network), MAP().guide(model, None))
+    for guide in guides:
+        with isolated(0):
+            guide(torch.ones(3, 1), torch.ones(3, len(starts)))
+            value = (guide.median() if isinstance(guide, AutoNormal) else guide())["weight"].flatten()
+        for found, start, same in zip(value.tolist(), starts, stays, strict=True):
+            assert found == pytest.approx(start, rel=1e-4, abs=1e-6) if same else 0.05 < found < 0.95
 
 
 @pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal])

@@ -15,7 +15,7 @@ from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import on_real_line
 from pyrobbb.draws import sample_points
-from pyrobbb.initializers import Initial, from_network
+from pyrobbb.initializers import Initial, from_network, off_the_edge
 
 
 class FlatGuide(Named):
@@ -102,7 +102,7 @@ def _coordinates(name: str, support: Any) -> Any:
 
 def _start(site: dict[str, Any], to: Any, init_loc: Initial) -> Tensor:
     """Where a latent starts, in its coordinates: at the prior's median if its value has no density there."""
-    value = init_loc(site)
+    value = off_the_edge(site, init_loc(site))
     start: Tensor = to.inv(value)  # of a value outside an interval torch gives one at its end
     inside = bool(site["fn"].support.check(value).all()) and bool(start.isfinite().all())
     return start if inside else to.inv(torch.as_tensor(init_to_median(site)))

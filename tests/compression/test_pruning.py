@@ -289,8 +289,8 @@ def test_a_convolutional_network_is_saved_too(tmp_path):
 
 def test_chains_keep_their_weights():
     whole = posterior(chains=2)
-    whole.weights = (0.75, 0.25)
-    assert pruning.prune(whole, 0.5).weights == (0.75, 0.25)
+    whole.chain_weights = (0.75, 0.25)
+    assert pruning.prune(whole, 0.5).chain_weights == (0.75, 0.25)
 
 
 def test_a_sampler_s_draws_keep_their_numbers():

@@ -542,7 +542,7 @@ def test_laplace_goes_around_any_fitted_posterior():
     )
     assert torch.equal(posterior.mean_weights()["weight"], point.mean_weights()["weight"])
     two = Posterior(point.chains * 2, chain_weights=(0.75, 0.25))
-    assert Laplace(structure="full").around(two, data).weights == (0.75, 0.25)
+    assert Laplace(structure="full").around(two, data).chain_weights == (0.75, 0.25)
     of_whole = Laplace(structure="full").around(point, whole)
     assert torch.equal(of_whole.chains[0][1].log_evidence, posterior.chains[0][1].log_evidence)
     for rows, reason in ((data.head(N - 1), f"all N={N} training rows, got {N - 1}"), (data.x, "or a Split")):
@@ -913,8 +913,7 @@ def test_the_evidence_of_labels_is_that_of_probabilities_far_from_a_mode(structu
     model = BayesianNetwork(net, priors.Normal(sigma=1.0), likelihoods.Categorical())
     posterior = Laplace(structure=structure).around(model, Split(x, y))
     assert posterior.chains[0][1].log_evidence < 0
-    warned = "not at a mode of log p(D, w): a Newton step would gain" in caplog.text
-    assert warned == (structure != "diagonal")
+    assert "not at a mode of log p(D, w): a step towards one would gain" in caplog.text
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.2, 3.0])

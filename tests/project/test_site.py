@@ -73,7 +73,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         0.2 < n["low"] < 0.37 < n["high"] < 0.5
         and n["of_tags"].predict(n["tokens"][:2], n["tags"][:2]).log_predictive.min() > -0.5  # -0.06, sd 0.01
     ),
-    "pyro": lambda n: abs(float(n["drawn"].mean()) - 1) < 0.2 and n["low"] < 1 < n["high"],
+    "pyro": lambda n: abs(float(n["drawn"].mean()) - 1) < 0.25 and n["low"] < 1 < n["high"],
     "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
     "posterior": lambda n: n["outside"] > n["inside"],
     "rho": lambda n: len(n["warm"].history.rows) == 400,

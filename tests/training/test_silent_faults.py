@@ -189,6 +189,10 @@ def half_counted(method: Inference) -> Any:
         (lambda: Laplace().around(counts_half(), rows()), "Laplace takes the model for its prior times"),
         (lambda: sample(Running(), SGHMC(cycles=1, draws=1)), "the network changes with each call in train"),
         (
+            lambda: sample(nn.Sequential(nn.Linear(1, 9), nn.Dropout(0.5), nn.Linear(9, 1)), SGHMC()),
+            "the network changes with each call in training, as by dropout",
+        ),
+        (
             lambda: sample(AlwaysDrops(1, 1), NUTS(warmup=1, draws=4)),
             "one energy for one draw of the weights, but two calls",
         ),
@@ -209,7 +213,7 @@ def test_what_would_not_be_trained_is_refused(act: Callable[[], Any], message: s
     ("network", "method"),
     [
         (Running().eval(), SGHMC(cycles=1, draws=1)),
-        (nn.Sequential(nn.Linear(1, 2), nn.Dropout(0.5), nn.Linear(2, 1)), SGHMC(cycles=1, draws=1)),
+        (nn.Sequential(nn.Linear(1, 2), nn.Dropout(0.5), nn.Linear(2, 1)).eval(), SGHMC(cycles=1, draws=1)),
         (Running(), NUTS(warmup=1, draws=4)),  # which samples in evaluation mode
     ],
 )
