@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Collection
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -63,25 +63,38 @@ def execute(
             run.execute(folder, shown, ranks, loggers(config), provenance=provenance(run_command()))
     if not ranks.is_main:
         return {}
-    with suppress(BlockingIOError), locked(folder):  # a command killed at the page or the figures left them
-        for place in (folder, folder / "figures"):
-            remove_partial_files(place)
     metrics = read_metrics(folder)
     if finished:
         check_finished(folder, config)
         if not quiet:
             print(f"{folder} is finished; remove it to run it again")
-    (folder / ERROR).unlink(missing_ok=True)
-    drawn = point or analyse.has_figures(folder)  # a point estimate has no posterior to analyse
-    if config.get("figures", True) and not drawn:
-        analyse.figures(folder, trust=True)  # of this very configuration
     left = ""
-    if config.get("report", True) and not (finished and (folder / page.NAME).exists()):
-        left = page.leave(folder, trust=True)
+    try:
+        with locked(folder):
+            left = _draw(config, folder, finished=finished)
+    except BlockingIOError:
+        left = f"another process draws the figures of {folder}"
+    except OSError as error:  # a folder of somebody else's
+        if not finished:
+            raise
+        left = f"note: {error}"
     if not quiet:
         print(json.dumps(metrics, indent=2) if point else analyse.report(folder))
         print(left, end="\n" if left else "")
     return metrics
+
+
+def _draw(config: DictConfig, folder: Path, *, finished: bool) -> str:
+    """The figures and the page that are not there yet; what there is to say of them."""
+    for place in (folder, folder / "figures"):  # a command killed at either left parts
+        remove_partial_files(place)
+    (folder / ERROR).unlink(missing_ok=True)
+    point = not (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
+    if config.get("figures", True) and not point and not analyse.has_figures(folder):
+        analyse.figures(folder, trust=True)  # of this very configuration
+    if config.get("report", True) and not (finished and (folder / page.NAME).exists()):
+        return page.leave(folder, trust=True)
+    return ""
 
 
 @hydra.main(version_base="1.3", config_path=".", config_name="run")

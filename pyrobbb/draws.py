@@ -65,7 +65,10 @@ def one_draw(chain: Chain, key: Key) -> Weights:
 
 
 def some_draws(chain: Chain, keys: Iterable[Key]) -> list[Weights]:
-    """One draw after another, each from its own seed; saving the user's random state costs as much as one."""
+    """One draw after another, each from its own seed.
+
+    The user's random state is saved once for all of them, since saving it costs as much as a draw.
+    """
     model, guide = fitted(chain)
     if isinstance(guide, Stored):
         with torch.no_grad():

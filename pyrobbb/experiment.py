@@ -273,8 +273,13 @@ class Result:
     metrics: dict[str, Any]
 
     def save(self, folder: Path) -> None:
-        """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`."""
+        """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`.
+
+        What commands found of an earlier state of the run goes.
+        """
         run = self.run
+        for stale in ("check.json", "pruning/record.json"):
+            (folder / stale).unlink(missing_ok=True)
         if self.posterior.model.sites:
             kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
             tree = arviz_export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)

@@ -23,7 +23,7 @@ def partly_bayesian(
     rest: str = "frozen",
     N: int | None = None,
 ) -> BayesianNetwork:
-    r"""The model with prior :math:`N(w_0, \sigma^2)` for chosen weights of present values :math:`w_0`.
+    r"""The model with prior :math:`N(w_0, \sigma^2)` for chosen weights whose present values are :math:`w_0`.
 
     >>> model = partly_bayesian(resnet, "fc.*", likelihoods.Categorical(), sigma=0.1)  # doctest: +SKIP
     >>> posterior = fit(model, MeanFieldNormal, data)  # doctest: +SKIP
@@ -40,8 +40,8 @@ def partly_bayesian(
         N: As of `BayesianNetwork`.
 
     Raises:
-        ValueError: If `network` is none, such as a state_dict, a pattern matches no parameter, or an option
-            lies outside its domain.
+        ValueError: If `network` is not an `nn.Module` (a state_dict, say), a pattern matches no parameter, or
+            an option lies outside its domain.
     """
     checks.check_kinds(network=(network, nn.Module), where=(where, (str, Sequence)))
     patterns = [where] if isinstance(where, str) else list(where)

@@ -32,7 +32,7 @@ def _like(site: Site) -> Tensor:
 
 
 def _fan_in(site: Site) -> float | None:
-    """Of a weight, by the module that it belongs to; None of a bias."""
+    """The fan-in of a weight, given its module; None for a bias."""
     value = _like(site)
     weight = value[(0,) * (value.dim() - site["fn"].event_dim)]
     return fan_in(weight, site["infer"].get("module")) if weight.dim() >= 2 else None
@@ -137,7 +137,7 @@ class FromRun:
         ValueError: At a weight that the run has not trained as a point, or that has another shape.
     """
 
-    def __init__(self, folder: str, chain: int = 0) -> None:
+    def __init__(self, folder: Path | str, chain: int = 0) -> None:
         self.folder = Path(folder)
         state = checkpoint.load(self.folder / f"chain-{checks.count('chain', chain, minimum=0)}.pt")
         self.weights: dict[str, Tensor] = state["model"]

@@ -48,7 +48,7 @@ class Likelihood(PyroModule):
 
     task: Task = "regression"
     prediction: ClassVar[type[Prediction]] = ValuePrediction
-    draws_together: ClassVar[bool] = False  # whether it is another thing for a step's draws one by one
+    draws_together: ClassVar[bool] = False  # whether it depends on all of a step's draws at once
 
     def width(self, outputs: int) -> int:
         """Width of the network's last layer for `outputs` classes or regression targets."""
@@ -401,7 +401,7 @@ class Rescaled(Likelihood):
 def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:
     """`likelihood` of standardised targets, rescaled to their own units if `spec` states them.
 
-    One of counts, or of other values that are not on the whole real line, is of the targets as they stand.
+    A likelihood of counts, or of other values not on the whole real line, is returned as it is.
     """
     if spec.units is None:
         return likelihood

@@ -64,7 +64,7 @@ class MeanFieldNormal(Named):
             sites = [site for site in sampled if not site_is_subsample(site)]
             for site in sites:
                 _check_real(site)
-            # a prior's scale says itself where it starts, a weight is left to the guide's choice
+            # a latent scale states its own start; a weight starts where the guide says
             locs = [
                 site["infer"]["start"] if "start" in site["infer"] else self.init_loc(site) for site in sites
             ]
@@ -119,9 +119,9 @@ def _check_real(site: dict[str, Any]) -> None:
     """ValueError if a normal would put weights where their prior has no density."""
     if not on_real_line(site["fn"]):
         discrete = site["fn"].support.is_discrete
-        other = "that maps one to the other, such as pyro.infer.autoguide.AutoNormal"
-        other = "of your own, that draws it there" if discrete else other
+        maps = "that maps a normal to that support, such as pyro.infer.autoguide.AutoNormal"
+        guide = "of your own that samples on that support" if discrete else maps
         raise ValueError(
-            f"the prior of {site['name']!r} lives on {site['fn'].support}, a normal on the whole real line; "
-            f"use svi with a guide {other}"
+            f"the prior of {site['name']!r} lives on {site['fn'].support}, but a normal lives on the whole "
+            f"real line; use svi with a guide {guide}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -248,6 +249,15 @@ def test_a_run_folder_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "metrics.json").unlink()
     for costly in ("check", "notes"):
         monkeypatch.setattr(f"experiments.check.{costly}", lambda *given, **options: [])
+    with monkeypatch.context() as there:  # somebody else's folder
+
+        def refused(path: Path, content: Any) -> None:
+            raise OSError(30, f"cannot write {path}: Read-only file system")
+
+        there.setattr("experiments.check.write_json", refused)
+        words = checked(tmp_path).splitlines()
+        assert words[-2] == verdict([])
+        assert words[-1].endswith("check.json: Read-only file system")
     assert "the run is not finished: epoch 2 of 2" in checked(tmp_path)
     monkeypatch.setattr("experiments.check.check", pytest.fail)  # it comes later, as it takes its time
     with pytest.raises(ValueError, match="at least 2, got 1"):

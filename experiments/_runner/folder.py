@@ -18,7 +18,7 @@ from pyrobbb._support.files import locked, make_folder, write_text
 from pyrobbb._support.settings import changes, flat
 from pyrobbb.experiment import Run
 
-AGAIN = "remove it, and the same command makes it again"
+AGAIN = "remove it, and the command that made it makes it again"
 DEFAULTS = {f.name: f.default for f in fields(Run) if f.default is not MISSING}  # of keys newer than a folder
 DEFAULTS |= {"inference._target_": "pyrobbb.inference.SVI", "inference.prior_scale": 1.0}
 DEFAULTS |= {"model.kernel": 3, "model.padded": True}  # of convnet
@@ -153,9 +153,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_metrics(folder: Path) -> dict[str, Any]:
     """The numbers of a finished run."""
-    found = read_json(folder / "metrics.json")
-    if not found:
-        raise ConfigError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
+    path = folder / "metrics.json"
+    if not path.exists():
+        raise ConfigError(f"{path} is not there: the run is not finished")
+    found = read_json(path)
+    if lacking := [key for key in ("epochs", "parameters") if key not in found]:
+        raise ConfigError(f"{path} is damaged (no {lacking[0]}); {AGAIN}")
     return found
 
 

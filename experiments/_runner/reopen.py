@@ -109,7 +109,9 @@ def check_finished(folder: Path, config: DictConfig) -> None:
     try:
         reopen(folder, trust=True)
     except checkpoint.CheckpointError as error:
-        raise ConfigError(f"{error}; or remove {folder}, and the same command runs it again") from error
+        raise ConfigError(
+            f"{error}; otherwise remove {folder}, and the same command runs it again"
+        ) from error
     except Exception as error:  # the data are gone, or code of the user's own does not run any more
         reason = one_line(error) or type(error).__name__
         print(f"note: {folder} was not compared with its data and code: {reason}", file=sys.stderr)

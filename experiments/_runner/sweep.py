@@ -64,19 +64,20 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
     the message may not be enough).
     """
     hydra, began = HydraConfig.get(), perf_counter()
-    job: dict[str, Any] = {"folder": str(config.folder), "host": platform.node(), "process": os.getpid()}
+    job: dict[str, Any] = {"folder": " ".join(hydra.overrides.task), "host": platform.node()}
     said, value = "", math.inf
     try:
+        job |= {"folder": str(config.folder), "process": os.getpid()}
         name, value = objective(execute())
         said = f"{name if name == UNRANKED else f'{name} {value:.4g}'}, {perf_counter() - began:.1f} s"
     except Exception as error:  # whatever it is, the other jobs continue
         job["error"] = one_line(with_place(error)) or type(error).__name__
         said = f"failed: {shorten(job['error'], WORDS)}"
-        with suppress(OSError, OmegaConfBaseException):  # a full disk: the last lines of the sweep still tell
+        with suppress(OSError, ValueError, OmegaConfBaseException):  # the last lines of the sweep still tell
             _leave_error(config, error, job["error"])
     with suppress(OSError):
         write_json(Path(hydra.sweep.dir) / f"job-{hydra.job.num}.json", job, indent=None)
-    print(f"{config.folder}: {said}", flush=True)
+    print(f"{job['folder']}: {said}", flush=True)
     return value
 
 

@@ -42,6 +42,7 @@ from pyrobbb.bandits import (
 )
 from pyrobbb.bnn import BayesianNetwork
 
+REPORT = ("report=true", "report=yes", "report=on")
 CONFIGS = {"paper": "paper/bandit", "showdown": "paper/bandit_showdown"}
 
 
@@ -127,10 +128,10 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
 
 def main(arguments: Sequence[str]) -> None:
     """Play what has not been played, then report."""
-    played = [argument for argument in arguments if argument != "report=true"]
+    played = [argument for argument in arguments if argument.lower() not in REPORT]
     config = configuration(played)
     folder = Path(config.folder)
-    if "report=true" in arguments:
+    if len(played) < len(arguments):
         if not any((folder / f"{arm}.pt").exists() for arm in ARMS):
             raise ConfigError(f"folder: nothing has been played in {folder} yet")
         claim(config)

@@ -43,6 +43,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         checks.one_of("preset", self.preset, PRESETS)
+        checks.count("top", self.top)
 
 
 STUDY = Study(

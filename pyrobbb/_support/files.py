@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -34,7 +34,8 @@ def replacing(path: Path | str, *, before: Path | None = None) -> Iterator[Path]
                 path.replace(before)
             temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only file system says so of what is not there, too
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -182,7 +182,9 @@ class Table:
         if not targets or len(set(targets)) < len(targets):
             found = f"names {', '.join(targets)}" if targets else "names no column"
             raise ValueError(f"target {found}; it must name one column or more, each once, not dropped")
-        if set(targets) & {*self.drop, *self.categorical, *self.raw, *weights}:
+        if set(targets) & set(weights):
+            raise ValueError(f"weights: {self.weights!r} is the target; name another column, or none")
+        if set(targets) & {*self.drop, *self.categorical, *self.raw}:
             raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
         if len(set(self.raw)) < len(self.raw) or set(self.raw) & {*self.drop, *self.categorical, *weights}:
             raise ValueError(f"raw: {', '.join(map(str, self.raw))}: name each once, and nowhere else")

@@ -87,7 +87,7 @@ def _by_magnitude(
         grid = np.linspace(low, high + 4, 2000)
         size = 10.0**grid
         density = (prior(size) + prior(-size)) * size * np.log(10)
-        high = max(high, float(grid[density > 0.03 * density.max()][-1]))
+        high = max(high, float(grid[density >= 0.03 * density.max()][-1]))
         axes.plot(grid, density, color=BLACK, lw=1.2, label="prior")
     edges = np.linspace(low, high, bins)
     heights = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -37,6 +38,18 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: ty
         fail()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_read_only_file_system_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There even the removal of what was never written fails, by an error of its own."""
+
+    def refused(*given: object, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "the part")
+
+    for name in ("write_text", "unlink"):
+        monkeypatch.setattr(Path, name, refused)
+    with pytest.raises(OSError, match=r"cannot write \S+check.json: Read-only"):
+        write_text(tmp_path / "check.json", "whole")
 
 
 def test_two_writers_do_not_meet(tmp_path: Path) -> None:

@@ -301,6 +301,21 @@ def test_of_two_runs_that_begin_at_once_the_second_leaves_the_folder_to_the_firs
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", ".lock"}
 
 
+def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys):
+    """A second start removed the half-written figures of the first, which then failed."""
+    config_ = config(*TINY, f"folder={tmp_path}", "figures=true")
+    run_module.execute(config_, quiet=True)
+    (tmp_path / "figures" / "learning_curves.png").unlink()
+    (part := tmp_path / "figures" / ".learning_curves.png.1-ab.part").write_text("half")
+    with locked(tmp_path):
+        run_module.execute(config_)
+    assert "another process draws the figures" in capsys.readouterr().out
+    assert part.exists()
+    run_module.execute(config_)
+    assert not part.exists()
+    assert (tmp_path / "figures" / "learning_curves.png").exists()
+
+
 def test_a_run_needs_the_name_of_a_folder():
     with pytest.raises(ConfigError, match="folder: must name a folder, got nothing"):
         claim(config("folder="))
@@ -489,6 +504,7 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
     [
         (["prior=scale_mixtur"], "prior: "),
         (["prior.pi=2"], "prior: pi must lie in [0, 1], got 2"),
+        (["prior._target_=./my_prior.py"], "prior: './my_prior.py' is no dotted path: a part of your own"),
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
         (["schedule=null"], "schedule: null is not a name; there are constant"),
         (["+foo=1"], "foo: a run has no such key"),
@@ -592,9 +608,9 @@ def test_a_refused_run_leaves_nothing_and_the_right_one_follows(tmp_path):
     again = run_module.execute(right, quiet=True)
     assert again["test"] == metrics["test"]
     assert (folder / "posterior.nc").exists()
-    for content in ("", "[]", '{"test"'):
+    for content in ("", "[]", '{"test"', "{}", '{"a": 1}'):
         (folder / "metrics.json").write_text(content)
-        with pytest.raises(ConfigError, match=r"metrics.json is damaged .*remove it, and the same command"):
+        with pytest.raises(ConfigError, match=r"metrics.json is damaged .*remove it, and the command"):
             run_module.execute(right, quiet=True)
     (folder / "config.yaml").unlink()
     with pytest.raises(ConfigError, match=r"holds \S+ without the config.yaml that says which run"):
