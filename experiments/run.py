@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -73,11 +74,11 @@ def execute(
         with locked(folder):
             left = _draw(config, folder, finished=finished)
     except BlockingIOError:
-        left = f"another process draws the figures of {folder}"
-    except OSError as error:  # a folder of somebody else's
-        if not finished:
+        print(f"note: no figures were drawn, as another process is working in {folder}", file=sys.stderr)
+    except OSError as error:
+        if not finished or error.errno not in (errno.EROFS, errno.EACCES):
             raise
-        left = f"note: {error}"
+        print(f"note: {error}", file=sys.stderr)  # somebody else's folder
     if not quiet:
         print(json.dumps(metrics, indent=2) if point else analyse.report(folder))
         print(left, end="\n" if left else "")

@@ -18,6 +18,7 @@ from pyro.distributions import constraints as C
 from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, Transform, biject_to, transform_to
 from torch.distributions.constraints import MixtureSameFamilyConstraint
+from torch.distributions.transforms import _InverseTransform
 from torch.distributions.utils import broadcast_all
 
 
@@ -324,19 +325,22 @@ def of_pyro(distribution: Distribution) -> type:
 
 
 def univariate(distribution: Any) -> Any:
-    """The base of `Independent`, expanded and masked distributions: one univariate distribution per value."""
-    while type(distribution).__name__ in ("Independent", "ExpandedDistribution", "MaskedDistribution"):
+    """The base of `Independent` and expanded distributions: one univariate distribution per value."""
+    while type(distribution).__name__ in ("Independent", "ExpandedDistribution"):
+        distribution = distribution.base_dist
+    return distribution
+
+
+def unmasked(distribution: Any) -> Any:
+    """`univariate` of what is observed, of which `.mask(...)` may say that some values do not count."""
+    while type(distribution := univariate(distribution)).__name__ == "MaskedDistribution":
         distribution = distribution.base_dist
     return distribution
 
 
 def is_masked(distribution: Any) -> bool:
-    """Whether some of its values do not count, by `.mask(...)`."""
-    while type(distribution).__name__ != "MaskedDistribution":
-        if not hasattr(distribution, "base_dist"):
-            return False
-        distribution = distribution.base_dist
-    return True
+    """Whether some of its values do not count."""
+    return type(univariate(distribution)).__name__ == "MaskedDistribution"
 
 
 def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:
@@ -348,9 +352,10 @@ def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:
     if not isinstance(part, Distribution | Transform):
         return part
     made = copy(part)
-    vars(made).update({key: applied(fn, value) for key, value in vars(part).items()})
-    if isinstance(made, Transform) and not isinstance(made._inv, Transform):
-        made._inv = None  # a reference to the original's inverse, once that was asked for
+    for key, value in vars(part).items():
+        # a transform keeps its inverse once that was asked for, which keeps it: the copy makes its own
+        cached = key == "_inv" and not isinstance(part, _InverseTransform)
+        vars(made)[key] = None if cached else applied(fn, value)
     return made
 
 

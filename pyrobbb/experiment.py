@@ -275,7 +275,7 @@ class Result:
     def save(self, folder: Path) -> None:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`.
 
-        What commands found of an earlier state of the run goes.
+        `check.json` and the record of a pruning go: they are of an earlier state.
         """
         run = self.run
         for stale in ("check.json", "pruning/record.json"):

@@ -19,7 +19,7 @@ from torch.distributions import constraints
 from pyrobbb._support import checkpoint, checks
 from pyrobbb.priors.fixed import fan_in
 
-EDGE = 1e-4  # of an interval's width
+EDGE = 0.01  # of an interval's width
 
 Site = dict[str, Any]
 Initial = Callable[[Site], Tensor]
@@ -46,10 +46,10 @@ def from_network(site: Site) -> Tensor:
 
 
 def off_the_edge(site: Site, value: Tensor) -> Tensor:
-    """`value`, but the prior's median where it is outside an interval or so near its end that it would stay.
+    """`value`, a little away from the ends of an interval; the prior's median where it lies outside.
 
     A guide or method moves such a weight on the real line, which a sigmoid maps to the interval: at the ends
-    its slope is 0. A bias that starts at 0 is at the end of a uniform prior on (0, 1).
+    its slope is 0, and the weight would stay. A bias of 0 is at an end of a uniform prior on (0, 1).
     """
     try:
         support = site["fn"].support
@@ -59,10 +59,10 @@ def off_the_edge(site: Site, value: Tensor) -> Tensor:
         support = support.base_constraint
     if not isinstance(support, constraints.interval | constraints.half_open_interval):
         return value
-    low, high = support.lower_bound, support.upper_bound
-    margin = EDGE * (high - low)
-    inside = (value > low + margin) & (value < high - margin)
-    return value if bool(inside.all()) else torch.where(inside, value, init_to_median(site))
+    low, high = (torch.as_tensor(end).to(value) for end in (support.lower_bound, support.upper_bound))
+    inside, margin = (value >= low) & (value <= high), EDGE * (high - low)
+    start = torch.minimum(torch.maximum(value, low + margin), high - margin)
+    return start if bool(inside.all()) else torch.where(inside, start, init_to_median(site))
 
 
 def kaiming(site: Site) -> Tensor:

@@ -27,7 +27,7 @@ from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Spec, Task
-from pyrobbb.distributions import Affine, of_pyro, on_real_line, own_tensor, univariate
+from pyrobbb.distributions import Affine, of_pyro, on_real_line, own_tensor, univariate, unmasked
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
 Scale = float | Sequence[float] | Tensor | Distribution
@@ -106,7 +106,7 @@ class Categorical(Likelihood):
         return y.long()
 
     def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
-        width = univariate(distribution).logits.shape[-1]
+        width = unmasked(distribution).logits.shape[-1]
         if int(y.min()) < 0 or int(y.max()) >= width:
             raise ValueError(
                 f"labels must lie in 0..{width - 1} for a network output of width {width}, "

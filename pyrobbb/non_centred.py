@@ -74,6 +74,6 @@ class NonCentredNormal(MeanFieldNormal):
         return {name: prior.scale for name, prior in priors.items() if hasattr(prior, "scale")}
 
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        r""":math:`\mu` and :math:`\sigma` of the prior's latents alone: weights of random scale are not normal."""
+        r""":math:`\mu` and :math:`\sigma` of the prior's latents; a weight of random scale is not normal."""
         locs, scales = super().loc_and_scale()
         return {name: locs[name] for name in self.hyper}, {name: scales[name] for name in self.hyper}

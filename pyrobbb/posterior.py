@@ -60,7 +60,7 @@ class Posterior:
         chain_weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all
             alike. Each chain then gives draws in proportion to its weight.
         columns: How new rows become inputs, if they come by name: the `columns` of the data.
-        reach: The largest \|x\| of the training rows: far larger inputs are told of; None: not known.
+        reach: The largest \|x\| of the training rows: far larger inputs are warned of; None: not known.
 
     Raises:
         ValueError: No chain, one that is no such pair, or `chain_weights` that do not fit them.
@@ -371,9 +371,11 @@ class Posterior:
                 f"fit, such as MeanFieldNormal, or inference=Laplace() for what such a method left"
             )
         chains, content = posterior_file.read(folder, made, guide)
+        earlier = content.get("history") or []  # the rows of one chain, or a dictionary for each
+        earlier = [{"rows": earlier}] if earlier and "rows" not in earlier[0] else earlier
         histories = [
             History(**one | {"rows": [Epoch(**row) for row in one["rows"]]})
-            for one in content.get("histories", ())  # files of earlier versions have none
+            for one in content.get("histories", earlier)
         ]
         columns = from_plain(content.get("columns"))
         return cls(chains, histories, content.get("weights"), columns, content.get("reach"))

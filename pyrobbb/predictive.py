@@ -16,7 +16,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.columns import class_numbers
 from pyrobbb.data.frames import by_target
-from pyrobbb.distributions import Affine, in_double, moment, own_tensor, univariate
+from pyrobbb.distributions import Affine, in_double, moment, own_tensor, univariate, unmasked
 from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
 
 SMALLEST = 1e-12  # level above 0
@@ -144,7 +144,7 @@ class ClassPrediction(Prediction):
         expected: Any = 0.0
         total = 0
         for distribution in distributions:
-            log_probs = cls.log_probs(univariate(distribution))
+            log_probs = cls.log_probs(unmasked(distribution))
             p = log_probs.exp()
             probs = probs + p.sum(0)
             nats = torch.where(p > 0, p * log_probs, 0.0)  # a class that is ruled out has the logit -inf

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import biject_to, transforms
 
 from engine_fakes import law
-from pyrobbb.distributions import ScaleMixtureNormal, StudentT
+from pyrobbb.distributions import ScaleMixtureNormal, StudentT, applied, in_double
 
 E = math.exp
 GRID = [(pi, E(-a), E(-b)) for pi in (0.25, 0.5, 0.75) for a in (0, 1, 2) for b in (6, 7, 8)]  # the paper's
@@ -311,3 +311,30 @@ def test_students_t_is_right_in_float32_for_any_degrees_of_freedom(df: float) ->
     law = dist.StudentT(precise, torch.tensor(0.3, dtype=torch.float64), 0.5)
     (expected,) = torch.autograd.grad(law.log_prob(y.double()).sum(), precise)
     assert float(slope) == pytest.approx(float(expected), rel=0.05, abs=1e-9)
+
+
+SHIFT = transforms.AffineTransform(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 3.0]))
+TRANSFORMED = {
+    "affine": [SHIFT],
+    "its inverse": [SHIFT.inv],
+    "composed": [transforms.ComposeTransform([SHIFT, transforms.ExpTransform()])],
+    "independent": [transforms.IndependentTransform(SHIFT, 1)],
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_a_transform_s_tensors_go_with_its_distribution(name: str) -> None:
+    """Also once its inverse was asked for, which the two then keep of one another."""
+    base = dist.Normal(torch.zeros(2), 1.0)
+    distribution = dist.TransformedDistribution(base, TRANSFORMED[name])
+    value = distribution.sample()
+    before = distribution.log_prob(value)
+    seen: list[torch.dtype] = []
+    made = in_double(distribution)
+    applied(lambda tensor: [seen.append(tensor.dtype), tensor][1], made)
+    assert set(seen) == {torch.float64}
+    assert len(seen) >= 4, "of the base and of the transform"
+    exact = made.log_prob(value.double())
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact.float(), before, rtol=1e-4, atol=1e-5)
+    assert distribution.log_prob(value).dtype == torch.float32, "the user's own stays"

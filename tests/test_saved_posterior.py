@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,17 @@ def test_every_chain_and_the_history_are_kept(tmp_path: Path) -> None:
     assert after.history == history
     after.save(tmp_path / "again")
     assert Posterior.load(tmp_path / "again", *made()).histories == (history, history)
+
+
+def test_histories_of_earlier_files_are_read(tmp_path: Path) -> None:
+    row = Epoch(0, 1, 3.0, 1.0, 2.0, 0.5, 1.5, 1e-3, 0.1)
+    posterior = trained()
+    for earlier in ([asdict(row)], [asdict(History([row]))]):
+        posterior.save(tmp_path)
+        content = torch.load(tmp_path / "posterior.pt")
+        del content["histories"]
+        torch.save(content | {"history": earlier}, tmp_path / "posterior.pt")
+        assert Posterior.load(tmp_path, *made()).history == History([row])
 
 
 SECOND = """

@@ -232,8 +232,8 @@ def _not_there(target: str) -> str:
     """Which name of a dotted path is not there, with the one that was perhaps meant; nothing if all are."""
     if "/" in target or target.startswith("."):
         return (
-            f"{target!r} is no dotted path: a part of your own is named as in my_parts.MyPrior, which is in "
-            f"the file my_parts.py in the working folder"
+            f"{target!r} is not a dotted path: a part of your own is named as in my_parts.MyPrior, which is "
+            f"in the file my_parts.py in the working folder"
         )
     found: Any = None
     names = target.split(".")

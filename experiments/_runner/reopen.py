@@ -16,7 +16,6 @@ from experiments._runner.trust import trusted_config
 from pyrobbb._support import checkpoint
 from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
-from pyrobbb._support.model_inputs import reach
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import flat
 from pyrobbb.bnn import BayesianNetwork
@@ -26,6 +25,7 @@ from pyrobbb.experiment import Run
 from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility, history
+from pyrobbb.training.data_checks import reach
 from pyrobbb.training.history import History
 
 
@@ -80,7 +80,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     weights = read_json(folder / "metrics.json").get("chain_weights")
     rows = history.read_if_there(folder / "history.csv")
     histories = [History([row for row in rows if row.chain == chain]) for chain in range(run.chains)]
-    posterior = Posterior(chains, histories, weights, data.columns, reach(data.train.x))
+    posterior = Posterior(chains, histories, weights, data.columns, reach(data.train))
     return Reopened(run, data, posterior, epoch)
 
 

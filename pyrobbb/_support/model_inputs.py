@@ -56,11 +56,6 @@ def check_finite(name: str, x: Tensor, rows: Tensor | None = None) -> None:
             raise ValueError(f"{name} holds {value} in row {row}; every input must be finite")
 
 
-def reach(x: Tensor) -> float | None:
-    """The largest |x|, by which inputs on another scale are told; None for tokens."""
-    return float(x.abs().max()) if x.is_floating_point() else None
-
-
 def _advice(model: BayesianNetwork, x: Tensor) -> str:
     """The type that the network seems to take, if `x` has another."""
     wanted = torch.long if has_tokens(model) else model.dtype

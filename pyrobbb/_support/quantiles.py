@@ -38,11 +38,16 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     lost = low.isnan() | high.isnan()
     low, high = (end.nan_to_num(0.0, posinf=inf, neginf=-inf) for end in (low, high))
     draws = sum(part.batch_shape[0] for part in components)
+
+    def excess(y: Tensor) -> Tensor:
+        total = torch.stack([cdf(part, y).sum(0) for part in components]).sum(0)
+        return total - level * draws
+
     whole = all(part.support.is_discrete for part in components)
     if whole:
         low, high = low.floor() - 1, high.ceil()
     points = torch.stack([low, high, torch.full_like(low, torch.nan)])  # newest, other side, one before
-    heights = torch.full_like(points, torch.nan)  # what the cdf exceeds the level by
+    heights = torch.stack([excess(low), excess(high), points[2]])  # what the cdf exceeds the level by
     for step in range(1, 3 * BISECTIONS):
         middle = _between(low, high)
         if whole:
@@ -54,13 +59,12 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
         open_ = inside if whole else inside & (far | low.isinf() | high.isinf())
         if not bool(open_.any()):
             break
-        total = torch.stack([cdf(part, middle).sum(0) for part in components]).sum(0)
-        lost |= total.isnan()
-        excess = total - level * draws
-        same_side = (excess < 0) == (points[0] < points[1])  # as the newest, which it replaces
+        height = excess(middle)
+        lost |= height.isnan()
+        same_side = (height < 0) == (points[0] < points[1])  # as the newest, which it replaces
         points, heights = (
             torch.where(inside, _with(new, old, same_side), old)  # where nothing lies between, they stay
-            for new, old in ((middle, points), (excess, heights))
+            for new, old in ((middle, points), (height, heights))
         )
         low, high = points[:2].amin(0), points[:2].amax(0)
     found = torch.where(high.isinf(), high, _between(low, high))

@@ -89,6 +89,17 @@ class Mode(NamedTuple):
     data: Split
 
 
+def log_likelihood(mode: Mode) -> Tensor:
+    """Log P(D | w), in double precision."""
+    model, weights, _, data = mode
+    score = torch.zeros((), dtype=torch.float64, device=data.x.device)
+    for rows in torch.arange(len(data), device=data.x.device).split(1000):
+        part = data.take(rows)
+        with torch.no_grad():
+            score += counted(model.log_likelihood(weights, part.x, part.y).double(), part.weights).sum()
+    return score
+
+
 def log_likelihood_and_slope(mode: Mode) -> tuple[Tensor, Tensor]:
     """Log P(D | w), and its derivative by the weights in `names`, end to end, in double precision."""
     model, weights, names, data = mode

@@ -15,6 +15,7 @@ from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.kl_weights import of_rows
 from pyrobbb.svi import counted
 
 Gradient = Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -38,11 +39,18 @@ def check_density(model: BayesianNetwork, guide: nn.Module, first: Split, method
         values = {name: drawn[name]["value"] for name in model.latents}
         with isolated(0, device=first.x.device):
             given = poutine.condition(model, data=values)
-            whole = poutine.trace(given).get_trace(first.x, first.y).log_prob_sum()
+            trace = poutine.trace(given).get_trace(first.x, first.y)
+            whole = trace.log_prob_sum()
         with isolated(0, device=first.x.device):
             nll = -model.N / len(first) * model.log_likelihood(values, first.x, first.y).sum()
             prior = log_prior(model, values)
     parts = prior - nll
+    observed = [name for name in trace.observation_nodes if name not in values]
+    if beside := [name for name in observed if not of_rows(trace.nodes[name])]:
+        raise ValueError(
+            f"{method} takes the model for its prior times its likelihood, but {type(model).__name__} "
+            f"observes {beside[0]!r} besides: take svi, which runs the model itself"
+        )
     if float((whole - parts).abs()) > 1e-2 * float(prior.abs() + nll.abs()):
         raise ValueError(
             f"{method} takes the model for its prior times its likelihood, but {type(model).__name__} has "

@@ -58,6 +58,7 @@ from pyrobbb.inference.curvature import (
     Full,
     Mode,
     check_curved,
+    log_likelihood,
     log_likelihood_and_slope,
 )
 from pyrobbb.inference.energy import check_density
@@ -71,7 +72,7 @@ from pyrobbb.svi import Step
 
 logger = logging.getLogger(__name__)
 
-SHORT = (1.0, 1 / 8, 1 / 64)  # of a diagonal Newton step
+SHORTENED = 10  # times, by 4, that a diagonal Newton step may be
 SLOPE = 0.1  # of the log-likelihood, that a Newton step may still promise at a mode
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
@@ -158,36 +159,46 @@ class LaplaceGuide(FlatGuide):
                 at_mode = slope - found_by * away  # which is 0 there
                 slope = slope if isinstance(self.curvature, Full) else found_by * away
                 ahead = self.curvature.quadratic((slope - precision * away).to(self.loc)).double()
-                self._warn_of_slope(self._gain(mode, at_mode, away, found_by, score), float(score))
+                enough = max(1.0, SLOPE * abs(float(score)))
+                gain = self._gain(mode, at_mode, away, found_by, score, enough)
+                if gain > enough:
+                    self._warn_of_slope(gain)
                 self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * (volume + ahead)))
         self.fitted.fill_(True)
 
-    def _gain(self, mode: Mode, slope: Tensor, away: Tensor, found_by: Tensor, score: Tensor) -> float:
-        """What a Newton step promises; of the diagonal, whose steps promise far too much, what they gain."""
+    def _gain(
+        self, mode: Mode, slope: Tensor, away: Tensor, found_by: Tensor, score: Tensor, enough: float
+    ) -> float:
+        """What a Newton step promises; of the diagonal, whose steps promise far too much, what one gains.
+
+        That step is shortened until the gain is `enough`, at most to a millionth.
+        """
         if not isinstance(self.curvature, Diagonal):
             return 0.5 * float(self.curvature.quadratic(slope.to(self.loc)))
-        gains = []
-        for length in SHORT:
-            step = length * self.curvature.variance() * slope
+        best, step = 0.0, self.curvature.variance() * slope
+        for _ in range(SHORTENED):
             parts = step.to(self.loc).split([mode.weights[name].numel() for name in self.names])
             moved = {
                 name: mode.weights[name] + part.view_as(mode.weights[name])
                 for name, part in zip(self.names, parts, strict=True)
             }
-            there, _ = log_likelihood_and_slope(mode._replace(weights=mode.weights | moved))
+            there = log_likelihood(mode._replace(weights=mode.weights | moved))
             prior = 0.5 * (found_by * ((away + step).square() - away.square())).sum()
-            gains.append(float(there - score - prior))
-        return max(gains)
+            gain = float(there - score - prior)
+            best = max(best, gain if math.isfinite(gain) else 0.0)
+            if best > enough:
+                break
+            step = step / 4
+        return best
 
-    def _warn_of_slope(self, gain: float, score: float) -> None:
-        """Log that `loc` is no mode, if a step from there gains much of the log-likelihood."""
-        if gain > max(1.0, SLOPE * abs(score)):
-            linear = " unless the network is linear in them" if isinstance(self.curvature, Full) else ""
-            logger.warning(
-                "the weights are not at a mode of log p(D, w): a step towards one would gain %.3g nats. "
-                "log_evidence is not to be trusted%s; train to a mode under this prior first",
-                gain, linear,
-            )  # fmt: skip
+    def _warn_of_slope(self, gain: float) -> None:
+        """Log that `loc` is no mode: a step from there gains much of the log-likelihood."""
+        linear = " unless the network is linear in them" if isinstance(self.curvature, Full) else ""
+        logger.warning(
+            "the weights are not at a mode of log p(D, w): a step towards one would gain %.3g nats. "
+            "log_evidence is not to be trusted%s; train to a mode under this prior first",
+            gain, linear,
+        )  # fmt: skip
 
     def draw(self) -> Tensor:
         """The mode, plus a deviation once the curvature is known."""

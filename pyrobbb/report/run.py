@@ -66,7 +66,9 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     folder, about = Path(folder), about or About()
     metrics = read_json(folder / "metrics.json")
     if not {"epochs", "parameters"} <= set(metrics):
-        raise ValueError(f"{folder / 'metrics.json'} lacks the run's numbers: it is not finished, or damaged")
+        raise ValueError(
+            f"{folder / 'metrics.json'} lacks numbers: the run is not finished, or it is damaged"
+        )
     checked, pruned = (read_json(folder / name) for name in ("check.json", "pruning/record.json"))
     path = folder / "posterior.nc"
     data = arviz_io.load(path) if path.exists() else None  # a point estimate has none

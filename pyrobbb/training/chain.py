@@ -23,7 +23,6 @@ from pyrobbb._support.model_inputs import (
     check_finite,
     check_targets,
     first_output,
-    reach,
 )
 from pyrobbb._support.network_checks import buffers_kept, says_replaced
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
@@ -32,7 +31,7 @@ from pyrobbb._support.settings import changes, network_constants
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Split, evenly_spaced
+from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
@@ -43,7 +42,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.data_checks import SEEN, check_data, warn_of_data
+from pyrobbb.training.data_checks import check_data, reach, warn_of_data
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
@@ -276,7 +275,7 @@ class Chain:
     @cached_property
     def reach(self) -> float | None:
         """The largest |x| of up to `SEEN` training rows; None for tokens."""
-        return reach(self.sample.take(evenly_spaced(len(self.sample), SEEN)).x)
+        return reach(self.sample)
 
     @property
     def writes(self) -> bool:

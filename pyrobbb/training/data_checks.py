@@ -15,7 +15,7 @@ from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
-from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.data.dataset import Dataset, Split, evenly_spaced
 from pyrobbb.data.mapped import Mapped
 from pyrobbb.distributions import is_masked, on_real_line, univariate
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -79,13 +79,19 @@ def warn_of_data(model: BayesianNetwork, train: Split, raw: int = 0) -> None:
         distribution = model.observation(output, model.prior_draw() if model.other_latents else None)
     if is_masked(distribution):
         logger.warning(
-            "the likelihood masks places, which then add nothing to the log-likelihood; metrics and remarks "
-            "on residuals count every place: score such a model by its log_predictive"
+            "the likelihood masks some places, which then add nothing to the log-likelihood; metrics and "
+            "remarks on residuals count every place: score such a model by its log_predictive"
         )
     first = train.head(SEEN)
     _warn_of_inputs(first.x, raw)
     if model.likelihood.prediction is ValuePrediction:
         _warn_of_targets(model, first)
+
+
+def reach(rows: Split) -> float | None:
+    """The largest |x| of some rows, by which inputs on another scale are recognised; None for tokens."""
+    x = rows.take(evenly_spaced(len(rows), SEEN)).x
+    return float(x.abs().max()) if x.is_floating_point() else None
 
 
 def _warn_of_inputs(x: Tensor, raw: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb._support.random_state import isolated
@@ -67,26 +68,27 @@ def check_latents(model: BayesianNetwork, first: Split) -> None:
     """Raise ValueError unless the model samples exactly the latents that predictions give it."""
     with isolated(device=model.device), torch.enable_grad():
         trace = poutine.trace(model).get_trace(first.x, first.y)
-    sampled, latents = [name for name in trace.stochastic_nodes if name != "data"], model.latents
+    sites, latents = trace.nodes, model.latents
+    sampled = [name for name in trace.stochastic_nodes if not site_is_subsample(sites[name])]
     if hidden := [name for name in sampled if name not in latents]:
-        name, _, attribute = hidden[0].rpartition(".")
-        if any(frame.name == "data" for frame in trace.nodes[hidden[0]]["cond_indep_stack"]):
+        *path, attribute = hidden[0].split(".")
+        if any(frame.name == "data" for frame in sites[hidden[0]]["cond_indep_stack"]):
             why = "a latent variable of each row is not supported: new rows have none"
-        elif name.endswith((".likelihood", ".prior")):
+        elif any(part == "likelihood" or part.startswith("prior") for part in path):
             why = f"define the attribute {attribute!r} before those that depend on it"
         else:
             why = (
                 "sampled in forward it gets no posterior value in predictions: make it an attribute of the "
                 "likelihood or prior, self.NAME = PyroSample(...)"
             )
-        raise ValueError(f"the model samples {hidden[0]!r}, which is none of its latent sites: {why}")
+        raise ValueError(f"the model samples {hidden[0]!r}, which is not one of its latent sites: {why}")
     if gone := [name for name in latents if name not in sampled]:
         raise ValueError(
             f"the model does not sample its site {gone[0]!r}: a handler in forward, such as condition or "
             f"block, hides it; to fix a weight freeze it, requires_grad = False, before BayesianNetwork(...)"
         )
-    if "y" in trace.nodes and not of_rows(trace.nodes["y"]):
-        raise ValueError('the site "y" must be observed in the plate "data", which counts its rows N/B times')
+    if not any(of_rows(sites[name]) for name in trace.observation_nodes):
+        raise ValueError('the model must observe y in the plate "data", which counts its rows N/B times')
 
 
 def check_trainable(model: nn.Module, guide: nn.Module) -> None:

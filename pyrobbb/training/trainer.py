@@ -174,7 +174,7 @@ def fit(
         options: See `Options`: epochs, batch_size, optim, ...
 
     Returns:
-        The posterior; `posterior.history` is a `History`, of several chains a list of them.
+        The posterior; `posterior.histories` has the course of each chain, `posterior.history` of the first.
 
     Raises:
         CheckpointError: If the checkpoint belongs to another network, guide or data set.

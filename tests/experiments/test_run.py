@@ -309,7 +309,7 @@ def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys
     (part := tmp_path / "figures" / ".learning_curves.png.1-ab.part").write_text("half")
     with locked(tmp_path):
         run_module.execute(config_)
-    assert "another process draws the figures" in capsys.readouterr().out
+    assert "another process is working in" in capsys.readouterr().err
     assert part.exists()
     run_module.execute(config_)
     assert not part.exists()
@@ -504,7 +504,7 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
     [
         (["prior=scale_mixtur"], "prior: "),
         (["prior.pi=2"], "prior: pi must lie in [0, 1], got 2"),
-        (["prior._target_=./my_prior.py"], "prior: './my_prior.py' is no dotted path: a part of your own"),
+        (["prior._target_=./my_prior.py"], "prior: './my_prior.py' is not a dotted path: a part of your own"),
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
         (["schedule=null"], "schedule: null is not a name; there are constant"),
         (["+foo=1"], "foo: a run has no such key"),
@@ -630,6 +630,28 @@ def test_keys_that_a_run_has_not_and_lacks(changes, words):
     content |= changes
     with pytest.raises(ConfigError, match=words):
         build(OmegaConf.create({k: v for k, v in content.items() if v is not None}))
+
+
+@pytest.mark.parametrize("kind", ["blobs", "on_disk"])
+def test_a_run_is_reopened_with_its_history_and_the_reach_of_its_data(kind, tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", np.arange(60) % 3)
+    files = [f"data.x={tmp_path / 'x.npy'}", f"data.y={tmp_path / 'y.npy'}"] if kind == "on_disk" else []
+    words = [
+        f"data={kind}",
+        *files,
+        "model.hidden=[3]",
+        "epochs=2",
+        "chains=2",
+        "figures=false",
+        "report=false",
+    ]
+    run_module.execute(config(*words, f"folder={tmp_path / 'out'}"), quiet=True)
+    found = reopen(tmp_path / "out")
+    assert [[row.epoch for row in history.rows] for history in found.posterior.histories] == [[1, 2], [1, 2]]
+    seen = found.data.train.take(torch.arange(len(found.data.train))).x
+    assert found.posterior.reach == float(seen.abs().max())
 
 
 def test_a_configuration_or_data_that_changed_after_the_training_are_refused(tmp_path, monkeypatch):

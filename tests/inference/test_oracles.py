@@ -895,6 +895,19 @@ def test_laplace_goes_around_a_network_with_the_rows_of_a_loader():
     assert torch.equal(found.log_evidence, wanted.log_evidence)
 
 
+@pytest.mark.parametrize("structure", ["full", "kronecker", "diagonal"])
+@pytest.mark.parametrize("weight", [-3.0, -1.0])
+def test_counts_far_from_a_mode_are_told(structure: str, weight: float, caplog: Any):
+    """A step of the diagonal overshoots by many powers of ten under a logarithmic link."""
+    x = 1 + torch.rand(100, 2)
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(sigma=10.0), likelihoods.Poisson())
+    with torch.no_grad():
+        for parameter in model.initial().values():
+            parameter.fill_(weight)
+    Laplace(structure=structure).around(model, Split(x, torch.full((100, 1), 20.0)))
+    assert "not at a mode of log p(D, w)" in caplog.text
+
+
 @pytest.mark.parametrize(("N", "h0", "sigma"), [(50, None, 0.01), (50_000, None, 0.01), (50, 2.0, 0.1)])
 def test_sigma_starts_alike_whatever_the_number_of_rows(N: int, h0: float | None, sigma: float):
     """1 / sqrt(5000 + 5000) under a prior of precision 5000, or 1 / sqrt(N (h0 + delta)), 100 = 50 * 2."""

@@ -74,7 +74,11 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and n["of_tags"].predict(n["tokens"][:2], n["tags"][:2]).log_predictive.min() > -0.5  # -0.06, sd 0.01
     ),
     "pyro": lambda n: abs(float(n["drawn"].mean()) - 1) < 0.25 and n["low"] < 1 < n["high"],
-    "prior": lambda n: all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical")),
+    "prior": lambda n: (
+        all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical"))
+        and (scale := n["learned"].model.learned[0].values()["0.weight.scale"].flatten())[0]
+        > 4 * scale[1:].max()  # 13, log 2.55, sd 0.16 over six seeds
+    ),
     "posterior": lambda n: n["outside"] > n["inside"],
     "rho": lambda n: len(n["warm"].history.rows) == 400,
     "diagnose": lambda n: n["reached"] < n["ignoring"],

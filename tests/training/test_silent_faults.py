@@ -165,6 +165,18 @@ def sample(network: nn.Module, method: Inference) -> Any:
     return train(network, guide=None, inference=method, epochs=8)
 
 
+class Measured(priors.Prior):
+    """Its scale was measured besides, which predictions of other methods than svi would leave out."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        pyro.sample(f"{name}_seen", dist.Normal(0.0, 1.0), obs=torch.tensor(0.0))
+        return dist.Normal(torch.zeros(parameter.shape), 1.0).to_event(parameter.dim())
+
+
+def measured() -> BayesianNetwork:
+    return BayesianNetwork(nn.Linear(1, 1), Measured(), likelihoods.Normal(scale=0.3))
+
+
 def counts_half() -> CountsHalf:
     return CountsHalf(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(scale=0.3))
 
@@ -184,6 +196,10 @@ def half_counted(method: Inference) -> Any:
         (
             lambda: half_counted(NUTS()),
             "NUTS takes the model for its prior times its likelihood, but CountsHalf has",
+        ),
+        (
+            lambda: fit(measured(), None, rows(), inference=MAP(), epochs=1, progress=None),
+            "BayesianNetwork observes '(weight|bias)_seen' besides: take svi",
         ),
         (lambda: half_counted(NaturalGradient()), "NaturalGradient takes the model for its prior times"),
         (lambda: Laplace().around(counts_half(), rows()), "Laplace takes the model for its prior times"),

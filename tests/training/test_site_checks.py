@@ -122,13 +122,22 @@ class OutOfOrder(likelihoods.Categorical):
         return dist.Categorical(logits=output + self.off)
 
 
+class Nested(likelihoods.Categorical):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = OutOfOrder()
+
+    def forward(self, output: Tensor) -> Any:
+        return self.inner(output)
+
+
 class NoPlate(BayesianNetwork):
     def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
         sampled = self.sample_weights()
         if x is None:
             return None
         distribution = self.observation(self.apply_network(sampled, x), sampled).to_event(1)
-        return pyro.sample("y", distribution, obs=y)
+        return pyro.sample("label", distribution, obs=y)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +146,9 @@ class NoPlate(BayesianNetwork):
         (Fixing, likelihoods.Categorical, "does not sample its site 'bias': a handler in forward"),
         (OfEachRow, likelihoods.Categorical, "samples 'z', .* latent variable of each row is not supported"),
         (BayesianNetwork, Local, "samples 'z', .* make it an attribute of the likelihood or prior"),
+        (BayesianNetwork, Nested, "define the attribute 'tau' before those that depend on it"),
         (BayesianNetwork, OutOfOrder, "define the attribute 'tau' before those that depend on it"),
-        (NoPlate, likelihoods.Categorical, 'must be observed in the plate "data"'),
+        (NoPlate, likelihoods.Categorical, 'must observe y in the plate "data"'),
     ],
 )
 @pytest.mark.parametrize("guide", [MeanFieldNormal, autoguide.AutoNormal])
