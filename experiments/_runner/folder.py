@@ -49,6 +49,9 @@ def _claim(config: DictConfig) -> tuple[Path, bool]:
     """`claim`, and whether it was this run that wrote `config.yaml`."""
     if not config.folder:
         raise ConfigError("folder: must name a folder, got nothing")
+    name = str(config.get("name", "run"))
+    if not name or ".." in Path(name).parts:
+        raise ConfigError(f"name: must name a folder in runs/, got {name!r}; folder=... is for another place")
     folder = Path(config.folder)
     changed = differences(config)
     if changed:

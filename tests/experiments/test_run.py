@@ -319,6 +319,9 @@ def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys
 def test_a_run_needs_the_name_of_a_folder():
     with pytest.raises(ConfigError, match="folder: must name a folder, got nothing"):
         claim(config("folder="))
+    for name in ("", "../elsewhere"):
+        with pytest.raises(ConfigError, match="name: must name a folder in runs/, got"):
+            claim(config(f"name={name}"))
 
 
 def test_python_is_the_same_expression_as_yaml():
