@@ -31,6 +31,8 @@ from pyrobbb.svi import Step, Terms
 
 logger = logging.getLogger(__name__)
 
+MANY = 10_000  # weights, for which the sampler is not made
+
 
 class NUTSGuide(EmpiricalGuide):
     """The draws, in the order of the chain, and which of them ended a trajectory that diverged."""
@@ -105,6 +107,8 @@ class NUTS(OwnStep):
         double = deepcopy(guide).cpu().double()
         energy = Collapsed(model, double, x) if self.collapsed else Energy(model, double)
         counts = None if data.weights is None else _in_double(data.weights)
+        if energy.size > MANY:
+            log(f"NUTS draws {energy.size:,} numbers together: it is for hundreds, and may take hours here")
         initial = {"z": self.start * torch.randn(energy.size, dtype=torch.float64)}
         gradients = (self.warmup + self.draws) * 2 ** (self.max_tree_depth - 1)
         gradient = energy.prepared(initial["z"], x, y, gradients, log)
