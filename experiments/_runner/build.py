@@ -36,7 +36,7 @@ NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "figures", "repor
 LOGGERS = ("mlflow", "tensorboard", "wandb")  # callbacks that only watch
 # where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
 FREE_TO_CHANGE = (
-    "folder", "published", "figures", "report", "device", "checkpoint_seconds", "record_every", "together",
+    "folder", "name", "published", "figures", "report", "device", "checkpoint_seconds", "record_every", "together",
     "threads", "arms", *(f"callbacks.{name}" for name in LOGGERS),
 )  # fmt: skip
 PACKAGES = ("pyrobbb", "models", "guides", "experiments", "pyro", "torch")  # that a part may be named from
