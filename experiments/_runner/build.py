@@ -36,8 +36,8 @@ NOT_OF_THE_RUN = ("experiment", "name", "published", "folder", "figures", "repor
 LOGGERS = ("mlflow", "tensorboard", "wandb")  # callbacks that only watch
 # where and how fast a run is computed, what is said of it, and a bandit's arms, each with its own files
 FREE_TO_CHANGE = (
-    "folder", "name", "published", "figures", "report", "device", "checkpoint_seconds", "record_every", "together",
-    "threads", "arms", *(f"callbacks.{name}" for name in LOGGERS),
+    "folder", "name", "published", "figures", "report", "device", "checkpoint_seconds", "record_every",
+    "together", "threads", "arms", *(f"callbacks.{name}" for name in LOGGERS),
 )  # fmt: skip
 PACKAGES = ("pyrobbb", "models", "guides", "experiments", "pyro", "torch")  # that a part may be named from
 LONGEST = 200  # bytes of a folder's name; most file systems take 255
