@@ -382,7 +382,7 @@ def test_a_batch_larger_than_the_data() -> None:
 @pytest.mark.parametrize("net", [nn.Sequential(nn.Flatten(0), nn.Linear(12, 2)), nn.LSTM(3, 2)])
 def test_a_network_that_returns_something_else(net: nn.Module) -> None:
     model = BayesianNetwork(net, PRIOR, GAUSS, N=4)
-    with pytest.raises(ValueError, match=r"must map \(B, \*features\) to \(B, width\)"):
+    with pytest.raises(ValueError, match=r"must map \(B, \*features\) to \(B, \*grid, width\)"):
         model(normal(4, 3))
 
 

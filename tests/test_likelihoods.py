@@ -207,7 +207,7 @@ def test_the_scale_follows_the_outputs_precision() -> None:
         (
             likelihoods.Categorical(),
             torch.zeros(5),
-            r"integer labels of shape \(B,\), got torch.float32 \(5,\)",
+            r"integer labels of shape \(B, \*grid\), got torch.float32 \(5,\)",
         ),
         (
             likelihoods.Categorical(),

@@ -121,11 +121,10 @@ def fit_point(
         else:
             result = measure(Fitted(run, data, training.posterior, training.history.rows))
         rows = training.history.rows
-        if data.validation is not None:
-            result["validation_errors"] = [row.validation_error for row in rows]
         return result | {
             "seconds": training.history.train_seconds,
             "epochs": [row.epoch for row in rows],
+            "validation_errors": [row.validation_error for row in rows],
             "free_energies": [row.free_energy for row in rows],
         }
 

@@ -125,7 +125,10 @@ def fit(name: str, seed: int, overrides: Sequence[str], folder: Path) -> Result:
             "trivial_free_energy": trivial_free_energy(posterior.model, fitted.data.train),
         }
 
-    return fit_point(config, measure, progress=Silent(), callbacks=[average] if average is not None else ())
+    found = fit_point(config, measure, progress=Silent(), callbacks=[average] if average is not None else ())
+    if "validation_error" not in found and "stopped" not in found:
+        found.pop("validation_errors")  # which are NaN
+    return found
 
 
 def averaged(folders: Sequence[Path]) -> Result:

@@ -305,12 +305,12 @@ MODEL_CASES: list[Case] = [
     (
         "rows lost",
         lambda: train(net=nn.Sequential(nn.Linear(3, 3), nn.Flatten(0))),
-        "must map (B, *features) to (B, width)",
+        "must map (B, *features) to (B, *grid, width)",
     ),
     (
         "a tuple for an output",
         lambda: train(net=nn.LSTM(3, 3)),
-        "must map (B, *features) to (B, width), got tuple",
+        "must map (B, *features) to (B, *grid, width), got tuple",
     ),
     (
         "odd output for mean and noise",
