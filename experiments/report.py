@@ -19,7 +19,7 @@ import yaml
 from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.find_runs import TARGET, RunFolder, varied
-from experiments._runner.folder import read_json
+from experiments._runner.folder import read_json, read_metrics
 from experiments._runner.own_parts import is_point, unused
 from experiments._runner.sweep import UNRANKED
 from experiments._runner.trust import is_trusted, trusted_config
@@ -68,6 +68,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
         from pyrobbb.report.words import component
     except ImportError as error:
         raise ConfigError(EXTRA) from error
+    read_metrics(folder)  # which says what is wrong with them
     made = read_json(folder / "provenance.json")
     page = run_page(
         folder,

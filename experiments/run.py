@@ -90,8 +90,8 @@ def _draw(config: DictConfig, folder: Path, *, finished: bool) -> str:
     for place in (folder, folder / "figures"):  # a command killed at either left parts
         remove_partial_files(place)
     (folder / ERROR).unlink(missing_ok=True)
-    point = not (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
-    if config.get("figures", True) and not point and not analyse.has_figures(folder):
+    bayesian = (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
+    if config.get("figures", True) and bayesian and not analyse.has_figures(folder):
         analyse.figures(folder, trust=True)  # of this very configuration
     if config.get("report", True) and not (finished and (folder / page.NAME).exists()):
         return page.leave(folder, trust=True)

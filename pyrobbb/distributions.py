@@ -391,12 +391,18 @@ def own_tensor(distribution: Distribution) -> Tensor:
     return next(value for value in found if value.is_floating_point())
 
 
-def on_real_line(distribution: Any) -> bool:
-    """Whether a prior's support is the whole real line, or is not stated."""
+def support_of(distribution: Any) -> Any:
+    """Where single values of a distribution lie; None where a user's own does not state it."""
     try:
         support = distribution.support
-    except NotImplementedError:  # a distribution of the user's own
-        return True
+    except NotImplementedError:
+        return None
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
-    return support is C.real
+    return support
+
+
+def on_real_line(distribution: Any) -> bool:
+    """Whether a prior's support is the whole real line, or is not stated."""
+    support = support_of(distribution)
+    return support is None or support is C.real

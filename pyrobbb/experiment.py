@@ -31,7 +31,7 @@ from pyrobbb.priors import Prior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Guarded, Progress
-from pyrobbb.training.trainer import Training, train_all
+from pyrobbb.training.trainer import Training, posterior_of, train_all
 
 
 class Source(Protocol):
@@ -160,12 +160,7 @@ class Run(Options):
             return self.training(data, chain, folder, progress, ranks, fast=fast, callbacks=own)
 
         chains = train_all(make, self.chains, fast=self.fast, together=self.together, device=self.device)
-        posterior = Posterior(
-            [(t.model, t.guide) for t in chains],
-            [t.history for t in chains],
-            columns=data.columns,
-            reach=chains[0].reach,
-        )
+        posterior = posterior_of(chains, data.columns)
         if held is not None:
             posterior.chain_weights = stacking_weights(
                 posterior, held.x, held.y, draws=self.draws, seed=self.seed

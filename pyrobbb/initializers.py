@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyrobbb._support import checkpoint, checks
+from pyrobbb.distributions import support_of
 from pyrobbb.priors.fixed import fan_in
 
 EDGE = 0.01  # of an interval's width
@@ -51,12 +52,7 @@ def off_the_edge(site: Site, value: Tensor) -> Tensor:
     A guide or method moves such a weight on the real line, which a sigmoid maps to the interval: at the ends
     its slope is 0, and the weight would stay. A bias of 0 is at an end of a uniform prior on (0, 1).
     """
-    try:
-        support = site["fn"].support
-    except NotImplementedError:  # a distribution of the user's own
-        return value
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
+    support = support_of(site["fn"])
     if not isinstance(support, constraints.interval | constraints.half_open_interval):
         return value
     low, high = (torch.as_tensor(end).to(value) for end in (support.lower_bound, support.upper_bound))

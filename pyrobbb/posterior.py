@@ -37,7 +37,8 @@ from pyrobbb.data.frames import by_target, check_same_rows
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.draws import NoWeights, fitted, is_point, one_draw, some_draws, stacked
 from pyrobbb.moments import moments
-from pyrobbb.training.history import Epoch, History
+from pyrobbb.training import history
+from pyrobbb.training.history import History
 
 __all__ = ["Posterior", "moments"]
 
@@ -371,12 +372,7 @@ class Posterior:
                 f"fit, such as MeanFieldNormal, or inference=Laplace() for what such a method left"
             )
         chains, content = posterior_file.read(folder, made, guide)
-        earlier = content.get("history") or []  # the rows of one chain, or a dictionary for each
-        earlier = [{"rows": earlier}] if earlier and "rows" not in earlier[0] else earlier
-        histories = [
-            History(**one | {"rows": [Epoch(**row) for row in one["rows"]]})
-            for one in content.get("histories", earlier)
-        ]
+        histories = history.from_plain(content.get("histories") or content.get("history") or ())
         columns = from_plain(content.get("columns"))
         return cls(chains, histories, content.get("weights"), columns, content.get("reach"))
 

@@ -27,9 +27,9 @@ MOVED = {
     "experiments.controls": "experiments.reproductions.controls",
     "guides.initial": "pyrobbb.initializers",
     "guides.mean_field": "pyrobbb.mean_field",
+    "guides.non_centred": "pyrobbb.non_centred",
     "models.gluon_as_printed": "experiments.reproductions.gluon_as_printed",
     "pyrobbb.kl": "pyrobbb.kl_weights",
-    "guides.non_centred": "pyrobbb.non_centred",
 }  # since version 0.1.0: modules that a config.yaml may name
 RENAMED = {"pyrobbb.initializers.network": "pyrobbb.initializers.from_network"}  # what they hold, likewise
 CLAIMING = ".config.lock"  # held while the configuration of a new folder is written

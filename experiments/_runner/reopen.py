@@ -26,7 +26,6 @@ from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.data_checks import reach
-from pyrobbb.training.history import History
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         chains.append((model, guide))
     weights = read_json(folder / "metrics.json").get("chain_weights")
     rows = history.read_if_there(folder / "history.csv")
-    histories = [History([row for row in rows if row.chain == chain]) for chain in range(run.chains)]
+    histories = [history.History([r for r in rows if r.chain == chain]) for chain in range(run.chains)]
     posterior = Posterior(chains, histories, weights, data.columns, reach(data.train))
     return Reopened(run, data, posterior, epoch)
 

@@ -64,10 +64,10 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
     the message may not be enough).
     """
     hydra, began = HydraConfig.get(), perf_counter()
-    job: dict[str, Any] = {"folder": " ".join(hydra.overrides.task), "host": platform.node()}
-    said, value = "", math.inf
+    job: dict[str, Any] = {"host": platform.node(), "process": os.getpid()}
+    job["folder"], said, value = " ".join(hydra.overrides.task), "", math.inf
     try:
-        job |= {"folder": str(config.folder), "process": os.getpid()}
+        job["folder"] = str(config.folder)  # of a name that is too long there is none
         name, value = objective(execute())
         said = f"{name if name == UNRANKED else f'{name} {value:.4g}'}, {perf_counter() - began:.1f} s"
     except Exception as error:  # whatever it is, the other jobs continue

@@ -52,10 +52,9 @@ def trusted_config(folder: Path, trust: bool) -> dict[str, Any]:
     """
     path = folder / "config.yaml"
     config = read_config(path)
-    if not isinstance(config.get("prior"), dict):
-        raise ConfigError(f"{path} is not a configuration of a run: it lacks prior")
-    if "_target_" not in config["prior"]:
-        raise ConfigError(f"{path} is not a configuration of a run: its prior lacks _target_")
+    prior = config.get("prior")
+    if not isinstance(prior, dict) or "_target_" not in prior:
+        raise ConfigError(f"{path} is not a configuration of a run: it lacks prior._target_")
     if not trust:
         check_trusted(config, path)
     made = OmegaConf.create(config)

@@ -25,7 +25,7 @@ from pyrobbb.experiment import Run
 from pyrobbb.inference import Laplace
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.progress import Silent
-from pyrobbb.training.trainer import NonFiniteLossError, train_all
+from pyrobbb.training.trainer import NonFiniteLossError, posterior_of, train_all
 
 
 class RefusedError(ValueError):
@@ -55,7 +55,7 @@ def fitted(config: DictConfig, *, keep: bool = False, around: str = "") -> tuple
         lambda chain, fast: run.training(data, chain, folder, Silent(), fast=fast),
         run.chains, fast=run.fast, together=run.together, device=run.device,
     )  # fmt: skip
-    posterior = Posterior([(chain.model, chain.guide) for chain in chains])
+    posterior = posterior_of(chains)
     return run, data, Laplace(structure=around).around(posterior, data.train) if around else posterior
 
 

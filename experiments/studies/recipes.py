@@ -118,8 +118,9 @@ def fit(name: str, seed: int, overrides: Sequence[str], folder: Path) -> Result:
             probs[part] = {"probs": prediction.probs, "y": rows.y}
         with replacing(folder / "probabilities.pt") as temporary:
             torch.save(probs, temporary)
+        held = probs.get("validation")
         return {
-            **{f"{part}_error": classification_metrics(**own)["error"] for part, own in probs.items()},
+            **({} if held is None else {"validation_error": classification_metrics(**held)["error"]}),
             **{f"test_{key}": value for key, value in scores.items()},
             "free_energy": last.free_energy,
             "trivial_free_energy": trivial_free_energy(posterior.model, fitted.data.train),

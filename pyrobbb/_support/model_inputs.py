@@ -13,6 +13,8 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 
 if TYPE_CHECKING:
+    from pyro.distributions import TorchDistribution
+
     from pyrobbb.bnn import BayesianNetwork
 
 VALUES = 2**20  # checked at a time, so that data on disk need not fit into memory
@@ -28,13 +30,18 @@ def check_rows(model: BayesianNetwork, part: str, x: Tensor, y: Tensor) -> None:
 
 def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) -> None:
     """ValueError unless every target has a likelihood; `output` is the network's for one row."""
-    distribution = model.observation(output, model.prior_draw() if model.other_latents else None)
+    distribution = observed(model, output)
     model.encoded(distribution, y[:1])
     try:
         for begin, end in blocks(y):
             model.likelihood.check_domain(distribution, model.likelihood.encode(y[begin:end]))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def observed(model: BayesianNetwork, output: Tensor) -> TorchDistribution:
+    """p(y | f) at these outputs, the likelihood's own latents drawn from their prior."""
+    return model.observation(output, model.prior_draw() if model.other_latents else None)
 
 
 def blocks(rows: Tensor) -> Iterator[tuple[int, int]]:

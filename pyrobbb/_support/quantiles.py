@@ -24,8 +24,8 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     """The least y at which mean_s F_s(y) is `level` or more, a whole number if the y are.
 
     It is found between the components' own quantiles there, in double precision: by interpolation where the
-    cdf is smooth, each third step and elsewhere by bisection. The halves are of the numbers that a double can
-    be, not of their distance, since one draw may lie far from all others.
+    cdf is smooth, elsewhere by halving. Each third step halves the numbers that a double can be, not their
+    distance, since one draw may lie far from all others; so does each step to a whole number.
 
     Raises:
         NotImplementedError: A component does not know its cdf.
@@ -47,7 +47,9 @@ def mixture_quantile(components: Sequence[Any], level: Tensor) -> Tensor:
     if whole:
         low, high = low.floor() - 1, high.ceil()
     points = torch.stack([low, high, torch.full_like(low, torch.nan)])  # newest, other side, one before
-    heights = torch.stack([excess(low), excess(high), points[2]])  # what the cdf exceeds the level by
+    heights = torch.full_like(points, torch.nan)  # what the cdf exceeds the level by
+    if not whole:  # then halves alone are taken
+        heights[:2] = torch.stack([excess(low), excess(high)])
     for step in range(1, 3 * BISECTIONS):
         middle = _between(low, high)
         if whole:

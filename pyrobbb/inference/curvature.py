@@ -89,15 +89,18 @@ class Mode(NamedTuple):
     data: Split
 
 
+def _parts(data: Split, size: int = 1000) -> Iterator[Split]:
+    """`size` rows at a time."""
+    for rows in torch.arange(len(data), device=data.x.device).split(size):
+        yield data.take(rows)
+
+
 def log_likelihood(mode: Mode) -> Tensor:
     """Log P(D | w), in double precision."""
     model, weights, _, data = mode
-    score = torch.zeros((), dtype=torch.float64, device=data.x.device)
-    for rows in torch.arange(len(data), device=data.x.device).split(1000):
-        part = data.take(rows)
-        with torch.no_grad():
-            score += counted(model.log_likelihood(weights, part.x, part.y).double(), part.weights).sum()
-    return score
+    with torch.no_grad():
+        each = (counted(model.log_likelihood(weights, p.x, p.y).double(), p.weights) for p in _parts(data))
+        return torch.stack([part.sum() for part in each]).sum()
 
 
 def log_likelihood_and_slope(mode: Mode) -> tuple[Tensor, Tensor]:
@@ -105,8 +108,7 @@ def log_likelihood_and_slope(mode: Mode) -> tuple[Tensor, Tensor]:
     model, weights, names, data = mode
     leaves = {name: weights[name].detach().requires_grad_() for name in names}
     score, slope = torch.zeros((), dtype=torch.float64, device=data.x.device), None
-    for rows in torch.arange(len(data), device=data.x.device).split(1000):
-        part = data.take(rows)
+    for part in _parts(data):
         with torch.enable_grad():
             each = model.log_likelihood({**weights, **leaves}, part.x, part.y).double()
             total = counted(each, part.weights).sum()
@@ -128,8 +130,7 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
 
     width = model.apply_network(weights, data.x[:1]).shape[-1]
     size = width * sum(value.numel() * value.element_size() for value in chosen.values())
-    for rows in torch.arange(len(data), device=data.x.device).split(max(1, MEGABYTES * 2**20 // size)):
-        part = data.take(rows)
+    for part in _parts(data, max(1, MEGABYTES * 2**20 // size)):
         factors = output_factors(model, model.apply_network(weights, part.x), part)
         try:
             jacobians = vmap(jacrev(one), in_dims=(None, 0))(chosen, part.x)

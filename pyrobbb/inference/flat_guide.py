@@ -103,6 +103,6 @@ def _coordinates(name: str, support: Any) -> Any:
 def _start(site: dict[str, Any], to: Any, init_loc: Initial) -> Tensor:
     """Where a latent starts, in its coordinates: at the prior's median if its value has no density there."""
     value = off_the_edge(site, init_loc(site))
-    start: Tensor = to.inv(value)  # of a value outside an interval torch gives one at its end
+    start: Tensor = to.inv(value)
     inside = bool(site["fn"].support.check(value).all()) and bool(start.isfinite().all())
     return start if inside else to.inv(torch.as_tensor(init_to_median(site)))

@@ -43,6 +43,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
+from pyrobbb._support.flat import split
 from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.process_group import ProcessGroup
@@ -72,7 +73,7 @@ from pyrobbb.svi import Step
 
 logger = logging.getLogger(__name__)
 
-SHORTENED = 10  # times, by 4, that a diagonal Newton step may be
+LENGTHS = 10  # of a diagonal Newton step that are tried, each a fourth of the last
 SLOPE = 0.1  # of the log-likelihood, that a Newton step may still promise at a mode
 STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
@@ -171,17 +172,14 @@ class LaplaceGuide(FlatGuide):
     ) -> float:
         """What a Newton step promises; of the diagonal, whose steps promise far too much, what one gains.
 
-        That step is shortened until the gain is `enough`, at most to a millionth.
+        That step is divided by 4 until the gain is `enough`, a few times at most.
         """
         if not isinstance(self.curvature, Diagonal):
             return 0.5 * float(self.curvature.quadratic(slope.to(self.loc)))
         best, step = 0.0, self.curvature.variance() * slope
-        for _ in range(SHORTENED):
-            parts = step.to(self.loc).split([mode.weights[name].numel() for name in self.names])
-            moved = {
-                name: mode.weights[name] + part.view_as(mode.weights[name])
-                for name, part in zip(self.names, parts, strict=True)
-            }
+        for _ in range(LENGTHS):
+            moves = split(step.to(self.loc), {name: self.shapes[name] for name in self.names})
+            moved = {name: mode.weights[name] + move for name, move in moves.items()}
             there = log_likelihood(mode._replace(weights=mode.weights | moved))
             prior = 0.5 * (found_by * ((away + step).square() - away.square())).sum()
             gain = float(there - score - prior)

@@ -65,10 +65,8 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     """
     folder, about = Path(folder), about or About()
     metrics = read_json(folder / "metrics.json")
-    if not {"epochs", "parameters"} <= set(metrics):
-        raise ValueError(
-            f"{folder / 'metrics.json'} lacks numbers: the run is not finished, or it is damaged"
-        )
+    if not metrics:
+        raise ValueError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
     checked, pruned = (read_json(folder / name) for name in ("check.json", "pruning/record.json"))
     path = folder / "posterior.nc"
     data = arviz_io.load(path) if path.exists() else None  # a point estimate has none

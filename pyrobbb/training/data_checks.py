@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.chunking import out_of_memory
-from pyrobbb._support.model_inputs import check_rows
+from pyrobbb._support.model_inputs import check_rows, first_output, observed
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
@@ -74,18 +74,22 @@ def warn_of_data(model: BayesianNetwork, train: Split, raw: int = 0) -> None:
     if unused := _unused(model, train.x[:4]):
         logger.warning("%s", UNUSED.format(", ".join(unused)))
     _warn_of_probabilities(model, train.x[:20])
-    with torch.no_grad(), evaluating(model), isolated(device=train.x.device):
-        output = model.apply_network(model.initial(), train.x[:1])
-        distribution = model.observation(output, model.prior_draw() if model.other_latents else None)
+    _warn_of_masks(model, train.x)
+    first = train.head(SEEN)
+    _warn_of_inputs(first.x, raw)
+    if model.likelihood.prediction is ValuePrediction:
+        _warn_of_targets(model, first)
+
+
+def _warn_of_masks(model: BayesianNetwork, x: Tensor) -> None:
+    """Log what does not see a mask of the likelihood's."""
+    with isolated(device=x.device):
+        distribution = observed(model, first_output(model, "x", x))
     if is_masked(distribution):
         logger.warning(
             "the likelihood masks some places, which then add nothing to the log-likelihood; metrics and "
             "remarks on residuals count every place: score such a model by its log_predictive"
         )
-    first = train.head(SEEN)
-    _warn_of_inputs(first.x, raw)
-    if model.likelihood.prediction is ValuePrediction:
-        _warn_of_targets(model, first)
 
 
 def reach(rows: Split) -> float | None:

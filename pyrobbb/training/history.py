@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from pyrobbb._support.files import named_errors, replacing
 
@@ -44,6 +46,12 @@ class History:
     def train_seconds(self) -> float:
         """Time spent in training steps and in finishing, validation not counted."""
         return sum(row.seconds for row in self.rows) + self.finishing
+
+
+def from_plain(kept: Sequence[Mapping[str, Any]]) -> list[History]:
+    """What `asdict` made of each chain's history; of earlier versions the rows of the first alone."""
+    each = [{"rows": kept}] if kept and "rows" not in kept[0] else kept
+    return [History(**{**one, "rows": [Epoch(**row) for row in one["rows"]]}) for one in each]
 
 
 def write(path: Path | str, rows: list[Epoch]) -> None:

@@ -21,6 +21,7 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.columns import Columns, Names
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.inference import SVI
@@ -127,6 +128,16 @@ def train_all(
     return trainings
 
 
+def posterior_of(trained: Sequence[Training], columns: Columns | Names | None = None) -> Posterior:
+    """The posterior of chains that are trained, whose rows may come by the names of `columns`."""
+    return Posterior(
+        [(training.model, training.guide) for training in trained],
+        [training.history for training in trained],
+        columns=columns,
+        reach=trained[0].reach,
+    )
+
+
 def fit(
     model: BayesianNetwork | MakeModel,
     guide: nn.Module | MakeGuide | None,
@@ -227,8 +238,7 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together, device=options.get("device"))
     columns = data.columns if isinstance(data, Dataset) else None
-    posterior = held(Posterior([(training.model, training.guide) for training in trained], columns=columns))
-    posterior.histories, posterior.reach = tuple(training.history for training in trained), trained[0].reach
+    posterior = held(posterior_of(trained, columns))
     shown = ranks.is_main and type(show.shown) is not Silent
     if shown and posterior.model.sites and trained[0].inference.bounds:
         energy = fmean(training.history.rows[-1].free_energy for training in trained)
