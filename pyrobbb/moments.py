@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain as one_after_another
 
 import torch
 from pyro.infer.autoguide import AutoDelta
+from pyro.ops.streaming import CountMeanVarianceStats, StatsOfDict
 
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import Weights
 from pyrobbb.distributions import on_real_line
 from pyrobbb.draws import Chain, fitted, some_draws
 
+DRAWS = 200
 TOGETHER = 10  # draws that are in memory at once
 
 
@@ -45,16 +46,12 @@ def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
         return locs, {name: both[name][1] - both[name][0] for name in names}
 
 
-def _moments_of_draws(chain: Chain, names: Sequence[str], draws: int = 200) -> tuple[Weights, Weights]:
-    """Mean and standard deviation of some draws, one after another (Welford)."""
-    means: Weights = {}
-    squares: Weights = {}
-    keys = [(0, 0, s) for s in range(draws)]
-    blocks = (some_draws(chain, keys[s : s + TOGETHER]) for s in range(0, draws, TOGETHER))
-    for s, weights in enumerate(one_after_another.from_iterable(blocks), start=1):
-        for name in names:
-            w = weights[name]
-            before = means.setdefault(name, torch.zeros_like(w))
-            means[name] = before + (w - before) / s
-            squares[name] = squares.get(name, 0) + (w - before) * (w - means[name])
-    return means, {name: (square / (draws - 1)).sqrt() for name, square in squares.items()}
+def _moments_of_draws(chain: Chain, names: Sequence[str]) -> tuple[Weights, Weights]:
+    """Mean and standard deviation of `DRAWS` draws, a few at a time."""
+    stats = StatsOfDict(default=CountMeanVarianceStats)
+    for s in range(0, DRAWS, TOGETHER):
+        for weights in some_draws(chain, [(0, 0, t) for t in range(s, s + TOGETHER)]):
+            stats.update({name: weights[name] for name in names})
+    found = stats.get()
+    locs = {name: found[name]["mean"] for name in names}
+    return locs, {name: found[name]["variance"].sqrt() for name in names}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
@@ -30,8 +30,14 @@ class Terms(NamedTuple):
     nll: Tensor
 
 
-class Step(Protocol):
+class Step:
     """Takes one optimiser step on a minibatch and returns the terms it saw."""
+
+    keeps_prior: bool = True  # as it is at first, but for its buffers
+    recorded: bool = False  # what the network reads besides tensors is kept as it stood
+
+    def check_still(self, rows: Any, model: nn.Module) -> None:
+        """Raise ValueError if what was recorded computes something else by now than `model` on `rows`."""
 
     def __call__(
         self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None, /
@@ -40,6 +46,7 @@ class Step(Protocol):
 
         `kl_weight` is the KL's pi_i, `batch_fraction` is B/N.
         """
+        raise NotImplementedError
 
 
 LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
@@ -55,19 +62,6 @@ class RowWeights(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if self.counts is not None and of_rows(msg):
             msg["scale"] = msg["scale"] * self.counts
-
-
-class _Recording:
-    """Mixed into an ELBO of Pyro's: keeps the unscaled terms of the traces that it scores."""
-
-    terms: list[Terms]
-    counts: Tensor | None
-
-    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
-        model_trace, guide_trace = super()._get_trace(model, guide, args, kwargs)  # type: ignore[misc]
-        with torch.no_grad():
-            self.terms.append(terms_of(model_trace, guide_trace, self.counts))
-        return model_trace, guide_trace
 
 
 def check_elbo(elbo: Any, samples: int) -> None:
@@ -106,18 +100,32 @@ def is_default(elbo: Any) -> bool:
 
 
 def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
-    """`elbo`, or a copy, that records, for one data plate; of a class, with `samples` particles."""
-    kind = _kind(elbo)
-    recording = type(f"Recording{kind.__name__}", (_Recording, kind), {})
+    """`elbo`, or a copy, for one data plate, that keeps the unscaled terms of the traces it scores.
+
+    Of a class, with `samples` particles.
+    """
     if elbo is None or isinstance(elbo, type | partial):
-        vectorize = vectorize and samples > 1
         given = elbo.keywords if isinstance(elbo, partial) else {}
-        own = {"num_particles": samples, "vectorize_particles": vectorize, "max_plate_nesting": 1}
-        return recording(**{**own, **given})
-    made = copy(elbo)
-    made.__class__ = recording
-    if math.isinf(made.max_plate_nesting):  # the particles' own dimension is counted in it
-        made.max_plate_nesting = 1 + int(made.vectorize_particles and made.num_particles > 1)
+        own = {
+            "num_particles": samples,
+            "vectorize_particles": vectorize and samples > 1,
+            "max_plate_nesting": 1,
+        }
+        made = _kind(elbo)(**{**own, **given})
+    else:
+        made = copy(elbo)
+        if math.isinf(made.max_plate_nesting):  # the particles' own dimension is counted in it
+            made.max_plate_nesting = 1 + int(made.vectorize_particles and made.num_particles > 1)
+    get_trace = made._get_trace
+
+    def recorded(*given: Any) -> Any:
+        traces = get_trace(*given)
+        with torch.no_grad():
+            model_trace, guide_trace = traces
+            made.terms.append(terms_of(model_trace, guide_trace, made.counts))
+        return traces
+
+    made._get_trace = recorded
     return made
 
 
@@ -149,7 +157,7 @@ def no_nan_warnings() -> Iterator[None]:
         yield
 
 
-class ReferenceStep:
+class ReferenceStep(Step):
     r"""Minimises the paper's minibatch cost F_i = pi_i KL - log P(D_i | w) (eq. 9) with `SVI`.
 
     Pyro's loss is N/B F_i; the whole program is scaled by B/N, so that the optimiser minimises F_i itself

@@ -19,10 +19,6 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.optim import fused, load_state, on_device
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated import GraphStep, make_step
-from pyrobbb.accelerated.agreement import gradients, seen
-from pyrobbb.accelerated.batched_step import StackedStep
-from pyrobbb.accelerated.cuda_graph import no_synchronisation
-from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bandits import Environment, EpsilonGreedy, Play, PointLearner, Round
 from pyrobbb.bnn import BayesianNetwork
@@ -36,7 +32,6 @@ from pyrobbb.inference.method import Inference
 from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.predictive import ClassPrediction
-from pyrobbb.svi import Terms
 from pyrobbb.training.trainer import Training
 from step_cases import Synchronises
 
@@ -279,26 +274,6 @@ def test_a_failed_capture_leaves_everything_as_it_was(monkeypatch: pytest.Monkey
             one.take(step if graph else step.step, 10)
     assert len(made[0].said) == 1
     agree(*made, exactly=True)
-
-
-def test_two_chains_are_one_batch_of_steps() -> None:
-    made = [Made(seed=seed) for seed in (1, 2)]
-    for one in made:
-        one.model.eval()
-    parts = [one.rows for one in made]
-    segments = [element_wise(one.model, one.guide, one.rows) for one in made]
-    with isolated(0, device=DEVICE):
-        both = StackedStep([one.model for one in made], [one.guide for one in made], segments)
-        noise = torch.randn(both.noise_shape, device=DEVICE)
-        x, y = torch.stack([p.x for p in parts]), torch.stack([p.y for p in parts])
-        with no_synchronisation():
-            terms = both.evaluate(x, y, [0.1, 0.1], noise)
-            both.evaluate(x, y, torch.full((2,), 0.1, device=DEVICE), noise)
-        ours = [seen(one.optimizer, Terms(*t)) for one, t in zip(made, zip(*terms, strict=True), strict=True)]
-        for r, one in enumerate(made):
-            alone = gradients(one.step().step, one.rows, noise[:, r], share=0.1)
-            for a, b in zip(ours[r], alone, strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("fast", ["eager", "compiled"])

@@ -61,8 +61,7 @@ def stack_segments(each: Sequence[Sequence[PriorSegment]], dtype: torch.dtype) -
 def _row(segment: PriorSegment, key: str) -> Tensor:
     if key in segment.vectors:
         return segment.vectors[key]
-    device = next((vector.device for vector in segment.vectors.values()), None)
-    return torch.tensor([segment.constants[key]], dtype=torch.float64, device=device)
+    return torch.tensor([segment.constants[key]], dtype=torch.float64)
 
 
 def batched_nll(
@@ -110,10 +109,10 @@ class StackedStep:
         models: Sequence[BayesianNetwork],
         guides: Sequence[Any],
         segments: Sequence[Sequence[PriorSegment]],
-        batch: tuple[Tensor, Tensor] | None = None,
-        prepare: Prepare | None = None,
+        batch: tuple[Tensor, Tensor],
+        prepare: Prepare | None,
         *,
-        samples: int = 1,
+        samples: int,
     ) -> None:
         if len({tuple((name, *shape) for name, shape in guide.shapes.items()) for guide in guides}) != 1:
             raise NotBatchableError("their networks have different weights")
@@ -127,7 +126,7 @@ class StackedStep:
         self.segments = stack_segments(segments, loc.dtype)
         self.share = loc.new_zeros(len(guides), 1)
         self.fixed: FixedBatch | None = None
-        if batch is not None and prepare is not None:
+        if prepare is not None:
             self.fixed = FixedBatch(*batch, loc.dtype, dim=1)
             noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
             inputs = [noise, torch.ones_like(self.share), *self.fixed.example, *self._gathered()]
@@ -175,22 +174,13 @@ class StackedStep:
         self,
         x: Tensor,
         y: Tensor,
-        shares: Sequence[float] | Tensor,
+        shares: Sequence[float],
         noise: Tensor,
         counts: Tensor | None = None,
     ) -> Terms:
-        """The terms (R,); leaves the gradients of each F in its guide's `grad`. `counts` is (R, B).
-
-        On CUDA, shares that differ from chain to chain should be a tensor there, (R,): numbers would be
-        copied from the host at each step.
-        """
+        """The terms (R,); leaves the gradients of each F in its guide's `grad`. `counts` is (R, B)."""
         with torch.no_grad():
-            if isinstance(shares, Tensor):
-                self.share.copy_(shares[:, None])
-            elif len(set(shares)) == 1:
-                self.share.fill_(shares[0])
-            else:
-                self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
+            self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
             given, flats = (noise.detach(), self.share), self._gathered()
             batch = None if self.fixed is None else self.fixed(x, y, counts)
             if batch is None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from pyrobbb._support.optim import on_the_device, trained
-from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
+from pyrobbb.accelerated.fast_step import FastStep, WrappedStep, forget_gradients
 from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
@@ -22,7 +22,7 @@ ROOM = 2**28  # bytes of the minibatches that a launch gathers
 PLAIN = (bool, int, float)  # numpy's numbers have precisions of their own
 
 
-class GraphStep:
+class GraphStep(WrappedStep):
     """Takes the steps of `step` by replaying a CUDA graph of it: one alone, or up to `MANY` with one launch.
 
     The first steps run as they are, on a side stream, as CUDA asks for; so does every batch of another

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from pyrobbb._support.optim import set_gradient, trained
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.fast_step import FastStep
+from pyrobbb.accelerated.fast_step import FastStep, WrappedStep
 from pyrobbb.svi import ReferenceStep, Terms
 
 
-class SummedStep(FastStep):
+class SummedStep(WrappedStep, FastStep):
     """A step on the sum over all processes of what `step` sees on this one's rows.
 
     Its x and y are this process's rows, `share` and `data` their part of the KL and of the data; they may be

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyrobbb._support.optim import trained
 from pyrobbb.accelerated.rng import Normals
-from pyrobbb.svi import Terms
+from pyrobbb.svi import Step, Terms
 
 
 class NotFastError(ValueError):
     """The fast path does not fit this model and guide; the message says why."""
 
 
-class FastStep(ABC):
+class WrappedStep(Step):
+    """A step that takes another's steps, and keeps of model and prior what that keeps."""
+
+    step: Any
+
+    @property
+    def keeps_prior(self) -> bool:  # type: ignore[override]
+        return bool(self.step.keeps_prior)
+
+    @property
+    def recorded(self) -> bool:  # type: ignore[override]
+        return bool(self.step.recorded)
+
+    def check_still(self, rows: Any, model: nn.Module) -> None:
+        self.step.check_still(rows, model)
+
+
+class FastStep(Step, ABC):
     """One step on F = share KL - log P(D_i | w): tensor operations alone, fit for a CUDA graph."""
 
     optimizer: torch.optim.Optimizer
     share: Tensor  # of the KL, without dimensions
     noise_shape: tuple[int, ...]
     normals: Normals
-    keeps_prior: bool = True  # as it is at first, but for its buffers
 
     def __call__(
         self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None
@@ -67,7 +84,7 @@ class FastStep(ABC):
             each.append(self.take(xs[k], ys[k], None if counts is None else counts[k]))
         return Terms(torch.stack([terms.kl for terms in each]), torch.stack([terms.nll for terms in each]))
 
-    def reset(self) -> None:  # noqa: B027
+    def reset(self) -> None:
         """The optimiser's state lies in other tensors now: of interest where a program holds them."""
 
 

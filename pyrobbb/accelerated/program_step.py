@@ -57,6 +57,10 @@ class ProgramStep(FastStep):
             self.run = prepare(program, [self.noise, self.share, *self.fixed.example])
 
     @property
+    def recorded(self) -> bool:  # type: ignore[override]
+        return self.fixed is not None
+
+    @property
     def noise(self) -> Tensor:
         """What was drawn last."""
         return self.normals.values.reshape(self.noise_shape)

@@ -21,11 +21,21 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.kl_weights import Geometric, KLWeight, WarmUp, within
-from pyrobbb.svi import Step
+from pyrobbb.svi import Step, Terms
 
 logger = logging.getLogger(__name__)
 
 MakeGuide = Callable[[BayesianNetwork], nn.Module]
+
+
+class FunctionStep(Step):
+    """A function as a step, such as a method of one's own may give."""
+
+    def __init__(self, take: Callable[..., Terms]) -> None:
+        self.take = take
+
+    def __call__(self, *batch: Any) -> Terms:
+        return self.take(*batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +65,7 @@ class Inference:
 
     def step(
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
-    ) -> Step:
+    ) -> Step | Callable[..., Terms]:
         """One step of the training loop; the arguments are those of `accelerated.make_step`."""
         raise NotImplementedError(f"{type(self).__name__} must define step(self, model, guide, ...)")
 

@@ -20,7 +20,7 @@ from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.inference.energy import log_prior
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.svi import Terms, counted
+from pyrobbb.svi import Step, Terms, counted
 
 if TYPE_CHECKING:
     from pyrobbb.inference.natural_gradient import NaturalGradient
@@ -55,7 +55,7 @@ def _pieces(
             yield replace(segment, vectors=vectors, length=where.stop - where.start), own
 
 
-class NaturalGradientStep:
+class NaturalGradientStep(Step):
     """One step on flat buffers: draw and score, the network, update; g and t lie in the optimiser's state.
 
     The arguments are those of `MeanFieldStep`, after the method; Pyro takes the gradient of a prior without

@@ -113,7 +113,7 @@ def _check_still(model: BayesianNetwork, guide: EmpiricalGuide, first: Split) ->
         )
 
 
-class SGHMCStep:
+class SGHMCStep(Step):
     """One step of the sampler; velocity and step count lie in the optimiser's state, so in checkpoints."""
 
     def __init__(

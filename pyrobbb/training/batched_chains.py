@@ -29,6 +29,7 @@ from pyrobbb.data.dataset import Split
 from pyrobbb.inference.point import DescentStep
 from pyrobbb.svi import Terms
 from pyrobbb.training.chain import Chain
+from pyrobbb.training.joint_chains import JointChains, check_in_step, same
 
 LARGEST = 400_000  # weights times draws of a chain; larger ones are bound by memory, not by calls
 
@@ -60,7 +61,7 @@ POINTS = _Kind(
 )  # fmt: skip
 
 
-class BatchedChains:
+class BatchedChains(JointChains):
     """Takes one step of several chains at once.
 
     Args:
@@ -110,7 +111,7 @@ class BatchedChains:
                     "point"
                 )
             self.alone.append(c.step)
-            _same(
+            same(
                 ("methods", type(first.inference).__name__, type(c.inference).__name__),
                 ("shapes of an input", first.train.head(1).x.shape, c.train.head(1).x.shape),
                 ("draws per step", self.alone[0].noise_shape[0], c.step.noise_shape[0]),
@@ -168,12 +169,6 @@ class BatchedChains:
                         f"see it: train them with together=False, or fast='off'"
                     )
 
-    def keep_noise(self) -> None:
-        """Leave each chain's random state with it, where it already is."""
-
-    def release(self) -> None:
-        """Let each chain step alone from here on, as it always could."""
-
     def _evaluate(self, parts: Sequence[Split], kl_weights: Sequence[float], noise: Tensor) -> Terms:
         weighted = any(part.weights is not None for part in parts)
         counts = torch.stack([part.counts for part in parts]) if weighted else None
@@ -187,27 +182,6 @@ class BatchedChains:
             drawn.append(self.kind.draw(step))
             chain.noise = random_state(chain.device)
         return torch.stack(drawn, dim=-2)
-
-
-def check_in_step(chains: Sequence[Chain]) -> None:
-    """NotBatchableError unless the chains can take their steps at the same time."""
-    first = chains[0]
-    for c in chains:
-        if c.ranks.size > 1:
-            raise NotBatchableError("trainings on several processes are not batched")
-        _same(
-            ("devices", first.device, c.device),
-            ("numbers of data", len(first.train), len(c.train)),
-            ("batch sizes", first.batch_size, c.batch_size),
-            ("epochs", first.epochs, c.epochs),
-            ("places to resume from", (first.epoch, first.batch), (c.epoch, c.batch)),
-        )
-
-
-def _same(*each: tuple[str, Any, Any]) -> None:
-    for name, mine, theirs in each:
-        if mine != theirs:
-            raise NotBatchableError(f"trainings with different {name}: {mine} and {theirs}")
 
 
 def _joined(parts: Sequence[Split]) -> tuple[Tensor, Tensor]:

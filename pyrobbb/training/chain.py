@@ -24,7 +24,6 @@ from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb._support.settings import changes, network_constants
 from pyrobbb.accelerated import GraphStep
-from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
@@ -32,7 +31,7 @@ from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
 from pyrobbb.inference.energy import check_density
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import OwnStep
+from pyrobbb.inference.method import FunctionStep, OwnStep
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step, no_nan_warnings
 from pyrobbb.training import compatibility, divergence, history
@@ -201,22 +200,23 @@ class Chain:
         if isinstance(self.guide, FlatGuide):
             self.guide.restart()
         self.step = self._made_step(options.fast)
-        keeps = getattr(getattr(self.step, "step", self.step), "keeps_prior", True)
-        self.prior = KeptPrior(self.model, live=type(self.inference) is SVI) if keeps else None
+        live = type(self.inference) is SVI
+        self.prior = KeptPrior(self.model, live=live) if self.step.keeps_prior else None
 
     def _made_step(self, fast: str) -> Step:
         """The step of the method, as fast as the network lets it be."""
         options = self.options
         with buffers_kept(self.model) as replaced:
-            step: Step = self.inference.step(
+            made = self.inference.step(
                 self.model, self.guide, self.optimizer,
-                self.train.head(len(range(self.ranks.rank, self.batch_size, self.ranks.size))),
+                self.train.head(self.own_rows),
                 samples=options.samples, estimator=options.estimator, vectorize=options.vectorize,
                 elbo=options.elbo, fast=fast,
                 steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
             )  # fmt: skip
+        step = made if isinstance(made, Step) else FunctionStep(made)
         graph = isinstance(step, GraphStep)
-        recorded = graph or getattr(step, "fixed", None) is not None
+        recorded = graph or step.recorded
         if replaced and fast != "off":
             why, instead = says_replaced(replaced), "off"
         elif recorded and fast not in ("eager", "off") and (counted := self._counted()):
@@ -242,6 +242,11 @@ class Chain:
     def done(self) -> bool:
         """Whether it has finished its last epoch, or a callback stopped it."""
         return self.epoch >= self.epochs or self.history.stopped is not None
+
+    @property
+    def own_rows(self) -> int:
+        """Rows of this process in a minibatch of the usual size."""
+        return len(range(self.ranks.rank, self.batch_size, self.ranks.size))
 
     @property
     def graph(self) -> GraphStep | None:
@@ -386,8 +391,7 @@ class Chain:
         """ValueError if a step no longer computes what model and prior do."""
         if self.prior is not None:
             self.prior.check()
-        if isinstance(self.step, ProgramStep):
-            self.step.check_still(self.sample.head(self.batch_size), self.model)
+        self.step.check_still(self.sample.head(self.own_rows), self.model)
 
     def _measured(self) -> Epoch:
         """The history row of the epoch that ends here."""

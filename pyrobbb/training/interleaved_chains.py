@@ -19,11 +19,11 @@ from pyrobbb.accelerated.cuda_graph import side_by_side
 from pyrobbb.accelerated.fast_step import forget_gradients
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
-from pyrobbb.training.batched_chains import check_in_step
 from pyrobbb.training.chain import Chain
+from pyrobbb.training.joint_chains import JointChains, check_in_step
 
 
-class InterleavedChains:
+class InterleavedChains(JointChains):
     """Takes the steps of several chains at once.
 
     Args:
@@ -120,9 +120,6 @@ class InterleavedChains:
     def _state(self) -> tuple[list[Tensor], list[Tensor]]:
         values = [value.clone() for value in self._tensors()]
         return values, [generator.get_state() for generator in self.generators]
-
-    def check_still(self) -> None:
-        """Nothing to check: each chain has its own network, and checks its own step."""
 
     def keep_noise(self) -> None:
         """Leave each chain's random state with it."""

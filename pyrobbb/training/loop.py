@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -17,7 +18,7 @@ from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
 from pyrobbb.training.chain import is_power_of_two
 from pyrobbb.training.interleaved_chains import InterleavedChains
-from pyrobbb.training.progress import Printed
+from pyrobbb.training.joint_chains import JointChains
 from pyrobbb.training.resumption import Resumable
 
 
@@ -31,7 +32,7 @@ class Loop:
         own = any(chain.callbacks for chain in chains)
         self.callbacks = self.ranks.any(own)[0]  # in whichever process: all then ask one another at each step
         self.active: list[Resumable] = []
-        self.joint: BatchedChains | InterleavedChains | None = None
+        self.joint: JointChains | None = None
         if len(self._unfinished()) > 1:
             self._activate(self._unfinished())
 
@@ -57,10 +58,7 @@ class Loop:
             tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
-            shown = getattr(self.progress, "shown", None)
-            if isinstance(shown, Printed) and (first.chain == 0 or shown.trivial is None):
-                shown.bound = first.inference.bounds
-                shown.trivial = self._trivial()  # of one chain: it is that of the others too
+            self.progress.about(first.chain, first.inference.bounds, self._trivial)
             first.warn()
             set_random_state(first.noise, self.device)
             try:
@@ -98,29 +96,27 @@ class Loop:
 
     def _run_epoch(self) -> None:
         """The rest of the current epoch, until one of the chains is stopped."""
-        first, R = self.active[0], len(self.active)
-        began = perf_counter() - R * first.spent
-        each = [chain.begin_epoch() for chain in self.active]
+        first = self.active[0]
+        with self._timed():
+            each = [chain.begin_epoch() for chain in self.active]
         rows = each[0]
-        self._spend(began)
         if self._run_many(each):
             return
-        began = perf_counter() - R * first.spent
-        batches = [chain.batches(own) for chain, own in zip(self.active, each, strict=True)]
+        with self._timed():
+            batches = [chain.batches(own) for chain, own in zip(self.active, each, strict=True)]
         sums = torch.stack([chain.sums for chain in self.active])
         for chain, own in zip(self.active, sums, strict=True):
             chain.sums = own
         for i in range(first.batch, first.M):
-            self._run_step(i, len(rows[i]), batches, sums)
-            self._spend(began)
+            with self._timed():
+                self._run_step(i, len(rows[i]), batches, sums)
             if i + 1 < first.M:  # an epoch's last step is kept together with its end
                 if self._stopped():
                     return
                 self._pause()
-                began = perf_counter() - R * first.spent
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # the steps were only launched; their work counts too
-            self._spend(began)
+            with self._timed():  # the steps were only launched; their work counts too
+                torch.cuda.synchronize(self.device)
         for chain in self.active:
             chain.end_epoch()
         due = is_power_of_two(first.epoch) or all(chain.done for chain in self.active)
@@ -142,21 +138,17 @@ class Loop:
         steps = [step for chain in self.active if (step := chain.graph) is not None and step.ready]
         if len(steps) < len(self.active):
             return False
-        first, R, B = self.active[0], len(self.active), len(each[0][0])
+        first, B = self.active[0], len(each[0][0])
         fraction, full = B / len(first.train), len(first.train) // B
         for chain, step, rows in zip(self.active, steps, each, strict=True):
             assert isinstance(chain.train, Split)  # as `Chain.graph` saw
             weights = [chain.kl_weight(i, fraction) for i in range(full)]
             step.begin_epoch(chain.train, torch.stack(rows[:full]), weights)
         many = steps[0].each
-        began = perf_counter() - R * first.spent
         while first.batch + many <= full and all(step.capture_many() for step in steps):
             for chain in self.active:
                 chain.between_steps = False
-            if isinstance(self.joint, InterleavedChains):
-                taken = self.joint.take_many()
-            else:
-                taken = [steps[0].take_many(first.batch)]
+            taken = self.joint.take_many() if self.joint else [steps[0].take_many(first.batch)]
             for chain, terms in zip(self.active, taken, strict=True):
                 chain.seen[chain.batch :][:many].copy_(terms.kl + terms.nll)
                 chain.sums += torch.stack([terms.kl * fraction, terms.nll], dim=-1).to(chain.sums).sum(0)
@@ -164,18 +156,19 @@ class Loop:
                 chain.between_steps = True
             for _ in range(many):
                 self.progress.step()
-            self._spend(began)
             if first.batch < first.M:
                 if self._stopped():
                     return True
                 self._pause()
-                began = perf_counter() - R * first.spent
         return False
 
-    def _spend(self, began: float) -> None:
-        """Divide the time since `began` among the chains."""
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Divide the time of the body among the chains."""
+        began = perf_counter()
+        yield
         for chain in self.active:
-            chain.spent = (perf_counter() - began) / len(self.active)
+            chain.spent += (perf_counter() - began) / len(self.active)
 
     def _run_step(self, i: int, B: int, batches: Sequence[Iterator[Split]], sums: Tensor) -> None:
         """Step i of the epoch, counted from 0, on minibatches of B rows."""

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import sys
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 class Progress:
     """Receives the events of a training; override what you need."""
+
+    def about(self, chain: int, bound: bool, trivial: Callable[[], float | None]) -> None:
+        """Before `start`: whether the loss is a free energy, and a search for that of ignoring the inputs."""
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
         """Training begins or resumes after `epoch` of `epochs`, of `steps` steps each, `done` of the next."""
@@ -52,6 +56,9 @@ class Guarded(Progress):
         """A display, guarded once: a failure is reported once, whoever else shows with it."""
         return shown if isinstance(shown, Guarded) else cls(shown or Silent())
 
+    def about(self, *what: Any) -> None:
+        self._show("about", *what)
+
     def start(self, *what: Any) -> None:
         self._show("start", *what)
 
@@ -82,8 +89,6 @@ class Printed(Progress):
     two in a second, and after a minute without any. Where the environment says `CI`, as continuous
     integration does, the last epoch alone has a line.
 
-    `bound` says whether the loss is a free energy, and `trivial` what ignoring the inputs costs, if that is
-    known while training.
     """
 
     def __init__(self, file: Any = None, error: str = ", validation error {:.4g}") -> None:
@@ -94,6 +99,11 @@ class Printed(Progress):
         self.bar: Any = None
         self.quiet = bool(os.environ.get("CI"))
         self.last_line = -math.inf
+
+    def about(self, chain: int, bound: bool, trivial: Callable[[], float | None]) -> None:
+        self.bound = bound
+        if chain == 0 or self.trivial is None:  # it is the same for all chains
+            self.trivial = trivial()
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
         self.first, self.epochs, self.told = epoch + done / steps, epochs, -math.inf
