@@ -7,6 +7,7 @@ import pickle
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,15 @@ def save(path: Path | str, content: dict[str, Any]) -> None:
     The previous checkpoint is kept next to it, as `before(path)`.
 
     Raises:
-        OSError: It cannot be written; existing checkpoints stay.
+        ValueError: It holds something else, which `load` would not read; existing checkpoints stay.
+        OSError: It cannot be written; they stay, too.
     """
     content = _each({"format": FORMAT, **content}, _plain)
+    if (wrong := _unreadable(content, "")) is not None:
+        raise ValueError(
+            f"a checkpoint could not be read again with {wrong} in it: keep tensors, numbers, strings, lists "
+            f"and dictionaries"
+        )
     # A Python file, not a path: torch's own writer does not report why it fails. `load` needs its checksums.
     checksums = config.patch("save.compute_crc32", True)  # type: ignore[attr-defined]
     with replacing(path, before=before(path)) as temporary, temporary.open("wb") as file, checksums:
@@ -62,7 +69,7 @@ def remove(path: Path | str) -> None:
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
     """`value` with what its dictionaries and lists hold changed."""
     if isinstance(value, dict):
-        return {key: _each(item, change) for key, item in value.items()}
+        return {change(key): _each(item, change) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_each(item, change) for item in value)
     return change(value)
@@ -71,6 +78,22 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 def _plain(value: Any) -> Any:
     """A numpy number as Python's: a rate of `np.exp(-7)` must be readable again."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _unreadable(value: Any, where: str) -> str | None:
+    """The place and kind of what `load` would refuse; None if it would read `value`."""
+    with BytesIO() as file:
+        torch.save(_each(value, lambda one: None if isinstance(one, torch.Tensor) else one), file)
+        file.seek(0)
+        try:
+            torch.load(file, weights_only=True)
+        except pickle.UnpicklingError:
+            pass
+        else:
+            return None
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = (_unreadable(part, f"{where}[{key!r}]") for key, part in parts)
+    return next((one for one in found if one), f"{where} of {type(value).__name__}")
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -105,12 +105,14 @@ def clip_gradients(optimizer: Optimizer, norm: float) -> None:
 
 
 def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
-    """On CUDA, keep a capturable optimiser's learning rates in tensors, which schedules fill in place."""
-    if torch.device(device).type != "cuda":
-        return
+    """Learning rates that are the optimiser's own: numbers; on CUDA, of a capturable one, tensors there.
+
+    Schedules fill a tensor in place, also one that the user gave.
+    """
     for group in optimizer.param_groups:
-        if on_the_device(optimizer, group):
-            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
+        rate = float(group["lr"])
+        there = torch.device(device).type == "cuda" and on_the_device(optimizer, group)
+        group["lr"] = torch.tensor(rate, dtype=torch.float32, device=device) if there else rate
 
 
 def on_the_device(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
@@ -157,9 +159,12 @@ def parameter_groups(
     rest = dict(named)
     groups = []
     for part, factor in rates.items():
-        chosen = {k: rest.pop(k) for k in list(rest) if f".{part}." in f".{k.removesuffix(PYRO_S)}."}
-        if not chosen:
+        matching = [k for k in named if f".{part}." in f".{k.removesuffix(PYRO_S)}."]
+        if not matching:
             raise ValueError(f"rates: {part!r} matches no parameter; the parameters are {', '.join(named)}")
+        chosen = {k: rest.pop(k) for k in matching if k in rest}
+        if not chosen:
+            raise ValueError(f"rates: what {part!r} matches has its factor from a key before it")
         lr = getattr(optim, "keywords", {}).get("lr")
         if lr is None:
             raise ValueError("rates multiply the optimiser's lr, so optim must state one")

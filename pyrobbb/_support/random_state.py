@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from pyro.nn import PyroModule
 
 _COUNTER = count(1)
 _TURN = RLock()
+if hasattr(os, "register_at_fork"):  # not on Windows; the lock's owner is not in the child
+    os.register_at_fork(after_in_child=lambda: globals().update(_TURN=RLock()))
 
 
 def _cuda_index(device: torch.device | str) -> int | None:

@@ -11,6 +11,7 @@ from pyrobbb._support import checkpoint, checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Terms
+from pyrobbb.training.compatibility import attributes, restore_attributes
 from pyrobbb.training.history import Epoch, History
 
 MEASURES = ("nll", "error")
@@ -178,8 +179,16 @@ class BestCheckpoint(Callback):
         self.best, self.best_epoch = value, row.epoch
         if view.writes:
             self.path(view.chain).parent.mkdir(parents=True, exist_ok=True)
-            content = {"guide": view.guide.state_dict(), "model": view.model.state_dict()}
-            checkpoint.save(self.path(view.chain), {**content, "epoch": row.epoch, "value": value})
+            checkpoint.save(
+                self.path(view.chain),
+                {
+                    "guide": view.guide.state_dict(),
+                    "model": view.model.state_dict(),
+                    "attributes": attributes(view.model),
+                    "epoch": row.epoch,
+                    "value": value,
+                },
+            )
 
     def restore(self, posterior: Posterior) -> None:
         """Put the best weights into the fitted posterior, chain by chain.
@@ -201,6 +210,7 @@ class BestCheckpoint(Callback):
             found = checkpoint.load(path)
             checkpoint.load_module(guide, found["guide"], "guide", path)
             checkpoint.load_module(model, found["model"], "model", path)
+            restore_attributes(model, found.get("attributes", {}))
 
 
 def _measured(callback: Callback, row: Epoch, monitor: str) -> float:

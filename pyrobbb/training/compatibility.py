@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
@@ -45,11 +45,17 @@ def likelihood(module: nn.Module) -> dict[str, Any]:
     return {"kind": type(module).__name__, **constants(module), **fixed}
 
 
-def optimizer(made: Optimizer) -> dict[str, Any]:
-    """An optimiser's kind and options, with the learning rate of each of its groups."""
-    options = {k: _plain(v) for k, v in made.defaults.items() if k not in FORMS and is_plain(_plain(v))}
-    rates = [float(group.get("initial_lr", group["lr"])) for group in made.param_groups]
-    return {**options, "lr": [float(f"{rate:.6g}") for rate in rates]}  # on CUDA they are 32 bits long
+def optimizer(made: Optimizer, named: Mapping[str, nn.Parameter]) -> dict[str, Any]:
+    """An optimiser's options, of each group where they differ; of several groups also whose they are."""
+    groups = made.param_groups
+    each = {k: [_plain(group.get(k)) for group in groups] for k in made.defaults if k not in FORMS}
+    options = {k: v if any(one != v[0] for one in v) else v[0] for k, v in each.items() if is_plain(v)}
+    rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
+    options["lr"] = [float(f"{rate:.6g}") for rate in rates]  # on CUDA they are 32 bits long
+    if len(groups) > 1:
+        names = {id(parameter): name for name, parameter in named.items()}
+        options["groups"] = [" ".join(names[id(p)] for p in group["params"]) for group in groups]
+    return options
 
 
 def schedule(made: LRScheduler | None) -> dict[str, Any]:
@@ -68,9 +74,8 @@ def schedule(made: LRScheduler | None) -> dict[str, Any]:
 def factors(made: LRScheduler | None) -> list[float]:
     """A schedule's own functions of the epoch, by their values at the first few."""
     found = [one for inner in getattr(made, "_schedulers", ()) for one in factors(inner)]
-    if isinstance(made, LambdaLR):
-        found += [float(f"{float(f(epoch)):.6g}") for f in made.lr_lambdas for epoch in EPOCHS]
-    return found
+    own = getattr(made, "lr_lambdas", ())
+    return found + [float(f"{float(f(epoch)):.6g}") for f in own for epoch in EPOCHS]
 
 
 def elbo(given: Any) -> str:
@@ -118,9 +123,13 @@ def buffers(made: BayesianNetwork) -> dict[str, Tensor]:
     """
     kept, weights = made.state_dict(), {f"network.{name}" for name in made.frozen}
     found = {name: value for name, value in made.named_buffers() if name in kept and name not in weights}
+    return {name: value.detach().cpu().clone() for name, value in found.items()} | attributes(made)
+
+
+def attributes(made: BayesianNetwork) -> dict[str, Tensor]:
+    """The tensors that are plain attributes of the network, which no `state_dict` has."""
     own = network_tensors(made.network, made.every_weight)
-    found |= {f"network.{name}": value for name, value in own.items()}
-    return {name: value.detach().cpu().clone() for name, value in found.items()}
+    return {f"network.{name}": value.detach().cpu().clone() for name, value in own.items()}
 
 
 def unchanged(made: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> list[str]:
@@ -141,16 +150,14 @@ def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: An
             )
 
 
-def restore_attributes(made: BayesianNetwork, state: Mapping[str, Any]) -> bool:
-    """Put back the network's tensors that training had changed and no `state_dict` has; if there are any.
+def restore_attributes(made: BayesianNetwork, kept: Mapping[str, Tensor]) -> None:
+    """Put back what `attributes` gave.
 
     Others take the places of those that are there, which may be parts of the data.
     """
-    changed = state["attributes"].keys() - {*state["constant buffers"]}
-    for name in changed:
+    for name, value in kept.items():
         path, _, key = name.rpartition(".")
-        setattr(made.get_submodule(path), key, state["attributes"][name].to(made.device))
-    return bool(changed)
+        setattr(made.get_submodule(path), key, value.to(made.device))
 
 
 def data(train: Any, validation: Any = None) -> dict[str, str]:
@@ -175,7 +182,7 @@ def training(chain: Chain) -> dict[str, Any]:
         "kl": component(options.kl),
         "value of the kl": values(options.kl),
         "optimizer": type(chain.optimizer).__name__,
-        "optim": optimizer(chain.optimizer),
+        "optim": optimizer(chain.optimizer, chain.named),
         "schedule": schedule(chain.schedule),
         "factors": factors(chain.schedule),
         "inference": component(options.inference),

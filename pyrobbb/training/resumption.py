@@ -68,7 +68,7 @@ class Resumable(Chain):
             "callbacks": [[kind, c.state_dict()] for kind, c in self.kinds_of_callbacks],
             "made_with": self._made_with(),
             "constant buffers": compatibility.unchanged(self.buffers, buffers),
-            "attributes": {name: value for name, value in buffers.items() if name not in model},
+            "attributes": compatibility.attributes(self.model),
         }
 
     def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
@@ -88,7 +88,7 @@ class Resumable(Chain):
             check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
             compatibility.check_same(mine, theirs, path)
             compatibility.check_buffers(self.buffers, state, path)
-            if state["epoch"] > self.epochs:
+            if (state["epoch"], state["batch"]) > (self.epochs, 0):
                 raise CheckpointError(
                     f"{path} is at epoch {state['epoch']}, but this training ends after {self.epochs}; give "
                     f"another folder"
@@ -123,7 +123,10 @@ class Resumable(Chain):
         load_module(self.guide, state["guide"], "guide", path)
         load_module(self.model, state["model"], "model", path)
         load_state(self.optimizer, state["optimizer"])
-        if compatibility.restore_attributes(self.model, state):
+        constant = state["constant buffers"]
+        changed = {name: value for name, value in state["attributes"].items() if name not in constant}
+        compatibility.restore_attributes(self.model, changed)
+        if changed:
             with isolated(self.seed, device=self.device):
                 self.step = self._made_step(self.options.fast)  # the old step held the previous tensors
         elif isinstance(self.step, GraphStep):

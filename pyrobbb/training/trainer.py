@@ -160,9 +160,8 @@ def fit(
     >>> posterior = fit(lambda: make_model(), MeanFieldNormal, data, chains=4)
 
     With `folder=` it resumes from the checkpoint found there. A model and a guide that are given, not made,
-    are trained in place: the posterior holds them, and another `fit` of the same two would move it. A model
-    that learns something itself, such as the noise, is copied where the posterior of an earlier fit holds it;
-    not with a guide that was made for it, which is logged.
+    are trained in place: the posterior holds them, and another `fit` of the same two moves it, which is
+    logged. With a factory of guides a model that an earlier fit trained is left as it is, and a copy trained.
 
     Args:
         model: The Pyro model, or a function without arguments that makes it: each chain then has a network
@@ -241,8 +240,9 @@ def fit(
     posterior = held(posterior_of(trained, columns))
     shown = ranks.is_main and type(show.shown) is not Silent
     if shown and posterior.model.sites and trained[0].inference.bounds:
-        energy = fmean(training.history.rows[-1].free_energy for training in trained)
-        show.log(compared(energy, trained[0].trivial, posterior.model.prior))
+        ends = [rows[-1].free_energy for training in trained if (rows := training.history.rows)]
+        if ends:  # a callback may stop all before the first is recorded
+            show.log(compared(fmean(ends), trained[0].trivial, posterior.model.prior))
     return posterior
 
 

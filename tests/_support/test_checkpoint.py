@@ -286,3 +286,16 @@ def test_checksums_are_written_even_if_torch_is_told_not_to(tmp_path: Path) -> N
     finally:
         torch.serialization.set_crc32_options(True)
     assert checkpoint.load(path)["epoch"] == 3
+
+
+@pytest.mark.parametrize("wrong", [np.ones(2), Path("a"), range(3), {"deep": [Path("a")]}])
+def test_what_could_not_be_read_again_is_refused_and_named(wrong: Any, tmp_path: Path) -> None:
+    before = good(tmp_path).read_bytes()
+    with pytest.raises(ValueError, match=r"with \['callbacks'\]\[0\]\['v'\].* of \w+ in it"):
+        checkpoint.save(tmp_path / "good.pt", {"callbacks": [{"v": wrong, "w": 1.0}]})
+    assert (tmp_path / "good.pt").read_bytes() == before
+
+
+def test_numbers_of_numpy_are_keys_too(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "c.pt", {"seen": {np.int64(3): 1.0}})
+    assert checkpoint.load(tmp_path / "c.pt")["seen"] == {3: 1.0}

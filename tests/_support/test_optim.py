@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR
 
 from engine_fakes import classes, classifier
 from pyrobbb._support.optim import (
@@ -17,6 +17,7 @@ from pyrobbb._support.optim import (
     load_state,
     made_schedule,
     named_parameters,
+    on_device,
     parameter_groups,
     set_gradients,
 )
@@ -159,3 +160,18 @@ def test_gradients_in_one_memory_are_apart() -> None:
     torch.nn.utils.clip_grad_norm_([a, b, c], 1.0)
     found = torch.cat([part.grad for part in (a, b, c)])  # type: ignore[misc]
     torch.testing.assert_close(found, torch.full((8,), 8**-0.5))
+
+
+def test_a_key_whose_parameters_have_their_factor_says_so() -> None:
+    with pytest.raises(ValueError, match="rates: what 'rho' matches has its factor from a key before it"):
+        parameter_groups(three(), ADAM, {"guide": 2.0, "rho": 3.0})
+
+
+def test_a_rate_in_a_tensor_of_the_user_s_stays_what_it_was() -> None:
+    rate = torch.tensor(0.01)
+    optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(2))], lr=rate)
+    on_device(optimizer, "cpu")
+    schedule = ExponentialLR(optimizer, gamma=0.5)
+    optimizer.step()
+    schedule.step()
+    assert (float(rate), optimizer.param_groups[0]["lr"]) == (pytest.approx(0.01), pytest.approx(0.005))

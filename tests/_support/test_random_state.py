@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from itertools import product
 
 import numpy as np
@@ -95,3 +99,33 @@ def test_a_state_can_be_kept_and_taken_up() -> None:
     with nothing_changes(), isolated():
         set_random_state(state, "cpu")
         assert torch.equal(torch.randn(5), expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_child_forked_while_a_thread_has_its_turn_has_its_own() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with isolated():
+            entered.set()
+            leave.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    entered.wait()
+    try:
+        if (child := os.fork()) == 0:
+            with isolated():
+                os._exit(0)
+        for _ in range(500):
+            if (ended := os.waitpid(child, os.WNOHANG)) != (0, 0):
+                break
+            time.sleep(0.01)
+        else:
+            os.kill(child, signal.SIGKILL)
+            ended = os.waitpid(child, 0)
+        assert ended == (child, 0)
+    finally:
+        leave.set()
+        holder.join()

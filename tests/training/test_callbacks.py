@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine_fakes import Interrupts, Listens, StopsAt, classes, classifier, found, network, nothing_changes
+from pyrobbb import likelihoods
 from pyrobbb._support import checkpoint
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
 from pyrobbb.inference import MAP, SGHMC, SWAG, Inference, Laplace
 from pyrobbb.likelihoods import Categorical
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Normal
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import BestCheckpoint, Callback, EarlyStopping, View
@@ -353,3 +356,46 @@ def test_rows_of_some_epochs_only() -> None:
     assert torch.equal(found(whole), found(some))
     assert [row.epoch for row in kept] == [2, 4, 5]
     assert [replace(row, seconds=0.0) for row in kept] == [rows[1], rows[3], rows[4]]
+
+
+def test_a_stop_before_the_first_row_leaves_a_posterior(capsys: pytest.CaptureFixture[str]) -> None:
+    posterior = fit(
+        *classifier(data := classes(N)), data, epochs=4, batch_size=6, device="cpu",
+        callbacks=[StopsAt(step=1)],
+    )  # fmt: skip
+    assert posterior.history.rows == []
+    assert "that is enough" in capsys.readouterr().err
+
+
+class Remembers(nn.Linear):
+    """Adds a tensor that is a plain attribute and changes in training."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.m = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.m = self.m + 0.01
+        return super().forward(x) + self.m
+
+
+def test_the_best_has_the_network_s_tensors_that_no_state_has(tmp_path: Path) -> None:
+    class Seen(Callback):
+        def on_epoch(self, view: Any, row: Epoch) -> None:
+            if row.epoch == best.best_epoch:
+                self.m = view.model.network.m.clone()
+
+    x = torch.linspace(-1, 1, 24)[:, None]
+    data = from_arrays(x, -x, task="regression", validation=(x, x))  # so that the first epoch is the best
+    best, seen = BestCheckpoint(folder=tmp_path), Seen()
+    posterior = fit(
+        lambda: BayesianNetwork(Remembers(), likelihood=likelihoods.Normal(scale=0.3)), MeanFieldNormal, data,
+        epochs=5, batch_size=12, seed=1, device="cpu", callbacks=[best, seen], progress=None,
+        optim=partial(torch.optim.Adam, lr=0.1),
+    )  # fmt: skip
+    network = posterior.model.network
+    assert best.best_epoch < 5
+    assert not torch.equal(network.m, seen.m)
+    best.restore(posterior)
+    assert torch.equal(network.m, seen.m)

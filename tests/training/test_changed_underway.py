@@ -17,6 +17,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from engine_fakes import Listens, normal
 from pyrobbb import MeanFieldNormal, Posterior, fit, likelihoods, priors
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.accelerated import dispatch
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.bnn import BayesianNetwork
@@ -326,3 +327,30 @@ def test_batches_are_laid_out_as_the_program_was_made_for() -> None:
         assert given is not None
         assert given[0].stride() == x.stride()
         torch.testing.assert_close(given[0][:rows], x[:rows])
+
+
+class Two(ProcessGroup):
+    """The first of two processes, the other of which does the same."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+
+    def sum_(self, values: Tensor) -> None:
+        values *= 2
+
+    def any(self, *flags: bool) -> list[bool]:
+        return list(flags)
+
+    def broadcast_(self, values: Tensor) -> None:
+        pass
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+    def from_main(self, value: Any) -> Any:
+        return value
+
+
+def test_several_processes_are_told_of_a_changed_network_too() -> None:
+    with pytest.raises(ValueError, match="the network changed in training, and its step did not see it"):
+        trained(callbacks=[Does(cooler)], ranks=Two(), fast="compiled")

@@ -25,11 +25,12 @@ from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
     ExponentialLR,
     LambdaLR,
+    MultiplicativeLR,
     MultiStepLR,
     SequentialLR,
 )
 
-from engine_fakes import classes, network, values
+from engine_fakes import Interrupts, classes, network, values
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
@@ -72,6 +73,7 @@ COSINE = partial(CosineAnnealingLR, T_max=4)
         ({"rates": {"rho": 2.0}}, "made with optim lr [0.001], this is [0.001, 0.002]"),
         ({"schedule": COSINE}, "made with schedule kind none, this is CosineAnnealingLR"),
         ({"epochs": 1}, "is at epoch 2, but this training ends after 1"),
+        ({"optim": partial(Adam, lr=1e-3, betas=(0.5, 0.9))}, "made with optim betas [0.9, 0.999], this is"),
     ],
 )
 def test_what_differs_is_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -81,6 +83,38 @@ def test_what_differs_is_named(changes: dict[str, Any], message: str, tmp_path: 
     with pytest.raises(CheckpointError, match=re.escape(message)):
         other.resume()
     assert all(torch.equal(v, before[k]) for k, v in other.guide.state_dict().items())
+
+
+def with_betas(beta: float) -> Any:
+    """Adam with betas that its groups name, not its defaults."""
+    return lambda groups: Adam([{**group, "betas": (beta, 0.999)} for group in groups], lr=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (
+            {"rates": {"rho": 10.0}},
+            {"rates": {"loc": 10.0}},
+            "made with optim groups ['guide.loc', 'guide.rho'], this is ['guide.rho', 'guide.loc']",
+        ),
+        ({"optim": with_betas(0.5)}, {"optim": with_betas(0.9)}, "made with optim betas"),
+    ],
+)
+def test_groups_of_other_parameters_or_options(
+    first: dict[str, Any], second: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    training(tmp_path, **first).run()
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        training(tmp_path, **second).resume()
+    assert training(tmp_path, **first).resume()
+
+
+def test_a_checkpoint_within_an_epoch_after_the_last_is_beyond_the_end(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        training(tmp_path, callbacks=[Interrupts(at=6)]).run()  # of four in an epoch
+    with pytest.raises(CheckpointError, match="is at epoch 1, but this training ends after 1"):
+        training(tmp_path, epochs=1).resume()
 
 
 def switched(gamma: float, after: int) -> Any:
@@ -105,6 +139,11 @@ def switched(gamma: float, after: int) -> Any:
             partial(LambdaLR, lr_lambda=lambda epoch: 0.5**epoch),
             partial(LambdaLR, lr_lambda=lambda epoch: 0.9**epoch),
             "was made with factors [1.0, 0.5, 0.25,",
+        ),
+        (
+            partial(MultiplicativeLR, lr_lambda=lambda epoch: 1.0),
+            partial(MultiplicativeLR, lr_lambda=lambda epoch: 0.1),
+            "was made with factors [1.0, 1.0,",
         ),
     ],
 )
@@ -133,10 +172,11 @@ def test_another_network_of_the_same_shapes(tmp_path: Path) -> None:
 
 def test_a_rate_of_32_bits_is_the_same_rate() -> None:
     """On CUDA the rates are tensors of 32 bits."""
-    group = {"params": [nn.Parameter(torch.zeros(1))]}
+    named = {"guide.loc": nn.Parameter(torch.zeros(1))}
+    group = {"params": [*named.values()]}
     double, single = (Adam([dict(group)], lr=0.001) for _ in range(2))
     single.param_groups[0]["lr"] = torch.tensor(0.001)
-    assert made_with.optimizer(single)["lr"] == made_with.optimizer(double)["lr"] == [0.001]
+    assert [made_with.optimizer(one, named)["lr"] for one in (single, double)] == [[0.001], [0.001]]
     schedules = [ExponentialLR(made, gamma=0.5) for made in (double, single)]
     assert made_with.schedule(schedules[0]) == made_with.schedule(schedules[1])
 
@@ -334,8 +374,7 @@ def test_constants_that_are_buffers_are_compared(
 
     def fitted(made: BayesianNetwork, epochs: int) -> int:
         options: dict[str, Any] = {"batch_size": 50, "fast": "off", "progress": None, "folder": tmp_path}
-        fit(made, MeanFieldNormal, DATA, epochs=epochs, **options)
-        return int(made.network.seen)
+        return int(fit(made, MeanFieldNormal, DATA, epochs=epochs, **options).model.network.seen)
 
     one, other = fitted(model(), 1), fitted(fresh := model(), 2)
     assert other >= one + 200 > 200

@@ -6,7 +6,7 @@ from torch import nn
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
 from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
-from pyrobbb.inference import Laplace
+from pyrobbb.inference import MAP, Laplace
 from pyrobbb.priors import Learned, Normal
 
 x = torch.linspace(-1, 1, 24)[:, None]
@@ -78,10 +78,40 @@ def test_the_first_posterior_keeps_its_n_where_the_second_reads_another():
     )  # fmt: skip
     assert (first.model.N, second.model.N) == (24, 48)
     assert torch.equal(values(first), before)
-    assert second.model is model is not first.model
+    assert first.model is model is not second.model
     assert check(first, DATA)
-    third = fit(
-        model, MeanFieldNormal, from_arrays(torch.cat([x, x]), torch.cat([2 * x, x]), task="regression"),
-        epochs=1, seed=1, device="cpu", progress=None,
-    )  # fmt: skip
-    assert third.model.N == 48
+
+
+def test_a_posterior_around_the_first_stays_too():
+    model = line()
+    around = Laplace().around(trained(model, None, inference=MAP()), DATA.train)
+    before = values(around)
+    trained(model, None, inference=MAP())
+    assert torch.equal(values(around), before)
+
+
+def test_every_fit_of_a_loop_has_its_own_model():
+    model = line()
+    chains = [trained(model, MeanFieldNormal).chains[0] for _ in range(3)]
+    assert len({id(own) for own, _ in chains}) == 3
+
+
+class Counts(nn.Linear):
+    """Adds what it has seen in training."""
+
+    def __init__(self):
+        super().__init__(1, 1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.seen = self.seen + 1
+        return super().forward(x) + self.seen
+
+
+def test_buffers_that_training_changes_stay():
+    model = BayesianNetwork(Counts(), likelihood=likelihoods.Normal(scale=0.3))
+    first = trained(model, MeanFieldNormal)
+    before = values(first)
+    trained(model, MeanFieldNormal)
+    assert torch.equal(values(first), before)
