@@ -105,14 +105,16 @@ def clip_gradients(optimizer: Optimizer, norm: float) -> None:
 
 
 def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
-    """Learning rates that are the optimiser's own: numbers; on CUDA, of a capturable one, tensors there.
+    """On CUDA, keep a capturable optimiser's learning rates in tensors, which schedules fill in place.
 
-    Schedules fill a tensor in place, also one that the user gave.
+    A tensor of the user's is copied for that, wherever it lies.
     """
     for group in optimizer.param_groups:
-        rate = float(group["lr"])
-        there = torch.device(device).type == "cuda" and on_the_device(optimizer, group)
-        group["lr"] = torch.tensor(rate, dtype=torch.float32, device=device) if there else rate
+        rate = group["lr"]
+        if torch.device(device).type == "cuda" and on_the_device(optimizer, group):
+            group["lr"] = torch.tensor(float(rate), dtype=torch.float32, device=device)
+        elif isinstance(rate, Tensor):
+            group["lr"] = rate.clone()
 
 
 def on_the_device(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:

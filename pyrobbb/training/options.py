@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from types import NoneType
 from typing import Any, Self
 
 import torch
@@ -110,8 +111,8 @@ class Options:
             )
         check_method(self.inference)
         checks.check_kinds(
-            kl=(self.kl, KLWeight),
-            rates=(self.rates, Mapping),
+            kl=(self.kl, (KLWeight, NoneType)),
+            rates=(self.rates, (Mapping, NoneType)),
             vectorize=(self.vectorize, bool),
             tf32=(self.tf32, bool),
         )

@@ -31,6 +31,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.inference.method import FunctionStep
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.training import history
@@ -139,7 +140,7 @@ def test_every_row_is_seen_once_an_epoch_in_another_order() -> None:
         batches.append(x)
         return inner(x, *rest)
 
-    run.step = spy
+    run.step = FunctionStep(spy)
     run.run()
     assert [len(x) for x in batches] == [6, 6, 6, 2] * 2
     first, second = torch.cat(batches[:4]), torch.cat(batches[4:])
@@ -249,7 +250,7 @@ def test_a_second_signal_leaves_a_consistent_checkpoint(tmp_path: Path, uninterr
                 os.kill(os.getpid(), signal.SIGINT)
         return terms
 
-    run.step = impatient
+    run.step = FunctionStep(impatient)
     with pytest.raises(KeyboardInterrupt):
         run.run()
     again = training()
