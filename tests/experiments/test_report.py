@@ -150,6 +150,10 @@ def test_others_numbers_stand_beside_those_of_the_run(finished, tmp_path):
         ("JINKEHE", "1.5 / - %"),
     ]
     assert "Error on test data beside what others published: wide prior, 2x400" in page(folder)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"published": said | {"score": "test.rmse"}}))
+    report.report(folder)  # of a score that this run has not
+    assert "1.5 / -" in page(folder)
+    assert own not in page(folder).partition("what others published")[2].partition("</table>")[0]
 
 
 def test_published_numbers_of_another_form_are_refused_before_the_run(tmp_path):
