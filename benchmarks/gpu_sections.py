@@ -229,7 +229,7 @@ def paper_table(folder: Path) -> dict[str, Any]:
     """Table 1 in full; minutes of training of all its cells, and of this call."""
     began = perf_counter()
     table1.main(["form=full", "device=cuda", f"folder={folder}"])
-    cells = json.loads((folder / "full" / "table1.json").read_text(encoding="utf-8"))
+    cells = json.loads((folder / "full" / "record.json").read_text(encoding="utf-8"))["cells"]
     seconds = sum(cell["metrics"]["train_seconds"] for cell in cells)
     return {
         "cells": len(cells),

@@ -159,7 +159,9 @@ def report(folder: Path | str) -> str:
     return "\n".join([*lines, f"{folder}: {', '.join(there)}"])
 
 
-def words(metrics: dict[str, Any], published: str | None, prior: object = "") -> list[str]:
+def words(
+    metrics: dict[str, Any], published: str | Mapping[str, Any] | None, prior: object = ""
+) -> list[str]:
     """The scores, the bound and the published numbers, a line for each."""
     lines = []
     for part in ("test", "validation"):
@@ -174,8 +176,23 @@ def words(metrics: dict[str, Any], published: str | None, prior: object = "") ->
     if "code_length" in metrics:
         lines.append(_code(metrics["code_length"]))
     if published:
-        lines.append(f"published: {published}")
+        lines.append(f"published: {sentence(published)}")
     return lines
+
+
+def sentence(published: str | Mapping[str, Any]) -> str:
+    """What others printed, in words: `test error %, 2x400: paper 1.36 (Table 1)`; a text as it is."""
+    if not isinstance(published, Mapping):
+        return str(published)
+    try:
+        score, of, rows = (published[key] for key in ("score", "of", "rows"))
+        name = score.replace("error", "error %").replace("_mean_", " of the mean ")
+        said = [f"{source} {value}" + "".join(f" ({n})" for n in note) for source, value, *note in rows]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            "published: it is a text, or has the keys score, of and rows, each row [source, value, note]"
+        ) from error
+    return f"{name.replace('.', ' ')}, {of}: {', '.join(said)}"
 
 
 def _scores(scores: Mapping[str, float]) -> str:

@@ -80,7 +80,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
             again=str(made.get("command", "")),
             check=shlex.join(["python", "-m", "experiments.check", str(folder), *own]),
             recorded=[asdict(finding) for finding in recorded(folder)],
-            published=str(config.get("published") or ""),
+            published=config.get("published") or "",
             made=_made(made),
             prior=None if is_point(config) else prior_density(config["prior"]),
         ),

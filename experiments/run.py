@@ -50,6 +50,7 @@ def execute(
     What the user has `given` without effect is told.
     """
     run = build(config)
+    analyse.sentence(config.get("published", ""))  # an error in it is told before the run
     point = isinstance(run.prior, Deterministic)
     idle = sorted(unused(config).intersection(given))
     if idle and ranks.is_main:

@@ -361,6 +361,12 @@ class BayesianNetwork(Named):
         distribution = self.observation(self.apply_network(weights, x), weights, draws=draws)
         return distribution.log_prob(self.encoded(distribution, y, draws))
 
+    def priors_given(self, values: Mapping[str, Tensor]) -> dict[str, TorchDistribution]:
+        """The prior of each latent, given a value of every one."""
+        with poutine.block(), poutine.condition(data=dict(values)):
+            nodes = poutine.trace(self).get_trace().nodes
+        return {name: nodes[name]["fn"] for name in self.latents}
+
     def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
         """`y` as `distribution` takes it; ValueError if its shape is another."""
         y = self.likelihood.encode(y)

@@ -397,3 +397,13 @@ def test_a_latent_scale_moves_and_casts_with_the_model() -> None:
     assert moved.likelihood._pyro_samples["scale"].base_dist.loc.device.type == "meta"
     assert model.likelihood._pyro_samples["scale"].base_dist.loc.device.type == "cpu"
     assert scale.base_dist.loc.dtype == torch.float32, "the given distribution is left as it was"
+
+
+def test_the_priors_given_values_have_the_density_of_the_model() -> None:
+    noise = likelihoods.Normal(pyro.distributions.HalfNormal(2.0))
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Horseshoe(), noise, 12)
+    values = {name: traced(model).nodes[name]["value"] for name in model.latents}
+    laws = model.priors_given(values)
+    assert list(laws) == list(model.latents)
+    whole = poutine.trace(poutine.condition(model, data=values)).get_trace().log_prob_sum()
+    torch.testing.assert_close(sum(laws[n].log_prob(value).sum() for n, value in values.items()), whole)

@@ -128,5 +128,6 @@ def _content(folder: Path, name: str) -> dict[Any, Any]:
         if isinstance(entry, str) and entry not in ("_self_", name):
             found |= _content(folder, entry)
     for group, part in content.items():
-        found[group] = {**found.get(group, {}), **part} if isinstance(part, dict) else part
+        both = isinstance(part, dict) and isinstance(found.get(group), dict)
+        found[group] = {**found[group], **part} if both else part
     return found

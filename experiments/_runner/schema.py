@@ -27,7 +27,7 @@ SCALARS = (bool, int, float, str)
 OF_THE_COMMAND: Sequence[tuple[str, Any, Any]] = (
     ("experiment", Any, None),
     ("name", str, MISSING),
-    ("published", str, ""),
+    ("published", Any, ""),
     ("folder", str, MISSING),
     ("figures", bool, True),
     ("report", bool, True),

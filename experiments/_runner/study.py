@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from experiments._runner.command import part_of, place, refuse, settings
 from experiments._runner.record import command_line, write_record
-from pyrobbb._support.files import make_folder, replacing, write_json, write_text
+from pyrobbb._support.files import make_folder, replacing
 from pyrobbb.figures.style import save
 
 S = TypeVar("S")
@@ -91,17 +91,9 @@ class Outputs:
             self.names.append(name)
         return self.folder / name
 
-    def json(self, name: str, content: Any) -> None:
-        """Numbers and words by name."""
-        write_json(self.path(name), content)
-
     def record(self, content: Mapping[str, Any]) -> None:
         """`record.json`: what was found, and how."""
         write_record(self.path("record.json"), self.command, content)
-
-    def text(self, name: str, words: str) -> None:
-        """Words."""
-        write_text(self.path(name), words + "\n")
 
     def csv(self, name: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """A table."""

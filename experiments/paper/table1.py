@@ -26,6 +26,7 @@ from experiments._runner.side_by_side import train_side_by_side
 from experiments._runner.study import Outputs, Study
 from experiments.paper.table1_report import NEAR_ZERO, declaration, figure2, figure3, report
 from pyrobbb._support import checks
+from pyrobbb._support.files import write_text
 from pyrobbb.training import history
 from pyrobbb.training.progress import Printed
 
@@ -167,12 +168,11 @@ def main(arguments: Sequence[str]) -> None:
     form = declaration().forms[part.form]
     out = Outputs(study.fits / part.form, part_of(part, form, ("rows", "widths", "seeds")), study.command)
     record = {**asdict(part), "cells": cells, "weights": weights_of(cells, part)}
-    out.json("table1.json", cells)
     out.record(record)
     out.figure("figure2.png", figure2(record))
     out.figure("figure3.png", figure3(record))
     words = report(record)
-    out.text("table1.txt", words)
+    write_text(out.path("table1.txt"), f"{words}\n")
     out.end(words, f"; the fits are in {out.fits}")
 
 

@@ -8,7 +8,7 @@ probabilities; its entropy is the sum of what each draw is unsure of and of what
 (mutual information). Beside it stands what the tutorial printed as an entropy: it averaged log-probabilities,
 which gives a vector that does not sum to 1. Entropies are in bits here, as there; log2 10 = 3.3219.
 
-Writes `seed=S/` with the fits and `results.json`, `record.json`, and two figures. What is finished is not run
+Writes `seed=S/` with the fits, `record.json`, and two figures. What is finished is not run
 again.
 """
 
@@ -23,20 +23,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from experiments._runner.build import build
 from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_point, load
-from experiments._runner.folder import claimed, read_json
+from experiments._runner.folder import claimed
 from experiments._runner.study import Study
 from experiments.tutorial.mnist_report import figures, report
 from experiments.tutorial.mnist_uncertainty import ask, draw_log_probs, probabilities, questions, uncertainty
 from experiments.tutorial.odd_images import SIDE
 from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
-from pyrobbb._support.files import replacing, write_json
+from pyrobbb._support.files import replacing
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
@@ -76,40 +75,25 @@ def one_seed(seed: int, chosen: Settings, overrides: Sequence[str], folder: Path
     hidden = [16] if chosen.quick else [400, 400]
     plain = {"data": config.data, "hidden": hidden, "epochs": chosen.mlp_epochs, "seed": seed}
     plain["folder"] = str(folder / "mlp")
-    with claimed(config), claimed(OmegaConf.create(plain)):
-        found = read_json(folder / "results.json")
-        if not found:
-            other_data = "data.seed=1" if chosen.quick else "data=fashion_mnist"
-            others = compose("tutorial_mnist", [*overrides, other_data], folder=folder / "bnn")
-            data, fashion = load(config.data), load(others.data)
-            build(config).training(data)  # what cannot be trained is refused before the other network is
-            mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
-            found = _ask_both(config, mlp, data, fashion, folder)
-            write_json(folder / "results.json", found)
-    return found
-
-
-def _ask_both(config: DictConfig, mlp: Posterior, data: Dataset, fashion: Dataset, folder: Path) -> Result:
-    """Train the Bayesian network, and evaluate it and the plain one."""
-    results: Result = {}
+    other_data = "data.seed=1" if chosen.quick else "data=fashion_mnist"
+    others = compose("tutorial_mnist", [*overrides, other_data], folder=folder / "bnn")
+    data, fashion = load(config.data), load(others.data)
 
     def measure(fitted: Fitted) -> Result:
-        sets, shown, names = questions(data, fashion, config.seed)
-        answers, arrays = ask(fitted.posterior, mlp, sets, fitted.run.draws, config.seed)
-        results.update(answers)
+        mlp = train_mlp(data, seed, chosen.mlp_epochs, folder / "mlp", hidden)
+        sets, shown, names = questions(data, fashion, seed)
+        answers, arrays = ask(fitted.posterior, mlp, sets, fitted.run.draws, seed)
         arrays |= {"shown": shown.reshape(-1, SIDE, SIDE).numpy(), "names": np.array(names)}
         arrays["shown_bnn"] = uncertainty(draw_log_probs(fitted.posterior, shown, fitted.run.draws))["probs"]
         arrays["shown_mlp"] = probabilities(mlp, shown).numpy()
         with replacing(folder / "arrays.npz") as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
-        return scores(fitted, mlp)
+        return answers | {"scores": scores(fitted, mlp)}
 
-    # whose checkpoint stays, so that nothing is trained again
-    (folder / "bnn" / "result.json").unlink(missing_ok=True)
-    progress = Printed(error=", test error {:.2f} %")
-    # the test set is measured after each epoch, as the tutorial printed it; nothing is chosen by it
-    results["scores"] = fit_point(config, measure, progress=progress, keep=True, validation=data.test)
-    return results
+    with claimed(OmegaConf.create(plain)):
+        progress = Printed(error=", test error {:.2f} %")
+        # the test set is measured after each epoch, as the tutorial printed it; nothing is chosen by it
+        return fit_point(config, measure, progress=progress, keep=True, validation=data.test)
 
 
 def train_mlp(data: Dataset, seed: int, epochs: int, folder: Path, hidden: Sequence[int]) -> Posterior:
@@ -159,7 +143,7 @@ def main(arguments: Sequence[str]) -> dict[int, Result]:
         out.figure(name, drawn)
     record = {"seeds": chosen.seeds, "found": results}
     out.record(record)
-    out.end(report(record), f"; {out.fits}: seed=*/results.json")
+    out.end(report(record), f"; {out.fits}: seed=*/bnn/result.json")
     return results
 
 

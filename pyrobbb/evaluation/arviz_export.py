@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from pyro import poutine
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.random_state import isolated, mixed_seed
-from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb._support.random_state import mixed_seed
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
 from pyrobbb.draws import order
@@ -176,7 +174,8 @@ def _latents(
         values.append([])
         densities.append([])
         for draw in posterior.each_draw(draws, chain=chain, seed=seed):
-            log_prior = _log_prior(model, draw)
+            laws = model.priors_given(draw)  # of one value given the others, if the prior is hierarchical
+            log_prior = {name: univariate(law).log_prob(draw[name]) for name, law in laws.items()}
             joint = joint or any(log_prior[name].shape != draw[name].shape for name in model.sites)
             for kept, every in ((values, draw), (densities, log_prior)):
                 some = {name: every[name] for name in model.other_latents}
@@ -188,13 +187,6 @@ def _latents(
 
 def _stacked(chains: list[list[dict[str, np.ndarray]]]) -> dict[str, np.ndarray]:
     return {name: np.stack([np.stack([d[name] for d in draws]) for draws in chains]) for name in chains[0][0]}
-
-
-def _log_prior(model: BayesianNetwork, draw: Weights) -> Weights:
-    """Log p of each value of a draw, given the others where the prior is hierarchical."""
-    with isolated(), torch.no_grad(), poutine.block(), poutine.condition(data=draw):
-        trace = poutine.trace(model).get_trace()
-    return {name: univariate(trace.nodes[name]["fn"]).log_prob(draw[name]) for name in model.latents}
 
 
 def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, seed: int) -> None:

@@ -16,11 +16,9 @@ y is normal and its mean affine in v, :math:`y = m(u) + A(u)\, v + N(0, \sigma^2
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import pyro.distributions as dist
 import torch
-from pyro import poutine
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.func import vmap
@@ -29,11 +27,10 @@ from pyrobbb._support.checks import one_line
 from pyrobbb._support.flat import split
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import Affine, univariate
-from pyrobbb.inference.energy import Energy
+from pyrobbb.inference.energy import Energy, Laws, log_prior
 from pyrobbb.inference.flat_guide import FlatGuide
 
 LOG_2PI = math.log(2 * math.pi)
-Laws = Mapping[str, TorchDistribution]
 
 
 class Collapsed(Energy):
@@ -60,7 +57,7 @@ class Collapsed(Energy):
     ) -> tuple[Tensor, Tensor]:
         """Minus the log prior density of z, and minus the log-likelihood of the rows, in nats."""
         values, laws = self._given(z)
-        prior = -sum((laws[name].log_prob(values[name]).sum() for name in self.others), z.new_zeros(()))
+        prior = -log_prior({name: laws[name] for name in self.others}, values)
         if self.guide.bounded:
             prior = prior - self.guide.log_jacobian(self._flat(z, {}))
         return prior, self._regression(values, laws, x, y, counts)[2]
@@ -79,9 +76,7 @@ class Collapsed(Energy):
         if self.priors is not None:
             return values, self.priors
         last = {name: z.new_zeros(shape) for name, shape in self.last.items()}
-        with poutine.block(), poutine.condition(data=values | last):
-            nodes = poutine.trace(self.model).get_trace().nodes
-        return values, {name: nodes[name]["fn"] for name in self.guide.shapes}
+        return values, self.model.priors_given(values | last)
 
     def _weights(self, laws: Laws, v: Tensor) -> Weights:
         """The last layer's weights, of v `(D,)`."""

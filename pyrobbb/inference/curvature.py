@@ -89,7 +89,7 @@ class Mode(NamedTuple):
     data: Split
 
 
-def _parts(data: Split, size: int = 1000) -> Iterator[Split]:
+def row_blocks(data: Split, size: int = 1000) -> Iterator[Split]:
     """`size` rows at a time."""
     for rows in torch.arange(len(data), device=data.x.device).split(size):
         yield data.take(rows)
@@ -99,7 +99,9 @@ def log_likelihood(mode: Mode) -> Tensor:
     """Log P(D | w), in double precision."""
     model, weights, _, data = mode
     with torch.no_grad():
-        each = (counted(model.log_likelihood(weights, p.x, p.y).double(), p.weights) for p in _parts(data))
+        each = (
+            counted(model.log_likelihood(weights, p.x, p.y).double(), p.weights) for p in row_blocks(data)
+        )
         return torch.stack([part.sum() for part in each]).sum()
 
 
@@ -108,7 +110,7 @@ def log_likelihood_and_slope(mode: Mode) -> tuple[Tensor, Tensor]:
     model, weights, names, data = mode
     leaves = {name: weights[name].detach().requires_grad_() for name in names}
     score, slope = torch.zeros((), dtype=torch.float64, device=data.x.device), None
-    for part in _parts(data):
+    for part in row_blocks(data):
         with torch.enable_grad():
             each = model.log_likelihood({**weights, **leaves}, part.x, part.y).double()
             total = counted(each, part.weights).sum()
@@ -130,7 +132,7 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
 
     width = model.apply_network(weights, data.x[:1]).shape[-1]
     size = width * sum(value.numel() * value.element_size() for value in chosen.values())
-    for part in _parts(data, max(1, MEGABYTES * 2**20 // size)):
+    for part in row_blocks(data, max(1, MEGABYTES * 2**20 // size)):
         factors = output_factors(model, model.apply_network(weights, part.x), part)
         try:
             jacobians = vmap(jacrev(one), in_dims=(None, 0))(chosen, part.x)
@@ -149,10 +151,7 @@ def _jacobian(function: Callable[[Weights], Tensor], weights: Weights) -> Tensor
 
 
 class Curvature(nn.Module):
-    """What every form has; it is made of the weights' `shapes`, end to end, in the precision of `like`."""
-
-    def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
-        super().__init__()
+    """What every form has; each is made of the weights' `shapes`, end to end, in the precision of `like`."""
 
     def check(self, mode: Mode) -> None:
         """Raise ValueError if `fit` would, tried at a mode of few rows."""
@@ -184,7 +183,7 @@ class Diagonal(Curvature):
     variances: Tensor
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
-        super().__init__(shapes, like)
+        super().__init__()
         self.register_buffer("variances", like.new_zeros(sum(s.numel() for s in shapes.values())))
 
     def fit(self, mode: Mode, prior: Tensor) -> None:
@@ -214,7 +213,7 @@ class Full(Curvature):
     LARGEST = 10_000
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
-        super().__init__(shapes, like)
+        super().__init__()
         size = sum(s.numel() for s in shapes.values())
         if size > self.LARGEST:
             raise ValueError(

@@ -2,10 +2,12 @@ r"""The two parts of :math:`-\log p(y, w \mid x)` as functions of one flat vecto
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
 from pyrobbb._support.network_checks import evaluating
@@ -18,14 +20,14 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.kl_weights import of_rows
 from pyrobbb.svi import counted
 
+Laws = Mapping[str, TorchDistribution]
 Gradient = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
-def log_prior(model: BayesianNetwork, values: Weights) -> Tensor:
-    """Log P of all latents, in nats, of one value each."""
-    with poutine.block(), poutine.condition(data=values):
-        trace = poutine.trace(model).get_trace()
-    return trace.log_prob_sum(lambda name, site: name in values)
+def log_prior(laws: Laws, values: Weights) -> Tensor:
+    """Log P, in nats, of a value of each latent, given its prior."""
+    found: Any = sum(law.log_prob(values[name]).sum() for name, law in laws.items())
+    return found
 
 
 def check_density(model: BayesianNetwork, guide: nn.Module, first: Split, method: str) -> None:
@@ -43,7 +45,7 @@ def check_density(model: BayesianNetwork, guide: nn.Module, first: Split, method
             whole = trace.log_prob_sum()
         with isolated(0, device=first.x.device):
             nll = -model.N / len(first) * model.log_likelihood(values, first.x, first.y).sum()
-            prior = log_prior(model, values)
+            prior = log_prior(model.priors_given(values), values)
     parts = prior - nll
     observed = [name for name in trace.observation_nodes if name not in values]
     if beside := [name for name in observed if not of_rows(trace.nodes[name])]:
@@ -79,10 +81,7 @@ class Energy:
         `counts`, `(B,)`, says how often each row counts; None is once.
         """
         values = self.guide.values(z)
-        if self.priors is None:
-            prior = log_prior(self.model, values)
-        else:
-            prior = sum((p.log_prob(values[name]) for name, p in self.priors.items()), z.new_zeros(()))
+        prior = log_prior(self.priors or self.model.priors_given(values), values)
         if self.jacobian and self.guide.bounded:
             prior = prior + self.guide.log_jacobian(z)
         return -prior, -counted(self.model.log_likelihood(values, x, y), counts).sum()

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb.bnn import Weights
-from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors
+from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors, row_blocks
 
 INSTEAD = "take 'diagonal', 'full' for few weights, layers='last', or the prior Deterministic() for it"
 
@@ -28,7 +28,7 @@ class Kronecker(Curvature):
     """
 
     def __init__(self, shapes: dict[str, torch.Size], like: Tensor) -> None:
-        super().__init__(shapes, like)
+        super().__init__()
         self.shapes = dict(shapes)
         for i, (name, shape) in enumerate(shapes.items()):
             if not shape:
@@ -45,19 +45,18 @@ class Kronecker(Curvature):
         self._add(mode, {}, {})
 
     def fit(self, mode: Mode, prior: Tensor) -> None:
-        names, data = mode.names, mode.data
         left: Weights = {}
         right: Weights = {}
-        for rows in torch.arange(len(data), device=data.x.device).split(500):
-            self._add(mode._replace(data=data.take(rows)), left, right)
+        for rows in row_blocks(mode.data, 500):
+            self._add(mode._replace(data=rows), left, right)
         deltas = prior.split([shape.numel() for shape in self.shapes.values()])
-        for i, (name, delta) in enumerate(zip(names, deltas, strict=True)):
+        for i, (name, delta) in enumerate(zip(mode.names, deltas, strict=True)):
             if not bool((delta == delta[0]).all()):
                 raise ValueError(
                     f"structure='kronecker' needs one prior scale for all of {name!r}; {INSTEAD}"
                 )
             b, B = eigh(left[name])
-            a, A = eigh(right[name] / data.counts.sum())
+            a, A = eigh(right[name] / mode.data.counts.sum())
             precision = b.clamp_min(0)[:, None] * a.clamp_min(0) + delta[0]
             for kind, value in (("left", B), ("right", A), ("variances", 1 / precision)):
                 getattr(self, f"{kind}_{i}").copy_(value)

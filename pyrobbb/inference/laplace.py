@@ -75,7 +75,7 @@ logger = logging.getLogger(__name__)
 
 LENGTHS = 10  # of a diagonal Newton step that are tried, each a fourth of the last
 SLOPE = 0.1  # of the log-likelihood, that a Newton step may still promise at a mode
-STRUCTURES: dict[str, type[Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
+STRUCTURES: dict[str, Callable[..., Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
 
 class LaplaceGuide(FlatGuide):

@@ -155,7 +155,7 @@ class NaturalGradientStep(Step):
             kl: Any = sum(run() for run in self.draws)
         loss = nll = -counted(self.model.log_likelihood(self.weights, x, y), counts).sum()
         if self.by_pyro:
-            prior = -log_prior(self.model, self.weights)
+            prior = -log_prior(self.model.priors_given(self.weights), self.weights)
             loss, kl = nll + share * prior, kl + prior.detach()
         gradients = torch.autograd.grad(loss, [*self.weights.values(), *self.others], allow_unused=True)
         own = self._gathered(dict(zip(self.weights, gradients, strict=False)))

@@ -14,7 +14,6 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.predictive import error_among
 from pyrobbb.report import predictions, training, weights
 from pyrobbb.report.page import Cell, Code, Fact, Page, Part, Section, Table, Text, render
-from pyrobbb.report.published import of_others
 from pyrobbb.report.words import PARTS, SCORES, number, score, seconds
 from pyrobbb.training import history
 
@@ -35,7 +34,8 @@ class About:
         again: The command that repeats the run.
         check: The command that checks it.
         recorded: Findings of the checks that need no command, as in `check.json`.
-        published: What others printed of this experiment; `published.py` says what becomes a table.
+        published: What others printed of this experiment: a text, or for a table the `score`, such as
+            `test.error`, `of` what, and `rows` of source, value and perhaps a note.
         made: Versions, machine and date, by name.
         prior: w -> p(w) on arrays, where all weights have the same prior.
     """
@@ -47,7 +47,7 @@ class About:
     again: str = ""
     check: str = ""
     recorded: Sequence[Mapping[str, Any]] = ()
-    published: str = ""
+    published: str | Mapping[str, Any] = ""
     made: Mapping[str, str] = field(default_factory=dict)
     prior: weights.Density | None = None
 
@@ -168,7 +168,7 @@ def _without_inputs(data: Any) -> str:
     return predictions.without_inputs(data["predictions_constant_data"], seen)
 
 
-def _scores(metrics: Mapping[str, Any], published: str, without_inputs: str) -> Section:
+def _scores(metrics: Mapping[str, Any], published: str | Mapping[str, Any], without_inputs: str) -> Section:
     there = [part for part in PARTS if part in metrics]
     names = [name for name in SCORES if any(name in metrics[part] for part in there)]
     rows = [
@@ -179,13 +179,10 @@ def _scores(metrics: Mapping[str, Any], published: str, without_inputs: str) -> 
         for name in names
     ]
     parts: list[Part] = []
-    if published:
-        said = published
-        if names:
-            part, name = there[0], names[0]
-            own = f"{part} {name} {score(name, metrics[part][name])}"
-            said = f"Published by others: {published}. This run: {own}."
-        parts.append(of_others(published, metrics) or Text(said))
+    if isinstance(published, Mapping):
+        parts.append(_of_others(published, metrics))
+    elif published:
+        parts.append(Text(f"Published by others: {published}."))
     if rows:
         head = ["Score", *(PARTS[part] for part in there)]
         parts.append(Table("Scores on data that training did not see", head, rows))
@@ -193,6 +190,19 @@ def _scores(metrics: Mapping[str, Any], published: str, without_inputs: str) -> 
     else:
         parts.append(Text("The run has no held-out data to be scored on."))
     return Section("How good it is", "", parts)
+
+
+def _of_others(published: Mapping[str, Any], metrics: Mapping[str, Any]) -> Table:
+    """A row for each source, under one of this run if it has such a score."""
+    part, _, name = published["score"].partition(".")
+    what, unit, _ = SCORES.get(name, (name, "", ""))
+    own = metrics.get(part, {}).get(name)
+    rows = [] if own is None else [[Cell("This run"), Cell(score(name, own))]]
+    for source, value, *note in published["rows"]:
+        named = source.capitalize() if source.islower() and source.isalpha() else source  # a handle as it is
+        rows.append([Cell(named, note=" ".join(map(str, note))), Cell(f"{value} {unit}".strip())])
+    caption = f"{what} on {part} data beside what others published: {published['of']}"
+    return Table(caption, ["Source", what], rows)
 
 
 def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:

@@ -463,12 +463,14 @@ def test_what_a_method_does_not_use_is_told(tmp_path):
 
 
 def test_published_numbers_of_ones_own_stay_beside_other_data(tmp_path):
-    own = "defaults: [run, {override data: blobs}, _self_]\npublished: nine of ten\n"
-    (tmp_path / "own.yaml").write_text(own.replace("override data", "override /data"))
+    (tmp_path / "base.yaml").write_text("defaults: [_self_]\npublished: a text\n")
+    own = "defaults: [run, base, {override /data: blobs}, _self_]\n"
+    own += "published: {score: test.error, of: blobs, rows: [[mine, 9.5, nine of ten]]}\n"
+    (tmp_path / "own.yaml").write_text(own)
     words = [word for word in TINY if not word.startswith("data=")]
     done = command(tmp_path, "experiments.run", "own.yaml", *words, "folder=out")
     assert done.returncode == 0, done.stderr
-    assert "published: nine of ten" in done.stdout
+    assert "published: test error %, blobs: mine 9.5 (nine of ten)\n" in done.stdout
 
 
 def test_an_error_in_a_file_of_ones_own_names_its_line_and_one_of_ours_none(tmp_path, monkeypatch):

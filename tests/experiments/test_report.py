@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 import yaml
 
-from experiments import check, report
+from experiments import analyse, check, report
 from experiments import run as run_module
 from experiments._runner.build import ConfigError
 from experiments._runner.compose import declared
@@ -26,7 +26,6 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.experiment import Run
 from pyrobbb.report import run_page
 from pyrobbb.report.predictions import without_inputs
-from pyrobbb.report.published import printed
 from pyrobbb.report.sweep import Line, sweep_page
 
 SMALL = [
@@ -134,40 +133,34 @@ def test_the_files_of_a_run_tell_as_much_of_its_faults_as_the_check(finished):
 
 
 def test_others_numbers_stand_beside_those_of_the_run(finished, tmp_path):
-    said = "wide prior, test error %, 2x400, paper 1.36 (Table 1), 1.24; Somebody 1.5 / -"
+    rows = [["paper", 1.36, "Table 1"], ["paper", 1.24], ["JINKEHE", "1.5 / -"]]
+    said = {"score": "test.error", "of": "wide prior, 2x400", "rows": rows}
+    in_words = "test error %, wide prior, 2x400: paper 1.36 (Table 1), paper 1.24, JINKEHE 1.5 / -"
+    assert analyse.sentence(said) == in_words
     folder = shutil.copytree(finished[0], tmp_path / "run")
     config = yaml.safe_load((folder / "config.yaml").read_text())
     (folder / "config.yaml").write_text(yaml.safe_dump(config | {"published": said}))
     report.report(folder)
     own = f"{finished[1]['test']['error']:.2f} %"
     rows = re.findall(r"<th scope=\"row\">(.*?)</th>\s*<td>(.*?)</td>", page(folder))
-    assert [row for row in rows if row[0][:3] in ("Thi", "Pap", "Som")] == [
+    assert [row for row in rows if row[0][:3] in ("Thi", "Pap", "JIN")] == [
         ("This run", own),
         ("Paper<small>Table 1</small>", "1.36 %"),
         ("Paper", "1.24 %"),
-        ("Somebody", "1.5 / - %"),
+        ("JINKEHE", "1.5 / - %"),
     ]
     assert "Error on test data beside what others published: wide prior, 2x400" in page(folder)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"published": said | {"score": "test.rmse"}}))
+    report.report(folder)  # of a score that this run has not
+    assert "1.5 / -" in page(folder)
+    assert own not in page(folder).partition("what others published")[2].partition("</table>")[0]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "found"),
-    [
-        (
-            "tutorial, test error % after 20 epochs 2.75 (5 draws)",
-            ["tutorial 2.75 5 draws", "after 20 epochs"],
-        ),
-        ("notebook, test error % of mean weights 2.25", ["notebook 2.25 ", ""]),
-        ("test error %, paper 1.36", ["paper 1.36 ", ""]),
-        ("someone 1.5", None),  # of which score?
-        ("test error % of one draw after 1, 2 epochs 14.75, 9.82", None),
-        ("test error %, 1.36", None),  # by whom?
-        ("", None),
-    ],
-)
-def test_a_sentence_becomes_a_table_only_if_it_says_what_of_whom(sentence, found):
-    said = printed(sentence)
-    assert found == (None if said is None else [*map(" ".join, said.rows), said.under])
+def test_published_numbers_of_another_form_are_refused_before_the_run(tmp_path):
+    for said in ("{score: test.error, rows: []}", "{score: test.error, of: x, rows: [[paper]]}"):
+        with pytest.raises(ConfigError, match=r"^published: .* score, of and rows, each row"):
+            execute(tmp_path, f"published={said}")
+    assert not (tmp_path / "config.yaml").exists()
 
 
 def test_pruning_brings_its_curve_onto_the_page(finished, tmp_path):

@@ -169,7 +169,7 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
     table1.main([*part, f"folder={tmp_path}"])
     fits, target = tmp_path / "short", tmp_path / "short" / "rows=sgd+dropout+mixture,widths=6,seeds=1+2"
     out = capsys.readouterr().out
-    cells = json.loads((target / "table1.json").read_text())
+    cells = json.loads((target / "record.json").read_text())["cells"]
     assert len(cells) == 3 * 2
     assert {
         (target / name).exists() for name in ("figure2.png", "figure3.png", "table1.txt", "record.json")
@@ -183,7 +183,7 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
     # the second time nothing is trained
     monkeypatch.setattr("pyrobbb.training.trainer.train", lambda *args: pytest.fail("trained again"))
     table1.main([*part, f"folder={tmp_path}"])
-    assert json.loads((target / "table1.json").read_text()) == cells
+    assert json.loads((target / "record.json").read_text())["cells"] == cells
     with pytest.raises(ConfigError, match="holds a run with another configuration"):
         table1.main([*part, "rows=[sgd]", "batch_size=45", f"folder={tmp_path}"])
 
@@ -199,8 +199,10 @@ def test_on_cuda_the_seeds_of_table_1_are_trained_side_by_side(tmp_path, capfd, 
     table1.main([*part, f"folder={tmp_path / 'together'}"])
     assert groups == [2, 2]
     assert "one after the other: " in capfd.readouterr().err  # dropout
-    name = "short/rows=dropout+mixture,widths=6,seeds=1+2/table1.json"
-    alone, together = (json.loads((tmp_path / way / name).read_text()) for way in ("alone", "together"))
+    name = "short/rows=dropout+mixture,widths=6,seeds=1+2/record.json"
+    alone, together = (
+        json.loads((tmp_path / way / name).read_text())["cells"] for way in ("alone", "together")
+    )
     for one, other in zip(alone, together, strict=True):
         for key in ("row", "seed"):
             assert one[key] == other[key]
