@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.random_state import mixed_seed
+from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import univariate
 from pyrobbb.draws import order
@@ -174,8 +174,9 @@ def _latents(
         values.append([])
         densities.append([])
         for draw in posterior.each_draw(draws, chain=chain, seed=seed):
-            laws = model.priors_given(draw)  # of one value given the others, if the prior is hierarchical
-            log_prior = {name: univariate(law).log_prob(draw[name]) for name, law in laws.items()}
+            with isolated(), torch.no_grad():  # of one value given the others, if the prior is hierarchical
+                laws = model.priors_given(draw)
+                log_prior = {name: univariate(law).log_prob(draw[name]) for name, law in laws.items()}
             joint = joint or any(log_prior[name].shape != draw[name].shape for name in model.sites)
             for kept, every in ((values, draw), (densities, log_prior)):
                 some = {name: every[name] for name in model.other_latents}
