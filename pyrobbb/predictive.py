@@ -178,11 +178,19 @@ class ClassPrediction(Prediction):
     def metrics(self, y: Any) -> dict[str, float]:
         """Error in percent, NLL, Brier score, calibration error and mutual information, over all labels.
 
-        Where a row has several labels, such as those of pixels, the NLL is of each by itself, in nats per
-        label; `log_predictive` is of all labels of a row together, which share a draw of the weights.
+        The NLL is of `log_predictive` if y was given to `predict`, else of the probabilities, which are
+        rounded (`classification_metrics`). Where a row has several labels, such as those of pixels, it is of
+        each by itself, in nats per label, and of the probabilities: `log_predictive` is of all labels of a
+        row together, which share a draw of the weights.
+
+        Raises:
+            ValueError: `y` is not what `predict` was given, which the log-likelihood is of.
         """
         labels = self.labels(y).long().flatten()
         scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels)
+        if self.y is not None and self.probs.dim() == 2:
+            _check_given(labels, self.labels(self.y))
+            scores["nll"] = 0.0 - float(self.log_predictive.double().mean())
         return {**scores, "mutual_information": float(self.mutual_information.mean())}
 
     def facts(self) -> dict[str, Tensor]:
@@ -294,30 +302,30 @@ class ValuePrediction(Prediction):
         """
         return self.function_quantiles(_tails(level))
 
-    def predictive_quantiles(self, levels: Sequence[float]) -> Tensor:
+    def predictive_quantiles(self, levels: Sequence[float] | Tensor) -> Tensor:
         """Quantiles of y under the mixture over weight draws, shape `(len(levels), M, *K)`.
 
         They are found in double precision: in single, a normal's is infinite at a level of 1e-8.
 
         Raises:
-            ValueError: A level is not in [0, 1], or so close to 0 that double precision rounds it, too.
+            ValueError: `levels` is no list, or one is not in [0, 1], or so close to 0 that double precision
+                rounds it, too.
         """
-        levels = _checked(levels)
-        if small := [level for level in levels if 0 < level < SMALLEST]:
+        wanted = _checked(levels)
+        if small := [level for level in wanted if 0 < level < SMALLEST]:
             raise ValueError(f"levels must be 0 or at least {SMALLEST:g}, got {small[0]:g}")
         precise = [in_double(part) for part in self.components]
         like = own_tensor(self.components[0])
         try:
-            precisely = torch.tensor(levels, dtype=torch.float64, device=like.device)
+            precisely = torch.tensor(wanted, dtype=torch.float64, device=like.device)
             found = torch.stack([mixture_quantile(precise, level) for level in precisely])
         except NotImplementedError:  # no cdf
-            return sample_quantiles(self.components, levels, like.device)
+            return sample_quantiles(self.components, wanted, like.device)
         return found.to(like.dtype)
 
-    def function_quantiles(self, levels: Sequence[float]) -> Tensor:
+    def function_quantiles(self, levels: Sequence[float] | Tensor) -> Tensor:
         """Quantiles of the function value E[y | x, w] over draws, shape `(len(levels), M, *K)`."""
-        levels = _checked(levels)
-        return self.means.quantile(self.means.new_tensor(levels), dim=0)
+        return self.means.quantile(self.means.new_tensor(_checked(levels)), dim=0)
 
     def targets(self, y: Any) -> Tensor:
         """`y`, a tensor or what becomes one, in the prediction's own shape `(M, *K)`.
@@ -355,10 +363,8 @@ class ValuePrediction(Prediction):
             ValueError: `y` is not what `predict` was given, which the log-likelihood is of.
         """
         mean, y = (part.reshape(len(part), -1) for part in (self._point, self.targets(y)))
-        if self.y is not None and not torch.equal(self.targets(self.y).reshape(y.shape), y.to(self.y)):
-            raise ValueError(
-                "y differs from what predict(x, y) was given, which the NLL is of: give it to predict() too"
-            )
+        if self.y is not None:
+            _check_given(y, self.targets(self.y))
         return regression_metrics(mean, self.log_predictive, y)
 
     def facts(self) -> dict[str, Tensor]:
@@ -388,16 +394,27 @@ def _shaped(y: Tensor, shape: torch.Size) -> Tensor:
     return y.reshape(shape)
 
 
+def _check_given(y: Tensor, given: Tensor) -> None:
+    """ValueError unless `y` is what `predict` was given."""
+    if not torch.equal(given.reshape(y.shape), y.to(given)):
+        raise ValueError(
+            "y differs from what predict(x, y) was given, which the NLL is of: give it to predict() too"
+        )
+
+
 def _tails(level: float) -> list[float]:
     tail = (1 - checks.between("level", level, 0, 1)) / 2
     return [tail, 1 - tail]
 
 
-def _checked(levels: Sequence[float]) -> list[float]:
-    levels = [checks.between("levels", level, 0, 1) for level in levels]
-    if not levels:
+def _checked(levels: Any) -> list[float]:
+    given = levels.tolist() if hasattr(levels, "tolist") else levels
+    if not isinstance(given, Iterable):
+        raise ValueError(f"levels must be a list, such as [0.5], got {levels!r}")
+    found = [checks.between("levels", level, 0, 1) for level in given]
+    if not found:
         raise ValueError("levels must name at least one quantile")
-    return levels
+    return found
 
 
 def _centre(distribution: Any) -> Tensor:

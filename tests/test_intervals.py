@@ -146,6 +146,12 @@ def test_levels_that_single_precision_rounds(level: float) -> None:
     assert stats.norm(DRAWS.numpy(), 0.2).cdf(float(mixed)).mean() == pytest.approx(level, rel=1e-3)
 
 
+def test_levels_may_be_a_tensor() -> None:
+    one = prediction(likelihoods.Normal(scale=0.2))
+    for quantiles in (one.predictive_quantiles, one.function_quantiles):
+        torch.testing.assert_close(quantiles(torch.tensor([0.25, 0.5])), quantiles([0.25, 0.5]))
+
+
 def test_a_level_that_double_precision_rounds_is_refused() -> None:
     with pytest.raises(ValueError, match="levels must be 0 or at least 1e-12, got 1e-17"):
         prediction(likelihoods.Normal(scale=0.2)).predictive_quantiles([1e-17])

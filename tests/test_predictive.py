@@ -109,3 +109,27 @@ def test_labels_of_other_rows_are_refused(posterior: Posterior, shape: tuple[int
     prediction = posterior.predict(torch.randn(9, 4), draws=2)
     with pytest.raises(ValueError, match=r"y must have the shape of the prediction, \(9,\), got \("):
         prediction.losses(torch.zeros(shape, dtype=torch.long))
+
+
+class Sharp(Categorical):
+    """Logits so far apart that single precision rounds probabilities to 0."""
+
+    def forward(self, output: Tensor) -> dist.TorchDistribution:
+        return super().forward(300 * output)
+
+
+def test_the_nll_of_classes_is_of_the_log_likelihood_that_predict_was_asked_for() -> None:
+    with isolated(0):
+        model = BayesianNetwork(nn.Linear(4, 3), Normal(), Sharp(), 20)
+        guide = MeanFieldNormal(model, init_rho=0.0)
+        guide()
+        x, y = torch.randn(50, 4), torch.arange(50) % 3
+    posterior = Posterior([(model, guide)])
+    given = posterior.predict(x, y, draws=1)
+    (weights,) = posterior.each_draw(1)
+    exact = nn.functional.cross_entropy(300 * model.apply_network(weights, x).double(), y)
+    assert exact > 200
+    assert given.metrics(y)["nll"] == pytest.approx(float(exact), rel=1e-5)
+    assert posterior.predict(x, draws=1).metrics(y)["nll"] < 90  # as far as probabilities tell
+    with pytest.raises(ValueError, match=r"y differs from what predict\(x, y\) was given"):
+        given.metrics((y + 1) % 3)

@@ -19,14 +19,14 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.data.dataset import Dataset, Split
-from pyrobbb.distributions import univariate
+from pyrobbb.distributions import support_of, univariate
 from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.layer_summary import LEVELS, as_numpy, variational
 from pyrobbb.evaluation.metrics import entropy
 from pyrobbb.evaluation.weight_selection import WeightSelection
 from pyrobbb.posterior import Posterior
-from pyrobbb.predictive import ClassPrediction, ValuePrediction
+from pyrobbb.predictive import ClassPrediction, Prediction, ValuePrediction
 
 __all__ = ["WeightSelection", "to_arviz", "to_groups"]
 
@@ -116,20 +116,20 @@ def to_groups(
         "log_prior": log_prior,
         "prior": _latents(prior, draws, own, chosen)[0],
         "variational": variational(posterior, seed),
-        "observed_data": {"y": _columns(rows.y, 1)},
         "constant_data": {"training_row": places.numpy().astype(np.int32)},
     }
     if rows.x[0].numel() <= FEATURES:
         groups["constant_data"]["x"] = as_numpy(rows.x.flatten(1))
     try:
         predictive = prior.predict(rows.x, draws=draws, seed=own, sample=True)
-        groups["prior_predictive"] = {"y": _columns(predictive.samples)[None]}
+        groups["prior_predictive"] = {"y": _samples(predictive)[None]}
     except (RuntimeError, ValueError) as error:  # a prior so wide that the network's output overflows
         logger.warning("posterior.nc has no prior_predictive: %s", error)
     seen = [
         posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
     ]
-    groups["posterior_predictive"] = {"y": np.stack([_columns(p.samples) for p in seen])}
+    groups["posterior_predictive"] = {"y": np.stack([_samples(p) for p in seen])}
+    groups["observed_data"] = {"y": _columns(rows.y, 1, whole=_whole(seen[0]))}
     if rows.weights is not None:
         groups["constant_data"]["row_weight"] = as_numpy(rows.weights)
         logger.warning(
@@ -193,8 +193,8 @@ def _stacked(chains: list[list[dict[str, np.ndarray]]]) -> dict[str, np.ndarray]
 def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, seed: int) -> None:
     chains = range(len(posterior.chains))
     each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
-    groups["predictions"] = {"y": np.stack([_columns(p.samples) for p in each])}
-    constant = {"y": _columns(test.y, 1)}
+    groups["predictions"] = {"y": np.stack([_samples(p) for p in each])}
+    constant = {"y": _columns(test.y, 1, whole=_whole(each[0]))}
     if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
         probs = _mixed([p.probs for p in each], posterior.chain_weights)
         uncertainty = entropy(probs)
@@ -238,15 +238,28 @@ def _untied(log_likelihood: np.ndarray) -> np.ndarray:
     return np.asarray(log_likelihood.astype(np.float64) - arviz_io.UNTIED * noise)
 
 
-def _columns(y: Tensor | None, axes: int = 2) -> np.ndarray:
+def _whole(prediction: Prediction) -> bool:
+    """Whether y is a class or a count: ArviZ draws a histogram of integers, but a density of floats."""
+    if not isinstance(prediction, ValuePrediction):
+        return True
+    support = support_of(prediction.components[0])
+    return support is not None and bool(support.is_discrete)
+
+
+def _samples(prediction: Prediction) -> np.ndarray:
+    return _columns(prediction.samples, 2, whole=_whole(prediction))
+
+
+def _columns(y: Tensor | None, axes: int, *, whole: bool) -> np.ndarray:
     """Targets as `(rows,)`, or `(rows, targets)`; of draws `(draws, rows)`, or `(draws, rows, targets)`.
 
-    Class numbers take two bytes, if they fit.
+    Whole numbers have the smallest of three integer types that holds them; if none does they stay.
     """
     array = as_numpy(y)
-    if array.dtype.kind in "iub":
-        fits = array.max() <= np.iinfo(np.int16).max
-        array = array.astype(np.int16 if fits else np.int32)
+    if whole:
+        most = max(-array.min().item(), array.max().item())
+        fitting = (kind for kind in (np.int16, np.int32, np.int64) if most <= np.iinfo(kind).max)
+        array = array.astype(next(fitting, array.dtype))
     return _one_target(array, axes)
 
 

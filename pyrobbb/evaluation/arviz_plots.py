@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
+from pyrobbb._support.checks import reason
 from pyrobbb.evaluation import arviz_io
 
 WEIGHTS = 15  # in one forest
@@ -23,8 +24,10 @@ SIZE = (7.2, 4.2)  # inches
 Picture = bytes
 
 
-def pictures(data: Any, left_out: Any = None) -> dict[str, Picture]:
+def pictures(data: Any, left_out: Any = None) -> dict[str, Picture | str]:
     """`plot_forest` of some weights, `plot_ppc` and `plot_khat` as PNG, each where what it needs is there.
+
+    Where ArviZ fails there is what it said in place of the picture, as of a density of values all alike.
 
     Args:
         data: An `InferenceData` or `DataTree`, as `posterior.nc` holds.
@@ -36,7 +39,7 @@ def pictures(data: Any, left_out: Any = None) -> dict[str, Picture]:
         "ppc": ({"posterior_predictive", "observed_data"} <= groups, _ppc),
         "khat": (left_out is not None, lambda _: _drawn("plot_khat", left_out)),
     }
-    drawn = {}
+    drawn: dict[str, Picture | str] = {}
     for name, (possible, draw) in wanted.items():
         if possible:
             with (
@@ -45,7 +48,10 @@ def pictures(data: Any, left_out: Any = None) -> dict[str, Picture]:
                 np.errstate(all="ignore"),
             ):
                 warnings.simplefilter("ignore")  # of numbers that the plot itself shows
-                drawn[name] = _png(draw(data))
+                try:
+                    drawn[name] = _png(draw(data))
+                except Exception as error:  # of whatever kind: the others are drawn all the same
+                    drawn[name] = reason(error)
     return drawn
 
 

@@ -46,14 +46,20 @@ def by_confidence(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> Bins:
     return Bins(edges[:-1][used], edges[1:][used], counts[used], mean_confidence, accuracy)
 
 
-def coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> dict[float, float]:
-    """The share of y `(M,)` within the central interval of each level, of predictive draws `(S, M)`.
+def coverage(
+    draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None
+) -> dict[float, tuple[float, float]]:
+    """By level, the shares of predictive draws `(S, M)` and of y `(M,)` within the draws' central intervals.
 
+    That of the draws is the level to within one draw, but more of counts, many of which may equal an end.
     `weights` are those of the draws, `(S,)`; by default all alike.
     """
     ends = _ends(draws, [(1 + side * level) / 2 for level in LEVELS for side in (-1, 1)], weights)
-    each = zip(LEVELS, ends[::2], ends[1::2], strict=True)
-    return {level: float(((low <= y) & (y <= high)).mean()) for level, low, high in each}
+    found = {}
+    for level, low, high in zip(LEVELS, ends[::2], ends[1::2], strict=True):
+        drawn, true = (((low <= values) & (values <= high)).mean(-1) for values in (draws, y))
+        found[level] = float(np.average(drawn, weights=weights)), float(true)
+    return found
 
 
 def _ends(draws: np.ndarray, tails: list[float], weights: np.ndarray | None) -> np.ndarray:

@@ -24,7 +24,8 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
 
     `error`: share of examples whose most probable class is wrong, in percent.
     `nll`: -mean_m log p_m[y_m], in nats per example. A probability that was rounded to 0 counts as the
-    smallest normal number of its type (87 nats in float32), so that the mean stays finite.
+    smallest normal number of its type, float32 in place of a shorter one (87 nats), so that the mean stays
+    finite.
     `brier`: mean_m sum_c (p_mc - [y_m = c])^2, from 0 to 2.
     `ece`: expected calibration error, sum_b n_b/M |accuracy_b - confidence_b| over 15 equal bins.
 
@@ -32,13 +33,8 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
         ValueError: Shapes that do not match, labels out of range, or rows that are not probabilities, such
             as an unnormalised geometric mean.
     """
-    probs, y = _probabilities(probs), as_tensor(y)
+    probs, y = labelled(probs, y)
     M, C = probs.shape
-    if y.shape != (M,) or y.is_floating_point() or y.is_complex():
-        raise ValueError(f"y must hold {M} whole-number labels, got shape {tuple(y.shape)}, dtype {y.dtype}")
-    y = y.to(probs.device, torch.long)
-    if y.min() < 0 or y.max() >= C:
-        raise ValueError(f"y must lie in 0..{C - 1} for {C} classes, got {int(y.min())}..{int(y.max())}")
     chosen = probs.gather(1, y[:, None]).clamp_min(torch.finfo(probs.dtype).tiny).double()
     difference = probs.double() - torch.nn.functional.one_hot(y, C)
     return {
@@ -100,7 +96,19 @@ def as_tensor(values: Any) -> Tensor:
     return torch.tensor(array)  # a copy: torch shares no read-only memory
 
 
-def _probabilities(probs: Array) -> Tensor:
+def labelled(probs: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Probabilities `(M, C)` and labels `(M,)` in 0..C-1 as tensors, or a ValueError that says why not."""
+    probs, y = _probabilities(probs), as_tensor(y)
+    M, C = probs.shape
+    if y.shape != (M,) or y.is_floating_point() or y.is_complex():
+        raise ValueError(f"y must hold {M} whole-number labels, got shape {tuple(y.shape)}, dtype {y.dtype}")
+    y = y.to(probs.device, torch.long)
+    if y.min() < 0 or y.max() >= C:
+        raise ValueError(f"y must lie in 0..{C - 1} for {C} classes, got {int(y.min())}..{int(y.max())}")
+    return probs, y
+
+
+def _probabilities(probs: Any) -> Tensor:
     """`probs` with rows that sum to 1 exactly, or the reason why they are not probabilities."""
     probs = as_tensor(probs)
     if probs.ndim != 2 or not probs.numel():

@@ -47,17 +47,21 @@ def regression_band(
         raise ValueError(f"draws must have shape (S, {len(x)}), got {draws.shape}")
     if len(x_train) != len(y_train):
         raise ValueError(f"x_train and y_train must be equally long: {len(x_train)}, {len(y_train)}")
+    each = None if weights is None else column("weights", weights)
+    curve = None if truth is None else column("truth", truth)
+    for name, given, count in (("weights", each, len(draws)), ("truth", curve, len(x))):
+        if given is not None and len(given) != count:
+            raise ValueError(f"{name} must have shape ({count},), got {given.shape}")
     order = np.argsort(x)
     x = x[order]
-    each = None if weights is None else column("weights", weights)
     low, first, median, third, high = quantiles(draws[:, order], [0.025, 0.25, 0.5, 0.75, 0.975], each)
     figure = new_figure(7.0, 4.4)
     axes = figure.subplots()
     axes.fill_between(x, low, high, color=BLUE, alpha=0.18, lw=0, label="2.5-97.5 %")
     axes.fill_between(x, first, third, color=BLUE, alpha=0.38, lw=0, label="interquartile range")
     axes.plot(x, median, color=BLUE, label="median")
-    if truth is not None:
-        axes.plot(x, column("truth", truth)[order], color=BLACK, lw=1.1, ls="--", label="truth")
+    if curve is not None:
+        axes.plot(x, curve[order], color=BLACK, lw=1.1, ls="--", label="truth")
     data_points(axes, x_train, y_train, data_label)
     axes.set_xlim(x.min(), x.max())
     label(axes, x_label, y_label)

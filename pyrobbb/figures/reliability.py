@@ -8,8 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
+from pyrobbb._support import checks
 from pyrobbb.evaluation.calibration import by_confidence
-from pyrobbb.figures.style import BLUE, GREY, RED, as_array, caption, column, label, new_figure, styled
+from pyrobbb.evaluation.metrics import labelled
+from pyrobbb.figures.style import BLUE, GREY, RED, as_array, caption, label, new_figure, styled
 
 
 @styled
@@ -27,12 +29,10 @@ def reliability(
         title: The caption, to which the calibration error is added.
 
     Raises:
-        ValueError: Shapes that do not fit.
+        ValueError: What `classification_metrics` refuses, or no bins.
     """
-    probs, y = column("probs", probs, ndim=2), as_array(y)
-    if y.shape != probs.shape[:1]:
-        raise ValueError(f"y must have shape ({len(probs)},), got {y.shape}")
-    found = by_confidence(probs, y, bins)
+    chances, labels = map(as_array, labelled(probs, y))
+    found = by_confidence(chances, labels, checks.count("bins", bins))
     counts, accuracy = found.count, found.accuracy
     figure = new_figure(5.4, 5.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
@@ -59,5 +59,5 @@ def reliability(
     label(below, "confidence: probability of the predicted class", "examples")
     lowest = found.low.min()
     below.set_xlim(0 if lowest < 0.35 else lowest - 0.02, 1.005)
-    caption(figure, f"{title}\nECE {found.ece:.4f}, {len(y):,} examples, {bins} bins")
+    caption(figure, f"{title}\nECE {found.ece:.4f}, {len(labels):,} examples, {bins} bins")
     return figure

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from pyrobbb.evaluation.metrics import labelled
 from pyrobbb.figures.style import BLUE, GREEN, RED, as_array, caption, column, new_figure, styled
 
 
@@ -40,19 +41,19 @@ def uncertain_examples(
         title: The caption.
 
     Raises:
-        ValueError: Arrays or names that do not fit each other.
+        ValueError: Arrays or names that do not fit each other, or what `classification_metrics` refuses.
     """
-    images, probs = column("images", images, ndim=3), column("probs", probs, ndim=2)
-    uncertainty, y = column("uncertainty", uncertainty), as_array(y)
-    M, C = probs.shape
-    lengths = (len(images), M, len(y), len(uncertainty))
+    chances, labels = map(as_array, labelled(probs, y))
+    images, uncertainty = column("images", images, ndim=3), column("uncertainty", uncertainty)
+    M, C = chances.shape
+    lengths = (len(images), M, len(uncertainty))
     if len(set(lengths)) > 1:
-        raise ValueError(f"images, probs, y and uncertainty must be equally long, got {lengths}")
+        raise ValueError(f"images, probs and uncertainty must be equally long, got {lengths}")
     classes = [str(c) for c in range(C)] if classes is None else list(classes)
     if len(classes) != C:
         raise ValueError(f"classes must have {C} names, got {len(classes)}")
     chosen = np.argsort(-uncertainty, kind="stable")[: rows * columns]
-    limit = 0.5 if probs[chosen].max() <= 0.5 else 1.0
+    limit = 0.5 if chances[chosen].max() <= 0.5 else 1.0
     wide = max(map(len, classes)) > 2
     figure = new_figure((2.9 if wide else 2.55) * columns, 0.55 + 1.62 * rows)
     cells = figure.subplots(rows, 2 * columns, squeeze=False, width_ratios=[1.0, 1.15] * columns)
@@ -62,11 +63,11 @@ def uncertain_examples(
         picture, bars = cells.flat[2 * i], cells.flat[2 * i + 1]
         picture.imshow(images[m], cmap="gray_r", interpolation="nearest")
         picture.set_axis_off()
-        guess, truth = int(probs[m].argmax()), int(y[m])
+        guess, truth = int(chances[m].argmax()), int(labels[m])
         picture.set_title(f"true: {classes[truth]}", color=GREEN, fontsize=8, pad=3)
         picture.set_anchor("N")
         colours = [GREEN if c == truth else RED if c == guess else BLUE for c in range(C)]
-        bars.barh(range(C), probs[m], color=colours, height=0.75)
+        bars.barh(range(C), chances[m], color=colours, height=0.75)
         bars.set_yticks(range(C), classes, fontsize=6.5)
         bars.set_ylim(C - 0.4, -0.6)
         bars.set_xlim(0, limit)

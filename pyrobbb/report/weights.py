@@ -80,7 +80,13 @@ def arviz(data: Any) -> Section | None:
     drawn = arviz_plots.pictures(data, left_out)
     if not drawn:
         return None
-    parts: list[Any] = [Pictures([Picture(READ[name][0], png, READ[name][1]) for name, png in drawn.items()])]
+    there = {name: png for name, png in drawn.items() if isinstance(png, bytes)}
+    parts: list[Any] = [Pictures([Picture(READ[name][0], png, READ[name][1]) for name, png in there.items()])]
+    parts += [
+        Text(f"{READ[name][0]} is missing, for ArviZ failed: {said}.")
+        for name, said in drawn.items()
+        if isinstance(said, str)
+    ]
     if left_out is not None:
         found = leave_one_out.numbers(left_out)
         said = (

@@ -92,11 +92,39 @@ def test_no_weights_are_refused(none, words):
         export.WeightSelection(model, none)
 
 
-@pytest.mark.parametrize(("largest", "kind"), [(300, np.int16), (40_000, np.int32)])
-def test_class_numbers_are_kept_whatever_their_size(largest, kind):
-    column = export._columns(torch.tensor([0, largest]), 1)
+@pytest.mark.parametrize(
+    ("largest", "kind"),
+    [(300, np.int16), (40_000, np.int32), (-(2.0**31), np.int64), (2.0**63, np.float32)],
+)
+def test_whole_numbers_are_kept_whatever_their_size(largest, kind):
+    column = export._columns(torch.tensor([0, largest]), 1, whole=True)
     assert column.dtype == kind
     assert column.tolist() == [0, largest]
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "kind"),
+    [
+        (likelihoods.Poisson(), "i"),
+        (likelihoods.Bernoulli(), "i"),
+        (likelihoods.Bernoulli(multilabel=True), "i"),
+        (likelihoods.Normal(0.5), "f"),
+    ],
+)
+def test_counts_and_labels_are_whole_numbers(likelihood, kind):
+    """ArviZ draws a density of floats, and fails where a rare event never happens in a draw."""
+    x, y = normal(12, 2), torch.arange(12).reshape(12, 1) % 2
+    y = y[:, 0] if likelihood.task == "classification" else y.float()
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihood, 12)
+    guide = MeanFieldNormal(model)
+    guide()
+    data = from_arrays(x, y, task=likelihood.task, test=(x, y))
+    groups, _ = export.to_groups(Posterior([(model, guide)]), data, draws=3)
+    for group in ("prior_predictive", "posterior_predictive", "predictions"):
+        assert groups[group]["y"].dtype.kind == kind
+    for group in ("observed_data", "predictions_constant_data"):
+        assert groups[group]["y"].dtype.kind == kind
+        assert groups[group]["y"].tolist() == y.flatten().tolist()
 
 
 def test_a_latent_site_may_be_named_like_a_stored_column() -> None:

@@ -9,7 +9,7 @@ from matplotlib import pyplot
 from matplotlib.image import imread
 
 from paths import FILES
-from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation import arviz_io, arviz_plots
 from pyrobbb.evaluation.arviz_plots import pictures
 from pyrobbb.evaluation.leave_one_out import loo
 
@@ -36,3 +36,18 @@ def test_a_group_that_is_not_there_has_no_picture():
         dims={"weight": ("parameter",)},
     )
     assert set(pictures(tree, loo(tree))) == {"forest"}
+
+
+def test_what_arviz_cannot_draw_costs_no_other_picture(monkeypatch):
+    def fail(data):
+        raise np.linalg.LinAlgError("no density\nof values all alike")
+
+    monkeypatch.setattr(arviz_plots, "_ppc", fail)
+    y = np.zeros((1, 4, 2))
+    tree = arviz_io.to_arviz(
+        {"posterior": {"weight": y}, "posterior_predictive": {"y": y}, "observed_data": {"y": y[0, 0]}},
+        dims={"weight": ("parameter",), "y": ("row",)},
+    )
+    drawn = pictures(tree)
+    assert drawn["ppc"] == "no density"
+    assert isinstance(drawn["forest"], bytes)

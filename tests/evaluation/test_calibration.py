@@ -22,8 +22,17 @@ def test_intervals_of_a_normal_hold_what_they_say():
     """y at equally spaced quantiles of the predictive distribution: each level holds exactly its share."""
     draws = np.repeat(norm.ppf((np.arange(4000) + 0.5) / 4000)[:, None], 1000, axis=1)
     y = norm.ppf((np.arange(1000) + 0.5) / 1000)
-    found = coverage(draws, y)
-    assert list(found.values()) == pytest.approx(list(found), abs=0.002)
+    for level, shares in coverage(draws, y).items():
+        assert shares == pytest.approx((level, level), abs=0.002)
+
+
+@pytest.mark.parametrize("weights", [None, [0.05] * 10 + [0.1] * 5])
+def test_intervals_of_counts_hold_more_by_the_model_too(weights):
+    """A count that is 0, 1 or 2 with probabilities 1/4, 1/2, 1/4: an interval is all of it, or 1 alone."""
+    draws = np.repeat([0.0, 2.0, 1.0] if weights else [0.0, 2.0, 1.0, 1.0], 5)
+    found = coverage(draws[:, None], np.array([1.0]), np.array(weights) if weights else None)
+    assert found[0.3] == pytest.approx((0.5, 1))
+    assert found[0.9] == pytest.approx((1, 1))
 
 
 @pytest.mark.parametrize("S", [20, 100])
@@ -31,7 +40,7 @@ def test_few_draws_hold_what_they_say_of_new_values_from_where_they_are_from(S):
     """The largest of S draws exceeds a new value in S of S + 1 cases, not always."""
     random = np.random.default_rng(0)
     found = coverage(random.normal(size=(S, 20_000)), random.normal(size=20_000))
-    for level, share in found.items():
+    for level, (_, share) in found.items():
         if (1 - level) / 2 * (S + 1) >= 1:  # beyond the outermost draws nothing is known
             assert share == pytest.approx(level, abs=0.02), level  # five standard deviations of 20,000
 
@@ -49,7 +58,9 @@ def test_weighted_draws_cover_as_often_as_the_same_draws_without_weights():
     rng = np.random.default_rng(0)
     draws, y = rng.normal(size=(50, 400)), rng.normal(size=400)
     plain = coverage(draws, y)
-    assert coverage(draws, y, np.full(50, 1 / 50)) == plain
+    alike = coverage(draws, y, np.full(50, 1 / 50))
     more = np.concatenate([draws, rng.normal(size=(30, 400))])
-    assert coverage(more, y, np.r_[np.full(50, 1 / 50), np.zeros(30)]) == plain
-    assert abs(plain[0.8] - 0.8) < 5 * np.sqrt(0.8 * 0.2 / 400)
+    ignored = coverage(more, y, np.r_[np.full(50, 1 / 50), np.zeros(30)])
+    for found in (alike, ignored):
+        np.testing.assert_allclose(list(found.values()), list(plain.values()))
+    assert abs(plain[0.8][1] - 0.8) < 5 * np.sqrt(0.8 * 0.2 / 400)

@@ -22,7 +22,7 @@ from experiments.summarise import summarise
 from pyrobbb.checkup import check as check_posterior
 from pyrobbb.checkup import recorded
 from pyrobbb.data import from_arrays
-from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation import arviz_io, arviz_plots
 from pyrobbb.experiment import Run
 from pyrobbb.report import run_page
 from pyrobbb.report.predictions import without_inputs
@@ -98,6 +98,14 @@ def test_a_run_with_few_draws_or_a_point_leaves_its_page_without_loo(tmp_path, w
     html = page(tmp_path)
     assert "In ArviZ" in headings(html)
     assert "Leave-one-out" not in html
+
+
+def test_a_page_says_which_picture_is_missing_and_why(finished, monkeypatch):
+    folder, _ = finished
+    monkeypatch.setattr(arviz_plots, "pictures", lambda *_: {"ppc": "no density", "khat": b"PNG"})
+    html = without_vega(run_page(folder))
+    assert "(plot_ppc) is missing, for ArviZ failed: no density." in html
+    assert html.count('<img class="plot"') == 1
 
 
 def test_what_a_command_killed_at_the_page_left_is_swept(finished):

@@ -292,14 +292,26 @@ def test_regression_band_holds_the_quantiles_in_order_of_x():
             lambda: figures.signal_to_noise(np.ones(3), np.ones(3), share=75),
             "share must be greater than 0 and less than 1",
         ),
-        (lambda: figures.reliability(PROBS, LABELS[:5]), r"y must have shape \(300,\), got \(5,\)"),
-        (lambda: figures.uncertain_examples(IMAGES[:2], PROBS, LABELS, ENTROPY), r"\(2, 300, 300, 300\)"),
+        (lambda: figures.reliability(PROBS, LABELS[:5]), r"y must hold 300 .* labels, got shape \(5,\)"),
+        (lambda: figures.reliability(3 * PROBS, LABELS), "probs must be at least 0 and sum to 1"),
+        (lambda: figures.reliability(PROBS, LABELS, bins=0), "bins must be a whole number of at least 1"),
+        (lambda: figures.uncertain_examples(IMAGES[:2], PROBS, LABELS, ENTROPY), r"\(2, 300, 300\)"),
+        (lambda: figures.uncertain_examples(IMAGES, PROBS, LABELS + 1, ENTROPY), r"y must lie in 0\.\.9"),
+        (lambda: figures.uncertain_examples(IMAGES, PROBS, LABELS - 1, ENTROPY), r"y must lie in 0\.\.9"),
         (
             lambda: figures.uncertain_examples(IMAGES, PROBS, LABELS, ENTROPY, classes=["a"]),
             "classes must have 10 names, got 1",
         ),
         (lambda: figures.regression_band(X, np.zeros((40, 5)), X, X), r"draws must have shape \(S, 40\)"),
         (lambda: figures.regression_band(X, np.zeros((5, 40)), X, X[1:]), "equally long: 40, 39"),
+        (
+            lambda: figures.regression_band(X, np.zeros((5, 40)), X, X, weights=np.ones(3) / 3),
+            r"weights must have shape \(5,\), got \(3,\)",
+        ),
+        (
+            lambda: figures.regression_band(X, np.zeros((5, 40)), X, X, truth=X[1:]),
+            r"truth must have shape \(40,\), got \(39,\)",
+        ),
     ],
 )
 def test_bad_input_gets_one_clear_error(make, message):

@@ -669,6 +669,11 @@ PREDICTION_CASES: list[Case] = [
         "levels must lie in [0, 1], got 1.5",
     ),
     (
+        "a quantile without its list",
+        lambda: real_prediction().predictive_quantiles(0.5),
+        "levels must be a list, such as [0.5], got 0.5",
+    ),
+    (
         "no quantile",
         lambda: real_prediction().function_quantiles([]),
         "levels must name at least one quantile",
