@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from itertools import chain, count
@@ -39,6 +40,9 @@ __all__ = ["BayesianNetwork", "Weights", "network_with"]
 
 Weights = dict[str, Tensor]  # a value for each site
 
+# several lines at each call of a transformer or RNN with draws; a filter for a time would show others again
+warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batch")
+
 
 class BayesianNetwork(Named):
     r"""The Pyro model :math:`p(y, w \mid x) = \prod_j P(w_j) \prod_i P(y_i \mid f_w(x_i))`.
@@ -66,9 +70,9 @@ class BayesianNetwork(Named):
 
     Raises:
         ValueError: If the likelihood is missing, an argument has the wrong type, the network has no
-            parameter, a parameter has no floating-point values, a layer mixes the rows of a batch or keeps a
-            weight that a hook made, or the prior names absent parameters, does not fit their shapes or would
-            not be trained.
+            parameter, a parameter is empty or has no floating-point values, a layer mixes the rows of a batch
+            or keeps a weight that a hook made, or the prior names absent parameters, does not fit their
+            shapes or would not be trained.
     """
 
     def __init__(
@@ -104,10 +108,11 @@ class BayesianNetwork(Named):
         self.sites, hyper, self._buffered = make_room(self.network, self.prior, trained)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
         self.places = places(self.network, self.sites)
-        own = tuple(self._own_latents())
-        for _, module, attribute in own:
+        for _, module, attribute in self._own_latents(*self._priors, "likelihood"):
             check_event(module, attribute)
-        self.other_latents = (*(site for site, _, _ in own), *hyper)
+        self.prior_samples = tuple(site for site, _, _ in self._own_latents(*self._priors))
+        self.likelihood_samples = tuple(site for site, _, _ in self._own_latents("likelihood"))
+        self.other_latents = (*self.prior_samples, *self.likelihood_samples, *hyper)
         self.latents = (*self.sites, *self.other_latents)
 
     def __copy__(self) -> BayesianNetwork:
@@ -199,12 +204,12 @@ class BayesianNetwork(Named):
         """The module of the network that the parameter `name` belongs to."""
         return self._modules["network"].get_submodule(name.rpartition(".")[0])
 
-    def _own_latents(self) -> Iterator[tuple[str, PyroModule, str]]:
-        """Each `PyroSample` of the prior and the likelihood: its site, its module and its attribute.
+    def _own_latents(self, *parts: str) -> Iterator[tuple[str, PyroModule, str]]:
+        """Each `PyroSample` of these parts, prior or likelihood: its site, its module and its attribute.
 
         The sites are named here because Pyro's names begin with the model's, which differs between processes.
         """
-        for part in (*self._priors, "likelihood"):
+        for part in parts:
             for path, module in self._modules[part].named_modules(prefix=part):
                 for attribute in getattr(module, "_pyro_samples", ()):
                     yield f"{path}.{attribute}", module, attribute
@@ -214,7 +219,7 @@ class BayesianNetwork(Named):
         sampled = {}
         for part in self._priors:
             getattr(self, part)  # so that Pyro registers its parameters
-        for name, module, attribute in self._own_latents():
+        for name, module, attribute in self._own_latents(*self._priors, "likelihood"):
             distribution = module._pyro_samples[attribute]
             sampled[name] = pyro.sample(
                 name, distribution if hasattr(distribution, "sample") else distribution(module)
@@ -307,8 +312,7 @@ class BayesianNetwork(Named):
         if output.dim() < draws + 2:
             name, shape = type(likelihood).__name__, tuple(output.shape[draws:])
             raise ValueError(f"{name} needs a network output of shape (B, width), got {shape}")
-        names = [name for name in self.other_latents if name.startswith("likelihood.")]
-        own = {name: (latents or {})[name] for name in names}
+        own = {name: (latents or {})[name] for name in self.likelihood_samples}
         if own and draws and len(output) in output.shape[1:]:
             # draws may pass for rows where there are as many: try it with a number that no dimension has
             more = next(n for n in count(len(output) + 1) if n not in output.shape[1:])
@@ -323,9 +327,8 @@ class BayesianNetwork(Named):
                 room = (1,) * max(output.dim() - value.dim(), 1)
                 seen[name] = value.reshape(value.shape[:draws] + room + value.shape[draws:])
         with self._pyro_context:
-            for site, module, attribute in self._own_latents() if seen else ():
-                if site in seen:
-                    self._pyro_context.set(module._pyro_get_fullname(attribute), seen[site])
+            for site, module, attribute in self._own_latents("likelihood"):
+                self._pyro_context.set(module._pyro_get_fullname(attribute), seen[site])
             try:
                 distribution = likelihood(output)
             except RuntimeError as error:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyrobbb._support import checkpoint, checks
-from pyrobbb.distributions import support_of
+from pyrobbb.distributions import on_real_line, support_of
 from pyrobbb.priors.fixed import fan_in
 
 EDGE = 0.01  # of an interval's width
@@ -33,10 +33,10 @@ def _like(site: Site) -> Tensor:
 
 
 def _fan_in(site: Site) -> float | None:
-    """The fan-in of a weight, given its module; None for a bias."""
+    """The fan-in of a weight, given its module; None for a bias or a gain."""
     value = _like(site)
     weight = value[(0,) * (value.dim() - site["fn"].event_dim)]
-    return fan_in(weight, site["infer"].get("module")) if weight.dim() >= 2 else None
+    return fan_in(weight, site["infer"].get("module"))
 
 
 def from_network(site: Site) -> Tensor:
@@ -47,18 +47,24 @@ def from_network(site: Site) -> Tensor:
 
 
 def off_the_edge(site: Site, value: Tensor) -> Tensor:
-    """`value`, a little away from the ends of an interval; the prior's median where it lies outside.
+    """`value`, a little away from the ends of an interval; the prior's median where it has no coordinate.
 
     A guide or method moves such a weight on the real line, which a sigmoid maps to the interval: at the ends
-    its slope is 0, and the weight would stay. A bias of 0 is at an end of a uniform prior on (0, 1).
+    its slope is 0, and the weight would stay. A bias of 0 is at an end of a uniform prior on (0, 1). A
+    positive weight is an exponential, which is never 0.
     """
-    support = support_of(site["fn"])
-    if not isinstance(support, constraints.interval | constraints.half_open_interval):
+    if on_real_line(site["fn"]):
         return value
-    low, high = (torch.as_tensor(end).to(value) for end in (support.lower_bound, support.upper_bound))
-    inside, margin = (value >= low) & (value <= high), EDGE * (high - low)
-    start = torch.minimum(torch.maximum(value, low + margin), high - margin)
-    return start if bool(inside.all()) else torch.where(inside, start, init_to_median(site))
+    support: Any = support_of(site["fn"])
+    bounds = (getattr(support, end, math.nan) for end in ("lower_bound", "upper_bound"))
+    low, high = (torch.as_tensor(bound).to(value) for bound in bounds)
+    if isinstance(support, constraints.interval | constraints.half_open_interval):
+        inside, margin = (value >= low) & (value <= high), EDGE * (high - low)
+        value = torch.minimum(torch.maximum(value, low + margin), high - margin)
+    else:
+        each = support.check(value)[(..., *[None] * support.event_dim)]  # of vectors, such as probabilities
+        inside = each & (value != low) & (value != high)
+    return value if bool(inside.all()) else torch.where(inside, value, init_to_median(site))
 
 
 def kaiming(site: Site) -> Tensor:
@@ -67,7 +73,8 @@ def kaiming(site: Site) -> Tensor:
     Fan-in is what `pyrobbb.priors.FanInNormal` takes, by the module that the weight belongs to.
     """
     value, inputs = _like(site), _fan_in(site)
-    return value.zero_() if inputs is None else value.normal_(0.0, (2.0 / inputs) ** 0.5)
+    value = value.zero_() if inputs is None else value.normal_(0.0, (2.0 / inputs) ** 0.5)
+    return off_the_edge(site, value)
 
 
 class Normal:
@@ -77,7 +84,7 @@ class Normal:
         self.loc, self.scale = checks.number("loc", loc), checks.positive("scale", scale)
 
     def __call__(self, site: Site) -> Tensor:
-        return _like(site).normal_(self.loc, self.scale)
+        return off_the_edge(site, _like(site).normal_(self.loc, self.scale))
 
 
 class Uniform:
@@ -89,7 +96,7 @@ class Uniform:
             raise ValueError(f"low must not be greater than high, got low={low!r} and high={high!r}")
 
     def __call__(self, site: Site) -> Tensor:
-        return _like(site).uniform_(self.low, self.high)
+        return off_the_edge(site, _like(site).uniform_(self.low, self.high))
 
 
 class Constant:
@@ -99,7 +106,7 @@ class Constant:
         self.value = checks.number("value", value)
 
     def __call__(self, site: Site) -> Tensor:
-        return _like(site).fill_(self.value)
+        return off_the_edge(site, _like(site).fill_(self.value))
 
 
 class FanInRho:
@@ -147,4 +154,4 @@ class FromRun:
                 f"{self.folder} has {has} for {name!r}, which is of shape {tuple(wanted)} here; train the "
                 f"same network there with prior=deterministic"
             )
-        return found.to(_like(site), copy=True)
+        return off_the_edge(site, found.to(_like(site), copy=True))

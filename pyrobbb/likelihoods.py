@@ -152,7 +152,40 @@ class Bernoulli(Likelihood):
             raise ValueError("Bernoulli needs targets that are 0 or 1")
 
 
-class Normal(Likelihood):
+class _Scaled(Likelihood):
+    """A likelihood with a scale: a constant, a parameter or a latent site."""
+
+    def __init__(self, scale: Scale | None = None, learn_scale: bool = False) -> None:
+        super().__init__()
+        if scale is None:  # whatever number were fixed here would be wrong for most data
+            scale, learn_scale = 1.0, True
+        if isinstance(scale, Distribution):
+            if learn_scale:
+                raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")
+            self.scale = _latent("scale", scale)
+            return
+        given: Any = scale.tolist() if isinstance(scale, Tensor | np.ndarray) else scale
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            given = [checks.positive(f"scale[{i}]", each) for i, each in enumerate(given)]
+        else:
+            given = checks.positive("scale", given)
+        if learn_scale:
+            self.scale = PyroParam(torch.tensor(given), constraint=constraints.softplus_positive)
+        else:  # in double precision, so that it is exact in networks of any
+            self.register_buffer("scale", torch.tensor(given, dtype=torch.double))
+
+    def scale_of(self, output: Tensor) -> Tensor:
+        """The scale, which broadcasts with `output`."""
+        scale: Tensor = self.scale.to(output.dtype)
+        if scale.shape[-1:] not in ((), (1,), output.shape[-1:]):
+            raise ValueError(
+                f"{type(self).__name__} has {scale.shape[-1]} scales for {output.shape[-1]} outputs: give "
+                f"one for all, or one for each"
+            )
+        return scale
+
+
+class Normal(_Scaled):
     r"""p(y | f) = N(y | f, scale^2), independently for each output; `y` has shape `(B, outputs)`.
 
     Args:
@@ -162,15 +195,11 @@ class Normal(Likelihood):
         learn_scale: Train the standard deviation to a point estimate, starting from `scale` or from 1.
     """
 
-    def __init__(self, scale: Scale | None = None, learn_scale: bool = False) -> None:
-        super().__init__()
-        _set_scale(self, scale, learn_scale)
-
     def forward(self, output: Tensor) -> TorchDistribution:
-        return dist.Normal(output, _scale(self, output)).to_event(1)
+        return dist.Normal(output, self.scale_of(output)).to_event(1)
 
 
-class StudentT(Likelihood):
+class StudentT(_Scaled):
     r"""Noise with heavy tails, for targets with outliers: :math:`y = f + s\,t_\nu`; `y` is `(B, outputs)`.
 
     Args:
@@ -180,33 +209,12 @@ class StudentT(Likelihood):
     """
 
     def __init__(self, df: float = 4.0, scale: Scale | None = None, learn_scale: bool = False) -> None:
-        super().__init__()
+        super().__init__(scale, learn_scale)
         self.df = checks.positive("df", df)
-        _set_scale(self, scale, learn_scale)
 
     def forward(self, output: Tensor) -> TorchDistribution:
         df = output.new_full((), self.df)
-        return distributions.StudentT(df, output, _scale(self, output)).to_event(1)
-
-
-def _set_scale(likelihood: Likelihood, scale: Scale | None, learn: bool) -> None:
-    """Set `scale` as a constant, a parameter or a latent site."""
-    if scale is None:  # whatever number were fixed here would be wrong for most data
-        scale, learn = 1.0, True
-    if isinstance(scale, Distribution):
-        if learn:
-            raise ValueError("a scale with a prior is latent; learn_scale=True is for a number")
-        likelihood.scale = _latent("scale", scale)
-        return
-    given: Any = scale.tolist() if isinstance(scale, Tensor | np.ndarray) else scale
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        given = [checks.positive(f"scale[{i}]", each) for i, each in enumerate(given)]
-    else:
-        given = checks.positive("scale", given)
-    if learn:
-        likelihood.scale = PyroParam(torch.tensor(given), constraint=constraints.softplus_positive)
-    else:  # in double precision, so that it is exact in networks of any
-        likelihood.register_buffer("scale", torch.tensor(given, dtype=torch.double))
+        return distributions.StudentT(df, output, self.scale_of(output)).to_event(1)
 
 
 def _latent(name: str, prior: Distribution) -> PyroSample:
@@ -224,18 +232,7 @@ def _latent(name: str, prior: Distribution) -> PyroSample:
     return PyroSample(made)
 
 
-def _scale(likelihood: Likelihood, output: Tensor) -> Tensor:
-    """The scale, which broadcasts with `output`."""
-    scale: Tensor = likelihood.scale.to(output.dtype)
-    if scale.shape[-1:] not in ((), (1,), output.shape[-1:]):
-        raise ValueError(
-            f"{type(likelihood).__name__} has {scale.shape[-1]} scales for {output.shape[-1]} outputs: give "
-            f"one for all, or one for each"
-        )
-    return scale
-
-
-class NormalMixture(Likelihood):
+class NormalMixture(_Scaled):
     r"""One of K values, each with normal noise: a mixture density network (Bishop 1994).
 
     .. math::
@@ -261,13 +258,12 @@ class NormalMixture(Likelihood):
         learn_scale: bool = False,
         spread: float = 0.0,
     ) -> None:
-        super().__init__()
+        super().__init__(scale, learn_scale)
         self.components = checks.count("components", components, minimum=2)
         if checks.between("spread", spread, 0.0, math.inf):  # left out at 0: saved posteriors may not have it
             self.spread = float(spread)
             levels = (torch.arange(self.components, dtype=torch.double) + 0.5) / self.components
             self.register_buffer("offsets", self.spread * torch.special.ndtri(levels), persistent=False)
-        _set_scale(self, scale, learn_scale)
 
     def width(self, outputs: int) -> int:
         return 2 * self.components * outputs
@@ -282,7 +278,7 @@ class NormalMixture(Likelihood):
         logits, means = output.unflatten(-1, (outputs, 2 * self.components)).chunk(2, dim=-1)
         if self.spread:
             means = means + self.offsets.to(means)
-        scale = _scale(self, means[..., 0])[..., None]
+        scale = self.scale_of(means[..., 0])[..., None]
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(means, scale)).to_event(1)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.flat import split
+from pyrobbb._support.network_checks import check_one_precision
 from pyrobbb._support.random_state import Named
 from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Constant, Initial, from_network
@@ -64,6 +65,7 @@ class MeanFieldNormal(Named):
             sites = [site for site in sampled if not site_is_subsample(site)]
             for site in sites:
                 _check_real(site)
+            check_one_precision(sites, type(self).__name__)
             # a latent scale states its own start; a weight starts where the guide says
             locs = [
                 site["infer"]["start"] if "start" in site["infer"] else self.init_loc(site) for site in sites

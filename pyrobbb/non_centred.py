@@ -37,7 +37,7 @@ class NonCentredNormal(MeanFieldNormal):
         model: Any = self._model[0]
         weights = set(getattr(model, "sites", ()))
         self.hyper = [name for name in getattr(model, "latents", ()) if name not in weights]
-        unnamed = [name for name in self.hyper if name.startswith("prior")]
+        unnamed = getattr(model, "prior_samples", ())
         if not self.hyper or unnamed:
             has = f"a PyroSample, {unnamed[0]!r}" if unnamed else "no latent scale"
             raise ValueError(

@@ -68,6 +68,7 @@ class Posterior:
     """
 
     _told = False  # that inputs were on another scale
+    _told_of_function = False  # that it is not of those that predict
 
     def __init__(
         self,
@@ -154,9 +155,15 @@ class Posterior:
 
         It is a module of the same class as the model's network, independent of this posterior; it can be
         called with any inputs, kept, saved or exported. Where predictions are those of a linearised network,
-        as by default after `Laplace`, it is not among the functions that they average over.
+        as by default after `Laplace`, it is none of those that they average over: a warning says so.
         """
         model, guide = self._fitted(chain)
+        if self.is_linearised(chain) and not self._told_of_function:
+            self._told_of_function = True
+            logger.warning(
+                "this posterior predicts with the network linearised around a mode, which is not a network "
+                "of the same layers: a drawn function may be far wider; use Laplace(linearised=False)"
+            )
         weights = one_draw((model, guide), (seed, chain, checks.count("draw", draw, minimum=0)))
         return network_with(model, weights)
 

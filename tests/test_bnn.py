@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+import runpy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from torch import Tensor, nn
 
 from architectures import Chain, last
 from engine_fakes import classes, network, normal, values
-from pyrobbb import Posterior, Training, likelihoods, priors
+from pyrobbb import Posterior, Training, bnn, likelihoods, priors
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
+from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.mean_field import MeanFieldNormal
 
 PRIOR, GAUSS = priors.Normal(), likelihoods.Normal(scale=0.5)
@@ -361,6 +364,40 @@ def test_weights_must_be_floating_point() -> None:
     net.scale = nn.Parameter(torch.ones(2, dtype=torch.long), requires_grad=False)
     with pytest.raises(ValueError, match=r"parameter 'scale' is torch\.int64"):
         BayesianNetwork(net, PRIOR, GAUSS, N=12)
+
+
+def test_an_empty_parameter_is_refused() -> None:
+    net = nn.Linear(3, 2)
+    net.spare = nn.Parameter(torch.ones(0, 4))
+    with pytest.raises(ValueError, match=r"parameter 'spare' of shape \(0, 4\) has no values"):
+        BayesianNetwork(net, PRIOR, GAUSS, N=12)
+
+
+def test_guides_of_one_vector_refuse_weights_of_two_precisions() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x).double())
+
+    model = BayesianNetwork(Mixed(), PRIOR, GAUSS, N=12)
+    for make in (MeanFieldNormal, FlatGuide):
+        with pytest.raises(ValueError, match=r"one precision, but 'a.bias' is torch.float32 and 'b.bias' is"):
+            make(model)()
+
+
+def test_torch_does_not_say_that_a_network_is_slow_to_batch() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        runpy.run_path(str(bnn.__file__))  # as where it is first imported; pytest sets filters of its own
+        for words in (
+            "There is a performance drop because we have not yet implemented the batching",
+            "other",
+        ):
+            warnings.warn(words, stacklevel=1)
+    assert [str(each.message) for each in told] == ["other"]
 
 
 def test_torchs_own_distributions_are_no_sites() -> None:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from torch import nn
+from torch.distributions import biject_to
 
 from engine_fakes import classes, network
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.initializers import FanInRho, FromRun
+from pyrobbb.initializers import (
+    Constant,
+    FanInRho,
+    FromRun,
+    Normal,
+    Uniform,
+    from_network,
+    kaiming,
+    off_the_edge,
+)
 from pyrobbb.mean_field import MeanFieldNormal
+
+
+def _sites(model: BayesianNetwork) -> list[dict[str, Any]]:
+    nodes = poutine.trace(model).get_trace().nodes
+    return [nodes[name] for name in model.sites]
 
 
 def test_a_guide_starts_where_a_point_estimate_ended(tmp_path: Path) -> None:
@@ -26,6 +44,9 @@ def test_a_guide_starts_where_a_point_estimate_ended(tmp_path: Path) -> None:
     locs, _ = guide.loc_and_scale()
     for name, value in trained.network.named_parameters():
         assert torch.equal(locs[name], value)
+    narrow = BayesianNetwork(network(), priors.IID(dist.Uniform(-0.01, 0.01)), likelihoods.Categorical(), 30)
+    for site in _sites(narrow):
+        assert float(FromRun(str(tmp_path))(site).abs().max()) < 0.01
     wider = BayesianNetwork(nn.Linear(3, 3), priors.Normal(), likelihoods.Categorical(), 30)
     with pytest.raises(ValueError, match="has no point estimate for 'weight', which is of shape"):
         MeanFieldNormal(wider, init_loc=FromRun(str(tmp_path)))()
@@ -44,3 +65,42 @@ def test_sigma_starts_in_units_of_the_fan_in() -> None:
         torch.testing.assert_close(scales[name], torch.full_like(scales[name], sigma))
     with pytest.raises(ValueError, match="gain"):
         FanInRho(0.0)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [dist.Uniform(-0.5, 0.5), dist.Uniform(0.0, 1.0), dist.HalfNormal(1.0), dist.Gamma(2.0, 1.0),
+     dist.Pareto(1.0, 3.0), dist.Normal(0.0, 1.0)],
+    ids=lambda law: type(law).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "start",
+    [from_network, kaiming, Normal(2.0), Uniform(-3.0, 3.0), Constant(-3.0), Constant(0.0), Constant(1.0)],
+    ids=lambda start: getattr(start, "__name__", type(start).__name__),
+)
+def test_a_guide_can_move_every_weight_from_where_it_starts(start: Any, law: Any) -> None:
+    """Its coordinate is finite, and the slope of the map from there is not 0."""
+    model = BayesianNetwork(nn.Linear(3, 5), priors.IID(law), likelihoods.Categorical(), 30)
+    for site in _sites(model):
+        to = biject_to(site["fn"].support)
+        at = to.inv(start(site)).requires_grad_()
+        assert bool(at.isfinite().all())
+        assert float(torch.autograd.grad(to(at).sum(), at)[0].min()) > 0.005
+
+
+def test_probabilities_start_as_such_each_row_by_itself() -> None:
+    site = {"fn": dist.Dirichlet(torch.ones(3)).expand([2]).to_event(1)}
+    kept = torch.tensor([0.2, 0.3, 0.5])
+    found = off_the_edge(site, torch.stack([kept, torch.zeros(3)]))
+    assert torch.equal(found[0], kept)
+    assert bool((found[1] > 0).all())
+
+
+def test_the_gain_of_a_normalisation_over_two_dimensions_is_no_matrix() -> None:
+    net = nn.Sequential(nn.LayerNorm([4, 3]), nn.Flatten(), nn.Linear(12, 1))
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(1.0), 30)
+    gain = _sites(model)[0]
+    assert torch.equal(kaiming(gain), torch.zeros(4, 3))
+    assert torch.equal(
+        FanInRho(bias_sigma=0.01)(gain), FanInRho(bias_sigma=0.01)(_sites(model)[3])[0].expand(4, 3)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -21,6 +21,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import own_modules
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+NORMALISATIONS = (nn.LayerNorm, nn.RMSNorm)  # whose gains may have more than one dimension
 LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
     WeightNorm: "torch.nn.utils.parametrizations.weight_norm is its new form",
     SpectralNorm: "torch.nn.utils.parametrizations.spectral_norm is its new form",
@@ -29,15 +30,24 @@ LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
 
 
 def check_values(name: str, parameter: Tensor) -> None:
-    """Raise ValueError unless a parameter has finite floating-point values."""
+    """Raise ValueError unless a parameter has values, finite ones of floating point."""
     if nn.parameter.is_lazy(parameter):
         raise ValueError(f"parameter {name!r} has no shape yet; call the network once on a batch")
     if not parameter.is_floating_point():
         raise ValueError(f"parameter {name!r} is {parameter.dtype}; weights must be floating point")
     if parameter.is_meta:
         raise ValueError(f"parameter {name!r} is on the device meta, where it has no values")
+    if not parameter.numel():
+        raise ValueError(
+            f"parameter {name!r} of shape {tuple(parameter.shape)} has no values; leave its layer out"
+        )
     if not bool(parameter.isfinite().all()):
         raise ValueError(f"parameter {name!r} holds values that are not finite")
+
+
+def is_vector(parameter: Tensor, module: nn.Module | None) -> bool:
+    """Whether a parameter of `module` is no weight matrix: a bias, or what a normalisation multiplies by."""
+    return parameter.dim() < 2 or isinstance(module, NORMALISATIONS)
 
 
 def check_rows_stay_apart(network: nn.Module) -> None:
@@ -151,6 +161,17 @@ def padding_rows(network: nn.Module) -> dict[str, int]:
         for module in network.modules()
         if isinstance(module, EMBEDDINGS) and module.padding_idx is not None and id(module.weight) in names
     }
+
+
+def check_one_precision(sites: Iterable[Mapping[str, Any]], guide: str) -> None:
+    """Raise ValueError for weights of several precisions: `guide` holds them in one vector."""
+    found = {site["infer"]["init"].dtype: site["name"] for site in sites if "init" in site["infer"]}
+    if len(found) > 1:
+        each = " and ".join(f"{name!r} is {dtype}" for dtype, name in found.items())
+        raise ValueError(
+            f"{guide} holds all weights in one vector, of one precision, but {each}: cast the network, as by "
+            f"network.float(), or take pyro.infer.autoguide.AutoNormal"
+        )
 
 
 def check_event(module: PyroModule, attribute: str) -> None:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.network_checks import is_vector
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -35,9 +36,10 @@ class DropoutGuide(FlatGuide):
         super().__init__(model, init_loc)
         self.p = p
         values = model.every_weight
-        matrices = [name for name, v in values.items() if v.dim() > 1 and _is_layer(model.owner(name))]
+        owners = {name: model.owner(name) for name in values}
+        matrices = [n for n, v in values.items() if not is_vector(v, owners[n]) and _is_layer(owners[n])]
         self.masked = {  # the shape of each mask
-            name: _mask_shape(values[name], model.owner(name)) for name in matrices[1:] if name in self.shapes
+            name: _mask_shape(values[name], owners[name]) for name in matrices[1:] if name in self.shapes
         }
 
     @property
@@ -117,6 +119,13 @@ class MCDropout(Descent):
                 f"MCDropout masks weight matrices, but {made[0]} is a part of which torch makes one; train "
                 f"the network without its parametrisation"
             )
+        for path, layer in model.network.named_modules():
+            if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
+                raise ValueError(
+                    f"MCDropout draws masks of its own, in training and prediction, but layer {path!r} "
+                    f"({type(layer).__name__}) would drop more in training alone: leave it out, or set its p "
+                    f"to 0"
+                )
         if not guide.masked:
             raise ValueError(
                 "MCDropout drops the inputs of hidden layers, but the network has a single layer"

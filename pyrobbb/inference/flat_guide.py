@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import torch
 from pyro import poutine
-from pyro.infer.autoguide.initialization import init_to_median
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
 from pyrobbb._support.flat import split
+from pyrobbb._support.network_checks import check_one_precision
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import on_real_line
@@ -38,10 +38,14 @@ class FlatGuide(Named):
             raise ValueError("the model has no Bayesian weights for a guide to hold")
         with torch.no_grad(), isolated(), poutine.block():
             nodes = poutine.trace(model).get_trace().nodes
+        check_one_precision([nodes[name] for name in model.latents], type(self).__name__)
         self.transforms = {name: _coordinates(name, nodes[name]["fn"].support) for name in model.latents}
         self.bounded = tuple(name for name in model.latents if not on_real_line(nodes[name]["fn"]))
         with torch.no_grad():
-            starts = {name: _start(nodes[name], to, init_loc) for name, to in self.transforms.items()}
+            starts = {
+                name: to.inv(off_the_edge(nodes[name], init_loc(nodes[name])))
+                for name, to in self.transforms.items()
+            }
         self.shapes = {name: start.shape for name, start in starts.items()}
         self.loc = nn.Parameter(torch.cat([start.flatten() for start in starts.values()]))
 
@@ -98,11 +102,3 @@ def _coordinates(name: str, support: Any) -> Any:
             f"the prior of {name!r} lives on {support}, which is no image of the real line: use svi with a "
             f"guide of your own, that draws {name!r} there"
         ) from error
-
-
-def _start(site: dict[str, Any], to: Any, init_loc: Initial) -> Tensor:
-    """Where a latent starts, in its coordinates: at the prior's median if its value has no density there."""
-    value = off_the_edge(site, init_loc(site))
-    start: Tensor = to.inv(value)
-    inside = bool(site["fn"].support.check(value).all()) and bool(start.isfinite().all())
-    return start if inside else to.inv(torch.as_tensor(init_to_median(site)))

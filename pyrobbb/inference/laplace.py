@@ -66,7 +66,7 @@ from pyrobbb.inference.energy import check_density
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.kronecker import Kronecker
 from pyrobbb.inference.method import MakeGuide
-from pyrobbb.inference.point import MAP, Descent, DescentStep, refuse_latents
+from pyrobbb.inference.point import MAP, Descent, DescentStep, refuse_bounded, refuse_latents
 from pyrobbb.kl_weights import Uniform, WarmUp
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Step
@@ -114,19 +114,6 @@ class LaplaceGuide(FlatGuide):
         row = rows.head(1)
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
         with isolated(device=self.loc.device), evaluating(model):
-            if self.method.linearised:
-                drawn = {name: value.expand(2, *value.shape) for name, value in weights.items()}
-                try:
-                    with torch.no_grad():
-                        linearised(model, weights, self.names).apply_network(drawn, row.x)
-                except RuntimeError as error:  # of torch, for an LSTM or weight_norm, say
-                    if out_of_memory(error):
-                        raise
-                    raise ValueError(
-                        f"torch cannot linearise this network ({checks.one_line(error, 100)}): take "
-                        f"Laplace(linearised=False), on the command line inference.linearised=false, which "
-                        f"predicts with the network itself"
-                    ) from error
             with torch.enable_grad():
                 own = {name: weights[name].clone().requires_grad_() for name in self.names}
                 output = model.apply_network(weights | own, row.x)
@@ -138,6 +125,19 @@ class LaplaceGuide(FlatGuide):
                     )
                 check_curved(model, model.apply_network(weights, rows.take(evenly_spaced(len(rows), 20)).x))
             self.curvature.check(Mode(model, weights, self.names, row))
+            if self.method.linearised:
+                drawn = {name: value.expand(2, *value.shape) for name, value in weights.items()}
+                try:
+                    with torch.no_grad():
+                        linearised(model, weights, self.names).apply_network(drawn, row.x)
+                except RuntimeError as error:  # of torch, for an LSTM or weight_norm, say
+                    if out_of_memory(error):
+                        raise
+                    raise ValueError(
+                        f"torch cannot linearise this network ({checks.one_line(error, 100)}): take "
+                        f"Laplace(linearised=False), on the command line inference.linearised=false, which "
+                        f"predicts with the network itself, or layers='last'"
+                    ) from error
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:
         """Take the curvature of all `data` at `loc`."""
@@ -147,7 +147,7 @@ class LaplaceGuide(FlatGuide):
         precision = found_by / scale**2
         priors = {name: univariate(model.prior_of(name)) for name in self.names}
         away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()])
-        with evaluating(model):
+        with evaluating(model), _in_full(self.loc):
             mode = Mode(model, weights, self.names, data)
             self.curvature.fit(mode, precision)
             score, slope = log_likelihood_and_slope(mode)
@@ -202,7 +202,8 @@ class LaplaceGuide(FlatGuide):
         """The mode, plus a deviation once the curvature is known."""
         if not bool(self.fitted):
             return self.loc
-        return self.loc.index_add(0, self.where, self.curvature.draw())
+        with _in_full(self.loc):
+            return self.loc.index_add(0, self.where, self.curvature.draw())
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         """The mode, and the standard deviation of each weight."""
@@ -256,7 +257,7 @@ class Laplace(Descent):
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)
-        prior_precision(model, model.sites)
+        self._check_priors(model, guide)
         kl = options.kl
         warm = isinstance(kl, WarmUp) and kl.epochs <= options.epochs and isinstance(kl.then, Uniform)
         if not warm and not isinstance(kl, Uniform):
@@ -264,6 +265,11 @@ class Laplace(Descent):
                 "Laplace takes the curvature of the posterior itself, in which prior and data count once, so "
                 "the KL must end at its whole weight: use kl=uniform, or a warm-up shorter than the training"
             )
+
+    def _check_priors(self, model: BayesianNetwork, guide: Any) -> None:
+        """ValueError unless the priors are normal where the curvature is taken, and on the line elsewhere."""
+        prior_precision(model, guide.names)
+        refuse_bounded(self, model, guide)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> LaplaceGuide:
         return LaplaceGuide(self, model)
@@ -322,9 +328,9 @@ class Laplace(Descent):
             if len(data) != model.N:
                 raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
             refuse_latents(self, model)
-            prior_precision(model, model.sites)
             with isolated(device=model.device):  # of what the model trains, nothing is left in Pyro's store
                 guide = LaplaceGuide(self, model).to(model.device)
+                self._check_priors(model, guide)
                 mean = posterior.mean_weights(c)
                 guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
                 rows = data.to(model.device)
@@ -370,6 +376,11 @@ def linearised(
 
     object.__setattr__(view, "apply_network", apply_network)
     return view
+
+
+def _in_full(like: Tensor) -> torch.autocast:
+    """In the precision of the weights, whatever the caller's autocast."""
+    return torch.autocast(like.device.type, enabled=False)
 
 
 @contextmanager

@@ -92,6 +92,11 @@ class Descent(OwnStep):
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         super().check(model, guide, options, ranks)
         refuse_latents(self, model)
+        if model.prior_parameters:
+            raise ValueError(
+                f"{type(self).__name__} cannot train the prior's own parameters: at the mode a scale "
+                f"collapses with its weights; use svi"
+            )
 
     def step(
         self, model: BayesianNetwork, guide: Any, optimizer: Optimizer, first: Split, **options: Any
@@ -137,9 +142,4 @@ def refuse_latents(method: Inference, model: BayesianNetwork) -> None:
             f"{type(method).__name__} needs a density of the weights alone, but {', '.join(more)} "
             f"{'is' if len(more) == 1 else 'are'} latent too: at the joint mode a scale collapses with its "
             f"weights; use svi with an autoguide, sghmc or nuts"
-        )
-    if model.prior_parameters:
-        raise ValueError(
-            f"{type(method).__name__} cannot train the prior's own parameters: at the mode a scale collapses "
-            f"with its weights; use svi"
         )

@@ -131,7 +131,8 @@ class SGHMCStep(Step):
         self.N = model.N
         self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps, log, fast)
         self.length = math.ceil(steps / method.cycles)
-        noisy = self.length - math.ceil(method.exploring * self.length)
+        self.quiet = math.ceil(round(method.exploring * self.length, 9))  # steps of a cycle without noise
+        noisy = self.length - self.quiet
         if noisy < method.draws or steps < (method.cycles - 1) * self.length + 1:
             raise ValueError(
                 f"{steps} steps in {method.cycles} cycles leave {noisy} steps with noise in each, fewer than "
@@ -142,7 +143,7 @@ class SGHMCStep(Step):
         lengths = [self.length] * (method.cycles - 1) + [last]
         every = noisy // method.draws
         self.keeps = [{length - 1 - every * s for s in range(method.draws)} for length in lengths]
-        if min(self.keeps[-1]) < self.length - noisy:  # before its noise begins
+        if min(self.keeps[-1]) < self.quiet:  # before its noise begins
             raise ValueError(
                 f"{steps} steps in {method.cycles} cycles of {self.length} leave {last} to the last, too few "
                 f"with noise for its {method.draws} draws; train for more epochs, or in fewer cycles"
@@ -160,7 +161,7 @@ class SGHMCStep(Step):
         with torch.no_grad():
             velocity = state["velocity"]
             velocity.mul_(1 - method.friction).sub_(gradient, alpha=rate)
-            if place >= method.exploring * self.length:
+            if place >= self.quiet:
                 velocity.add_(torch.randn_like(velocity), alpha=(2 * method.friction * rate) ** 0.5)
             loc.add_(velocity)
             if place in self.keeps[cycle]:

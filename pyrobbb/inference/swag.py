@@ -90,7 +90,7 @@ class SWAGStep(DescentStep):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         method = self.method
-        every = int((1 - method.start) * self.steps) // method.snapshots
+        every = int(round((1 - method.start) * self.steps, 9)) // method.snapshots
         if self.steps and every < 1:
             raise ValueError(
                 f"{self.steps} steps leave fewer than {method.snapshots} for the snapshots after start; "

@@ -22,7 +22,7 @@ from torch.distributions import Distribution
 
 from pyrobbb import distributions
 from pyrobbb._support import checks
-from pyrobbb._support.network_checks import EMBEDDINGS
+from pyrobbb._support.network_checks import EMBEDDINGS, is_vector
 from pyrobbb.distributions import ScaleMixtureNormal, applied, of_pyro
 
 
@@ -217,7 +217,7 @@ class FanInNormal(_Elementwise):
     Fan-in is the number of inputs that one unit sums over: the product of all dimensions but the first for
     linear, recurrent and convolutional layers (of a group, its own channels); 1 for an embedding, which
     looks up a row; for a transposed convolution (channels / groups) kernel / stride, the mean number of
-    inputs that meet at an output. One-dimensional parameters (biases, normalisation gains) take `bias_sigma`.
+    inputs that meet at an output. Biases and the gains of normalisations take `bias_sigma`.
 
     Args:
         gain: g; sqrt(2) keeps the size of what passes through layers of ReLUs (He et al. 2015).
@@ -228,18 +228,21 @@ class FanInNormal(_Elementwise):
     bias_sigma: float = 1.0
 
     def base_distribution(self, parameter: Tensor, module: nn.Module | None = None) -> TorchDistribution:
-        sigma = self.gain / fan_in(parameter, module) ** 0.5 if parameter.dim() > 1 else self.bias_sigma
+        inputs = fan_in(parameter, module)
+        sigma = self.bias_sigma if inputs is None else self.gain / inputs**0.5
         return dist.Normal(_scalar(0.0, parameter), _scale("sigma", sigma, parameter))
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution:
         return elementwise(self.base_distribution(parameter, module), parameter)
 
 
-def fan_in(parameter: Tensor, module: nn.Module | None) -> float:
-    """How many inputs a unit of `module` sums over, on average, as `FanInNormal` counts them."""
+def fan_in(parameter: Tensor, module: nn.Module | None) -> float | None:
+    """How many inputs a unit of `module` sums over, on average, as `FanInNormal` counts; None: a vector."""
+    if is_vector(parameter, module):
+        return None
     if isinstance(module, EMBEDDINGS):
         return 1.0
-    if isinstance(module, nn.modules.conv._ConvTransposeNd) and parameter.dim() > 1:
+    if isinstance(module, nn.modules.conv._ConvTransposeNd):
         per_group = parameter.shape[0] / module.groups
         return per_group * prod(parameter.shape[2:]) / prod(module.stride)
     return float(prod(parameter.shape[1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import EMBEDDINGS
+from pyrobbb._support.network_checks import EMBEDDINGS, is_vector
 
 PER_UNIT = ("layer", "input", "output")
 
@@ -15,7 +15,7 @@ def unit_dim(per: str, parameter: Tensor, module: nn.Module) -> int | None:
     The weights of an embedding or a transposed convolution have the inputs first, all others the outputs.
     """
     swapped = isinstance(module, (*EMBEDDINGS, nn.modules.conv._ConvTransposeNd))
-    return None if per == "layer" or parameter.dim() < 2 else int((per == "input") != swapped)
+    return None if per == "layer" or is_vector(parameter, module) else int((per == "input") != swapped)
 
 
 def unit_shape(per: str, parameter: Tensor, module: nn.Module) -> tuple[int, ...]:

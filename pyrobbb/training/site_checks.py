@@ -185,6 +185,11 @@ def _check_draws(guide: nn.Module, first: Split, wanted: Any) -> None:
     with torch.no_grad(), isolated(0, device=device):
         beside = poutine.trace(guide).get_trace(first.x, first.y).nodes
     for name in wanted:
+        if not bool(nodes[name]["value"].isfinite().all()):
+            raise ValueError(
+                f"the guide draws NaN or an infinite value for {name!r}: start it within the support of its "
+                f"prior, as the initialisers of pyrobbb.initializers do"
+            )
         if not torch.equal(nodes[name]["value"], beside[name]["value"]):
             raise ValueError(
                 f"the guide draws another {name!r} when it sees data, but predictions call it without; the "

@@ -81,7 +81,7 @@ def test_chains_count_by_their_weights():
     torch.testing.assert_close(average, posterior.predict(X, draws=4).probs, rtol=0, atol=1e-5)
 
 
-def test_a_linearised_network_is_refused():
+def test_a_linearised_network_is_refused(caplog):
     data = from_arrays(X, torch.arange(7) % 2, task="classification")
     network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
@@ -89,9 +89,14 @@ def test_a_linearised_network_is_refused():
         model = BayesianNetwork(network, Normal(), likelihoods.Categorical())
         return fit(model, None, data, inference=method, epochs=1, progress=None)
 
+    linear = posterior(Laplace())
+    for _ in range(2):
+        linear.function(0)
     with pytest.raises(ValueError, match="linearised"):
-        exported(posterior(Laplace()), draws=3)
+        exported(linear, draws=3)
     plain = posterior(Laplace(linearised=False))
+    plain.function(0)
+    assert caplog.text.count("use Laplace(linearised=False)") == 1  # said once, and of the first alone
     module = exported(plain, draws=3, average=True)
     torch.testing.assert_close(module(X), plain.predict(X, draws=3).probs, rtol=0, atol=1e-5)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -23,6 +25,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays, from_table
 from pyrobbb.data.dataset import Dataset, Spec, Split
+from pyrobbb.distributions import univariate
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.evaluation.diagnostics import function_draws
@@ -32,6 +35,7 @@ from pyrobbb.inference.laplace import LaplaceGuide, linearised
 from pyrobbb.inference.method import Inference, check_warm_up
 from pyrobbb.inference.swag import SWAGGuide
 from pyrobbb.kl_weights import Full, Tempered, WarmUp
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.trainer import fit
@@ -485,7 +489,13 @@ class _Sharp(likelihoods.Likelihood):
             _recurrent(),
             None,
             {},
-            r"torch cannot linearise .*linearised=False\), .* inference.linearised=false,",
+            r"torch cannot linearise .*linearised=False\), .* inference.linearised=false, .*layers='last'",
+        ),
+        (
+            _recurrent(),
+            None,
+            {"structure": "kronecker"},
+            "used once, .* take 'diagonal'",
         ),
         (
             _recurrent(),
@@ -947,3 +957,78 @@ def test_a_scaled_prior_around_the_mode_is_that_prior_s_posterior(scale: float):
     torch.testing.assert_close(narrow.log_evidence, exact, rtol=1e-4, atol=1e-3)
     with pytest.raises(ValueError, match="prior_scale must be"):
         Laplace(prior_scale=0.0)
+
+
+def test_laplace_asks_for_normal_priors_of_the_layers_that_it_takes():
+    data = from_arrays(normal(8, 3), normal(8, 1, seed=1), task="regression")
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    for law in (priors.Laplace(), priors.IID(dist.Uniform(-1.0, 1.0))):
+        prior = priors.PerParameter(default=law, where={"2.*": priors.Normal()})
+        model = BayesianNetwork(net, prior, likelihoods.Normal(0.5))
+        last, every = Laplace(layers="last"), Laplace()
+        with pytest.raises(ValueError, match=r"needs normal priors.*that of '0.weight'"):
+            fit(model, None, data, inference=every, epochs=1, progress=None)
+        if isinstance(law, priors.Laplace):
+            fit(model, None, data, inference=last, epochs=1, progress=None)
+            last.around(model, data)
+        else:
+            with pytest.raises(ValueError, match=r"prior of '0\.weight' lives on"):
+                last.around(model, data)
+
+
+@pytest.mark.parametrize("by", ["gradient", "em"])
+def test_laplace_goes_around_a_posterior_whose_prior_was_learned(by: str):
+    _, data, *_ = _linear()
+    prior = priors.Learned(priors.Normal(), by=by)
+    model = BayesianNetwork(nn.Linear(D, 1, bias=False), prior, likelihoods.Normal(NOISE), N)
+    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    learned = fit(model, MeanFieldNormal, whole, epochs=2, progress=None)
+    _, scale = Laplace(structure="full").around(learned, data).chains[0][1].loc_and_scale()
+    sigma = univariate(learned.model.prior_of("weight")).scale.detach().flatten()
+    precision = data.x.T @ data.x / NOISE**2 + torch.eye(D) / sigma**2
+    torch.testing.assert_close(
+        scale["weight"][0], torch.linalg.inv(precision).diagonal().sqrt(), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_settings_that_fit_exactly_are_not_rounded_away():
+    model, data, *_ = _linear()
+    assert _step(SWAG(start=0.9, snapshots=10, rank=2), model, data, 100)[1].due == set(range(91, 101))
+    _, step = _step(SGHMC(exploring=0.55, draws=45, cycles=1), model, data, 100)
+    assert step.keeps == [set(range(55, 100))]
+    assert step.quiet == 55
+
+
+@pytest.mark.parametrize("structure", ["full", "diagonal", "kronecker"])
+def test_laplace_is_the_same_under_autocast(structure: str):
+    data = from_arrays(normal(20, 3), normal(20, 1, seed=1), task="regression")
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    model, laplace = (
+        BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5)),
+        Laplace(structure=structure),
+    )
+    plain = laplace.around(model, data)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = laplace.around(model, data)
+        assert found.predict(data.train.x, draws=2).mean.isfinite().all()
+        drawn = found.draw(2)
+    assert torch.equal(found.chains[0][1].log_evidence, plain.chains[0][1].log_evidence)
+    for name, value in plain.draw(2).items():
+        assert torch.equal(drawn[name], value)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.0])
+def test_dropout_of_the_network_s_own_would_act_in_training_alone(p: float):
+    net = nn.Sequential(nn.Linear(2, 3), nn.Dropout(p), nn.Linear(3, 1))
+    data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
+    for given in (net, copy.deepcopy(net).eval()):
+        model = BayesianNetwork(given, priors.Normal(), likelihoods.Normal())
+        refused = given.training and p > 0
+        with pytest.raises(ValueError, match=r"layer '1' \(Dropout\)") if refused else nullcontext():
+            fit(model, None, data, inference=MCDropout(), epochs=1, progress=None)
+
+
+def test_no_gain_of_a_normalisation_is_a_matrix_whose_inputs_are_dropped():
+    net = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm([4, 3]), nn.Linear(3, 1))
+    guide = MCDropout().guide(BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), None)
+    assert list(guide.masked) == ["2.weight"]

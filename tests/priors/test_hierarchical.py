@@ -141,3 +141,15 @@ def test_a_prior_without_latent_scales_needs_no_such_guide(prior: priors.Prior) 
 def test_options_outside_their_domain_are_named(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         priors.ARD(**options)
+
+
+@pytest.mark.parametrize("name", ["likelihood", "prior_net"])
+@pytest.mark.parametrize("scale", [0.5, dist.HalfNormal(1.0)], ids=["fixed", "latent"])
+def test_a_layer_may_be_called_like_a_part_of_the_model(name: str, scale: Any) -> None:
+    net = nn.Sequential()
+    net.add_module(name, nn.Linear(3, 2))
+    model = BayesianNetwork(net, priors.Horseshoe(), likelihoods.Normal(scale=scale))
+    guide = AutoNormal if scale != 0.5 else NonCentredNormal
+    posterior = fit(model, guide, values(), epochs=1, progress=None)
+    assert f"{name}.weight_log_tau" in posterior.model.other_latents
+    assert posterior.predict(values().train.x, draws=3).mean.isfinite().all()

@@ -114,6 +114,7 @@ def test_empirical_bayes_finds_the_greatest_marginal_likelihood(by: str, guide: 
         ("input", nn.ConvTranspose1d(3, 4, 2), (3, 1, 1)),
         ("input", nn.Embedding(9, 2), (9, 1)),
         ("output", nn.Embedding(9, 2), (1, 2)),
+        ("input", nn.LayerNorm([4, 3]), (1, 1)),
     ],
 )
 def test_groups(per: str, module: nn.Module, shape: tuple[int, ...]) -> None:

@@ -132,6 +132,14 @@ def test_fan_in_is_that_of_the_module(module: nn.Module, name: str, fan_in: floa
     assert float(distribution.base_dist.scale.flatten()[0]) == pytest.approx(3.0 / fan_in**0.5)
 
 
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_gain_and_bias_of_a_normalisation_have_one_prior(kind: Any) -> None:
+    layer = kind([4, 3])
+    for name, parameter in layer.named_parameters():
+        distribution: Any = priors.FanInNormal(bias_sigma=0.7).for_module(name, parameter, layer)
+        assert float(distribution.base_dist.scale.flatten()[0]) == pytest.approx(0.7)
+
+
 def test_under_the_fan_in_prior_a_transposed_convolution_keeps_the_scale() -> None:
     """Inner outputs of unit inputs have variance gain^2, within 5 standard errors over 4,000 channels."""
     with isolated(0), torch.no_grad():

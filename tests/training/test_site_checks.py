@@ -72,6 +72,16 @@ def test_guides_that_do_not_fit(shapes: dict[str, tuple[int, ...]], message: str
         Training(MODEL, Handmade(**shapes), DATA, epochs=1, batch_size=6, device="cpu")
 
 
+def test_a_guide_that_starts_outside_the_support() -> None:
+    model = BayesianNetwork(nn.Linear(3, 3), priors.IID(dist.HalfNormal(1.0)), likelihoods.Categorical(), 12)
+    guide = autoguide.AutoNormal(model, init_loc_fn=lambda site: -torch.ones(site["fn"].event_shape))
+    with (
+        isolated(0),
+        pytest.raises(ValueError, match="the guide draws NaN or an infinite value for 'weight'"),
+    ):
+        check_sites(model, guide, DATA.train.head(1))
+
+
 def test_a_guide_whose_parameters_pyro_cannot_see() -> None:
     """Pyro would take no gradient and train nothing, without a word."""
     with pytest.raises(ValueError, match=r"Pyro does not see .* loc_weight, .*derive Plain from"):
