@@ -167,6 +167,26 @@ def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: 
     assert word is None or word in caplog.text
 
 
+def test_the_scale_is_that_of_all_rows_whatever_their_order(caplog: Any) -> None:
+    """The first thousand lie close together, far from zero."""
+    y = torch.linspace(-1.7, 1.7, 60_000)
+    data = from_arrays(torch.stack([y, y.roll(30_000)], 1), y, task="regression")
+    network = nn.Linear(2, 1)
+    nn.init.zeros_(network.weight)
+    for noise, told in ((0.025, False), (0.015, True)):
+        warn_of_data(BayesianNetwork(network, priors.Normal(), likelihoods.Normal(noise)), data.train)
+        assert ("standardise y" in caplog.text) is told
+        assert "x is not" not in caplog.text
+
+
+def test_a_table_is_not_told_of_its_own_encoding(caplog: Any) -> None:
+    """A category of one row in two thousand hardly varies."""
+    towns = ["Ulm", "Bonn"] * 1000 + ["Hof"]
+    data = from_table({"a": np.arange(2001), "town": towns}, np.arange(2001) / 600, dtype="float64")
+    fitted(data, nn.Linear(4, 1).double(), likelihoods.Normal(1.0))
+    assert "x is not" not in caplog.text
+
+
 def test_a_latent_noise_of_standardised_targets_is_not_told(caplog: Any) -> None:
     """Nine of a hundred of its prior's draws are so small that the targets would be 50 of them away."""
     noise = likelihoods.Normal(dist.LogNormal(0.0, 3.0))
