@@ -13,7 +13,7 @@ import torch
 
 from pyrobbb._support.checks import check_kinds
 from pyrobbb.data.dataset import Task
-from pyrobbb.data.frames import as_column, is_table
+from pyrobbb.data.frames import as_column, by_name, is_table
 from pyrobbb.data.tables import from_table
 from pyrobbb.data.texts import as_text
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
@@ -70,10 +70,11 @@ class _TableEstimator(BaseEstimator):
         fitting = not isinstance(y, str)
         how = {"dtype": None, "ensure_all_finite": "allow-nan"} | how
         if is_table(X):  # its names are checked here, its values by `from_table`
+            columns = by_name("X", X.items())
             validate_data(self, X, y, reset=fitting, skip_check_array=True)
             if fitting:
                 _, y = check_X_y(np.zeros((len(X), 1)), y, **how)
-            return self._named({str(name): column for name, column in X.items()}, fitting), y
+            return self._named(columns, fitting), y
         if not hasattr(X, "dtype") and np.asarray(X).dtype.kind in "US":
             X = np.array(X, dtype=object)  # rows in lists: numbers beside text stay numbers
         found = validate_data(self, X, y, reset=fitting, **how)

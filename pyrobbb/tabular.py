@@ -262,7 +262,9 @@ def _loss(posterior: Posterior, held: Split) -> float:
 
 def _warn_of_little(posterior: Posterior, data: TableData) -> None:
     """Log a warning if by its bound the fit says hardly more than a constant: a mean field may give up."""
-    energy, sd = _free_energy(posterior), data.train.y.double().std(0, correction=0)
+    counts, y = data.train.counts.double(), data.train.y.double()
+    shares, energy = counts / counts.sum(), _free_energy(posterior) / float(counts.mean())
+    sd = (shares @ (y - shares @ y).square()).sqrt()
     constant = float((sd.log() + 0.5 * log(2 * pi * e)).sum())  # NLL of a normal without inputs, at its best
     if abs(energy - constant) < LITTLE:
         logger.warning(

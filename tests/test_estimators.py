@@ -161,6 +161,13 @@ def test_columns_with_numbers_for_names_are_taken_by_place():
     np.testing.assert_array_equal(fitted.posterior_.predict(rows, draws=10).mean[:, 0], fitted.predict(rows))
 
 
+def test_columns_of_one_name_are_refused():
+    for names in (["a", "a"], [1, "1"]):
+        rows = pandas.DataFrame(X, columns=names)
+        with pytest.raises(ValueError, match=f"X has two columns called '{names[0]}'"):
+            clone(REGRESSOR).fit(rows, Y)
+
+
 def test_in_rows_that_are_lists_numbers_beside_text_stay_numbers():
     fitted = clone(REGRESSOR).fit([[x, label] for x, label in zip(X[:, 0].tolist(), LABELS, strict=True)], Y)
     assert [type(kind).__name__ for kind in fitted.columns_.kinds] == ["Numeric", "Categorical"]

@@ -20,6 +20,7 @@ from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.data_checks import warn_of_data
+from pyrobbb.training.trainer import Training
 
 X = np.random.default_rng(0).standard_normal((12, 3))
 Y = X @ [1.0, -2.0, 0.5]
@@ -165,6 +166,26 @@ def test_a_scale_far_from_one_is_told(x: Any, y: Any, word: str | None, caplog: 
     told = [record for record in caplog.records if not record.name.endswith("end_checks")]
     assert (word is None) == (not told)
     assert word is None or word in caplog.text
+
+
+def test_the_scale_is_that_of_all_rows_whatever_their_order(caplog: Any) -> None:
+    """The first thousand lie close together, far from zero."""
+    y = torch.linspace(-1.7, 1.7, 60_000)
+    data = from_arrays(torch.stack([y, y.roll(30_000)], 1), y, task="regression")
+    network = nn.Linear(2, 1)
+    nn.init.zeros_(network.weight)
+    for noise, told in ((0.025, False), (0.015, True)):
+        warn_of_data(BayesianNetwork(network, priors.Normal(), likelihoods.Normal(noise)), data.train)
+        assert ("standardise y" in caplog.text) is told
+        assert "x is not" not in caplog.text
+
+
+def test_a_table_is_not_told_of_its_own_encoding(caplog: Any) -> None:
+    """A category of one row in a thousand hardly varies."""
+    data = from_table({"a": np.arange(1000), "town": ["Hof"] + ["Ulm"] * 999}, np.arange(1000) / 300)
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(1.0))
+    Training(model, MeanFieldNormal(model), data, epochs=1, fast="off", device="cpu").warn()
+    assert "x is not" not in caplog.text
 
 
 def test_a_latent_noise_of_standardised_targets_is_not_told(caplog: Any) -> None:

@@ -528,3 +528,12 @@ def test_a_fit_that_says_hardly_more_than_a_constant_is_told(slope, little, capl
     data = from_table({"a": a, "y": slope * a + torch.randn(200)}, target="y", task="regression")
     fit_table(data, noise="learned", hidden=(), epochs=1000, samples=1, progress=None)
     assert ("says hardly more of y than a constant" in caplog.text) is little
+
+
+def test_a_constant_is_compared_by_what_the_rows_count(caplog):
+    """Rows far away count next to nothing, the others ten times."""
+    y = torch.randn(200) * torch.tensor([1.0, 30.0]).repeat(100)
+    data = from_table(torch.randn(200, 1).numpy(), y, weights=[10.0, 1e-3] * 100, task="regression")
+    optim = partial(torch.optim.Adam, lr=0.05)
+    fit_table(data, noise="learned", hidden=(), epochs=80, samples=1, optim=optim, progress=None)
+    assert "says hardly more of y than a constant" in caplog.text

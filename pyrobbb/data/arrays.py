@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, get_args
 
@@ -17,6 +17,10 @@ from pyrobbb.data.frames import by_target, check_positions, check_same_rows, is_
 from pyrobbb.data.splits import numbered, of_the_rows
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
+SEVERAL = (
+    "several inputs go side by side into one x, as column_stack makes it, whose columns the network takes "
+    "apart again"
+)
 
 
 def from_arrays(
@@ -108,14 +112,12 @@ def from_arrays(
 
 
 def _refuse_several(x: ArrayLike, y: ArrayLike) -> None:
+    several = isinstance(x, Mapping)
     sized = hasattr(y, "__len__") and getattr(y, "shape", (1,)) != ()
-    if not isinstance(x, list | tuple) or len(x) < 2 or not sized or len(x) == len(y):
-        return
-    if all(hasattr(part, "shape") and tuple(part.shape[:1]) == (len(y),) for part in x):
-        raise ValueError(
-            f"x holds {len(x)} arrays of {len(y):,} rows each; give one, whose columns the network takes "
-            f"apart again: np.concatenate([each.reshape({len(y)}, -1) for each in x], 1)"
-        )
+    if isinstance(x, list | tuple) and len(x) > 1 and sized and len(x) != len(y):
+        several = all(hasattr(part, "shape") and tuple(part.shape[:1]) == (len(y),) for part in x)
+    if several:
+        raise ValueError(f"x must be one array, got a {type(x).__name__} of {len(x)}: {SEVERAL}")
 
 
 def _split(
@@ -253,9 +255,13 @@ def _tensor(name: str, values: ArrayLike) -> Tensor:
         raise ValueError(f"{name} must hold real numbers, got {found}{text}")
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
         raise ValueError(f"{name} holds {array.max()}, which is too large for a 64-bit integer")
-    floating = np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
-    wide = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": floating}[array.dtype.kind]
+    wide: Any = {"b": np.bool_, "i": np.int64, "u": np.int64}.get(array.dtype.kind, as_torch_has(array.dtype))
     return torch.from_numpy(array.astype(wide, order="C"))
+
+
+def as_torch_has(dtype: np.dtype) -> np.dtype:
+    """The type of numbers in this machine's byte order, of which float64 is the widest."""
+    return np.dtype(np.float64) if dtype.itemsize > 8 else dtype.newbyteorder("=")
 
 
 def _of_columns(name: str, table: Any) -> np.ndarray:

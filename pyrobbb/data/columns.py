@@ -286,13 +286,17 @@ def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:
     """Mean and standard deviation (n in the denominator) of numbers.
 
     Raises:
-        ValueError: They are too large for it; `advice` says what to do.
+        ValueError: They are too large or too small for it; `advice` says what to do.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean, sd = float(values.mean()), float(values.std())
+    most = values[np.abs(values).argmax()]
     if not np.isfinite(sd):
-        most = values[np.abs(values).argmax()]
         raise ValueError(f"{name} holds {most:g}, so large that the standard deviation overflows: {advice}")
+    if sd**2 < np.finfo(np.float64).tiny and values.min() < values.max():
+        raise ValueError(
+            f"{name} holds {most:g} at most, so small that the standard deviation underflows: {advice}"
+        )
     return mean, sd
 
 

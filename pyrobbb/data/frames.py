@@ -63,17 +63,25 @@ def as_frame(
     else:
         columns = _columns_of_array(name, source)
     frame: Frame = {}
-    for key, values in columns:
-        if str(key) in frame:
-            raise ValueError(f"{name} has two columns called {str(key)!r}")
-        held = values if used(str(key)) or not hasattr(values, "__len__") else [None] * len(values)
-        frame[str(key)] = as_column(f"{name}: column {str(key)!r}", held)
+    for key, values in by_name(name, columns).items():
+        held = values if used(key) or not hasattr(values, "__len__") else [None] * len(values)
+        frame[key] = as_column(f"{name}: column {key!r}", held)
     lengths = {key: len(column) for key, column in frame.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{name} has columns of different lengths: {lengths}")
     if not frame or not next(iter(lengths.values())):
         raise ValueError(f"{name} is empty")
     return frame
+
+
+def by_name(name: str, columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """The columns by their names, which are text; ValueError if two have one name."""
+    found: dict[str, Any] = {}
+    for key, values in columns:
+        if str(key) in found:
+            raise ValueError(f"{name} has two columns called {str(key)!r}")
+        found[str(key)] = values
+    return found
 
 
 def opened(name: str, source: Any) -> Any:
@@ -223,7 +231,12 @@ def _from_objects(name: str, values: Column) -> Column:
     odd = next((kind for kind in kinds if not issubclass(kind, str | bool | int | float | np.number)), None)
     if odd is not None:
         raise ValueError(f"{name} holds values of type {odd.__name__}; {NUMBERS_OR_TEXT}")
-    return np.array([None if _is_missing(v) else str(v) for v in values], dtype=object)
+    return np.array([None if _is_missing(v) else _written(v) for v in values], dtype=object)
+
+
+def _written(value: Any) -> str:
+    """As a file's cell has it: without blanks around, and 1.0 as the 1 that it equals."""
+    return printed(float(value)) if isinstance(value, float | np.floating) else str(value).strip()
 
 
 def _is_missing(value: Any) -> bool:
@@ -289,7 +302,7 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
     if not lines:
         raise ValueError(f"{path} is empty")
     head, *rows = (line for _, line in lines)
-    if len(head) == 1 and any(mark in head[0] for mark in ";\t"):
+    if len(head) == 1 and any(mark in head[0] for mark in ";\t|"):
         raise ValueError(f"{path} is not separated by commas; pass pandas.read_csv({path.name!r}, sep=...)")
     for number, line in lines:
         if len(line) != len(head):
@@ -325,3 +338,10 @@ def as_number(cell: str) -> float | None:
         return None if "_" in cell else float(cell)  # 1_0 is a code, though Python reads it as 10
     except ValueError:
         return None
+
+
+def printed(value: float) -> str:
+    """A number as text: whole ones without a point."""
+    value += 0.0  # makes -0 the 0 that it equals, as rounding leaves it
+    text = f"{value:.15g}"  # 15 digits tell all fractions apart that a person would
+    return f"{value:.0f}" if value.is_integer() and float(text) != value else text

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb.data.arrays import check_precision
+from pyrobbb.data.arrays import as_torch_has, check_precision
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
 from pyrobbb.data.images import idx
 
@@ -65,7 +65,7 @@ class Mapped:
             order = np.argsort(wanted)  # a disk is read in its own order
             values = np.empty((len(wanted), *self.array.shape[1:]), self.array.dtype)
             values[order] = self.array[wanted[order]]
-        tensor = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
+        tensor = torch.from_numpy(values.astype(as_torch_has(values.dtype), copy=False))
         tensor = tensor.to(self.target).to(self.dtype)  # few bytes travel, the device converts
         return tensor if self.scale == 1 else tensor.div_(self.scale)
 
@@ -150,7 +150,12 @@ class OnDisk:
         x, y = mapped(x_path), mapped(y_path)
         if x.ndim < 2 or x.size == 0:
             raise ValueError(f"{x_path} must have the shape (N, features...), got {x.shape}")
-        if self.flatten:
+        if self.flatten and x.ndim > 2:
+            if np.isfortran(x):
+                raise ValueError(
+                    f"{x_path} is in Fortran order, in which flatten would have to read it as a whole: write "
+                    f"it row by row, np.save(path, np.ascontiguousarray(x))"
+                )
             x = x.reshape(len(x), -1)
         if self.task == "regression" and y.ndim == 1:
             y = y[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def of_the_rows(given: Any) -> bool:
 
 def is_share(given: Any) -> bool:
     """Whether a part is asked for as a share of the rows."""
-    return isinstance(given, int | float) and not isinstance(given, bool)
+    return isinstance(given, Real) and not isinstance(given, bool)
 
 
 def _row_numbers(part: str, given: Any, N: int) -> Rows:

@@ -106,6 +106,11 @@ class Table:
                 raise ValueError(f"{name} must be a list of column names, got {getattr(self, name)!r}")
             checks.keep(self, **{name: tuple(map(str, getattr(self, name)))})
         if self.weights is not None:
+            if not isinstance(self.weights, str | Integral):
+                raise ValueError(
+                    f"weights must name a column of the table, got {type(self.weights).__name__}: make them "
+                    f"one, or pass the targets as y beside them, from_table(x, y, weights=...)"
+                )
             checks.keep(self, weights=str(self.weights))
         for name in ("validation", "test"):
             if getattr(self, name) is None:  # as from_arrays and YAML say that there is none
@@ -117,7 +122,7 @@ class Table:
         """Read the table, split its rows and learn its columns from those for training."""
         refuse_tensor("the table", self.source)
         source = opened("the table", self.source)
-        texts = dict.fromkeys(map(str, self.categorical), ())
+        texts = self._texts(source)
         frame = as_frame("the table", source, texts, lambda column: column not in self.drop)
         targets = self._targets(frame)
         self._check_names(frame, targets)
@@ -131,14 +136,13 @@ class Table:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
         check_positions(source, **given)
-        categorical = frozenset({*texts, *categories(source)})
         for name, column in frame.items():
-            if name not in categorical:
+            if name not in texts:
                 check_slips(name, column, target=name in targets)
         known = {
-            name: frozenset() if name in categorical else frozenset(column)
+            name: frozenset() if name in texts else frozenset(column)
             for name, column in frame.items()
-            if name in categorical or column.dtype.kind != "f"
+            if name in texts or column.dtype.kind != "f"
         }
         parts = split_rows(frame, given, self.split_seed, known)
         train = parts["train"] = take(parts["train"], np.flatnonzero(self._counting(parts["train"])))
@@ -146,7 +150,7 @@ class Table:
             _check_targets(part, rows, targets, task)
         classes = _classes(targets[0], train[targets[0]]) if task == "classification" else ()
         inputs = {name: column for name, column in train.items() if name != self.weights}
-        columns = Columns.learn(inputs, targets, classes, categorical, tuple(map(str, self.raw)))
+        columns = Columns.learn(inputs, targets, classes, frozenset(texts), tuple(map(str, self.raw)))
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         if self.weights is not None:
             counts = row_weights(f"column {self.weights!r}", train[str(self.weights)], splits["train"])
@@ -156,6 +160,11 @@ class Table:
         spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units, columns.raw)
         name = self.source if isinstance(self.source, str) else "table"
         return TableData(name, spec=spec, columns=columns, **splits)
+
+    def _texts(self, source: Any) -> dict[str, tuple[()]]:
+        """The columns that name categories, none of them known as yet: those said, and pandas' own."""
+        own = [name for name in categories(source) if name not in self.raw]
+        return dict.fromkeys((*map(str, self.categorical), *own), ())
 
     def _targets(self, frame: Frame) -> tuple[str, ...]:
         if self.target is None:
@@ -191,7 +200,10 @@ class Table:
         if set(weights) & {*self.drop}:
             raise ValueError(f"weights: {self.weights!r} is no input in any case; leave it out of drop")
         if not set(frame) - {*targets, *self.drop, *weights}:
-            raise ValueError("the table has no column besides its targets")
+            raise ValueError(
+                f"the table has no column besides its targets: it has {', '.join(map(repr, frame))}; those "
+                f"of a file are separated by commas"
+            )
 
     def _counting(self, rows: Frame) -> npt.NDArray[np.bool_]:
         """Which rows count: no mean, no class has those that count nothing."""
@@ -237,28 +249,27 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
             )
     if y is None:
         return Table(source=source, **options).load()
+    if isinstance(y, str | Integral):
+        raise ValueError(f"y must hold the targets, got {y!r}: say target={y!r} if that is a column")
     if "target" in options:
         raise ValueError("target names a column of the table; it cannot be given beside y")
     refuse_tensor("x", source)
-    source = opened("x", source)
-    texts: dict[str, tuple[()]] = {}
-    if not isinstance(named := options.get("categorical", ()), str | Integral):  # else for `Table` to refuse
-        texts = dict.fromkeys((*map(str, named), *categories(source)), ())
-        options["categorical"] = [*texts]
-    check_positions(source, validation=options.get("validation"), test=options.get("test"))
-    weights = options.get("weights")
+    source, weights = opened("x", source), options.pop("weights", None)
+    table = Table(source=source, **options)
+    texts = table._texts(source)
+    check_positions(source, validation=table.validation, test=table.test)
     check_same_rows({"x": source, "weights": weights})
     targets, frame = _with_targets("", source, y, texts)
     if weights is not None and not isinstance(weights, str | Integral):
         if "weights" in frame:
             raise ValueError(_TAKEN.format("weights", "weights"))
-        frame["weights"] = as_column("weights", weights)
-        options["weights"] = "weights"
-    for part in ("validation", "test"):
-        given = options.get(part)
+        frame["weights"], weights = as_column("weights", weights), "weights"
+    held = {"validation": table.validation, "test": table.test}
+    for part, given in held.items():
         if isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[0], "__len__"):
-            options[part] = _with_targets(f"{part} ", given[0], given[1], texts)[1]
-    return Table(source=frame, target=targets, **options).load()
+            held[part] = _with_targets(f"{part} ", given[0], given[1], texts)[1]
+    made = replace(table, source=frame, target=targets, categorical=(*texts,), weights=weights, **held)
+    return made.load()
 
 
 _TAKEN = (

@@ -7,13 +7,14 @@ import re
 
 import numpy as np
 
-from pyrobbb.data.frames import Column, as_number
+from pyrobbb.data.frames import Column, as_number, printed
 
 MOST = 10  # distinct texts that a column may have whatever the number of rows
-MOST_DRESSED = 20  # distinct texts such as `1,034 EUR` or dates that are categories without a word
+MOST_DRESSED = 20  # distinct numbers and dates as text, `1,034 EUR`, that are categories without a word
 NUMBER_AND_MORE = re.compile(
     r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
 )
+LEADING_ZERO = re.compile(r"0\d")  # of a code, such as 01067
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 
 logger = logging.getLogger(__name__)
@@ -33,23 +34,17 @@ def as_text(name: str, column: Column) -> Column:
             f"column {name!r} holds {column[large][0]:.17g}, too large for a number to be kept "
             f"exactly as a category: pass the column as text, such as str(value)"
         )
-    return np.array([None if np.isnan(v) else _printed(v) for v in column.tolist()], dtype=object)
+    return np.array([None if np.isnan(v) else printed(v) for v in column.tolist()], dtype=object)
 
 
 def print_of(text: str) -> str | None:
     """How the number that a text is prints, if it is one."""
     value = as_number(text)
-    return None if value is None or not np.isfinite(value) else _printed(value)
-
-
-def _printed(value: float) -> str:
-    value += 0.0  # makes -0 the 0 that it equals, as rounding leaves it
-    text = f"{value:.15g}"  # 15 digits tell all fractions apart that a person would
-    return f"{value:.0f}" if value.is_integer() and float(text) != value else text
+    return None if value is None or not np.isfinite(value) else printed(value)
 
 
 def check_slips(name: str, column: Column, *, target: bool) -> None:
-    """Say so if a column of text holds mostly numbers: one slip makes a category of each of them.
+    """Say so if a column of text holds numbers, mostly or all: each becomes a category.
 
     Raises:
         ValueError: They are too many for categories.
@@ -66,11 +61,14 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
         return
     dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
     numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
-    if dressed and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
+    plain = not others and not any(LEADING_ZERO.match(value) for value in present)
+    if (dressed or plain) and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
         logger.warning(
             "column %r is one of categories, because its values are texts such as %s; if they are numbers, "
-            "write them plainly, 1034.5, else say categorical=[%r]",
-            name, first_text(column), name,
+            "%s, else say categorical=[%r]",
+            name, first_text(column),
+            "write them plainly, 1034.5" if dressed else "make them numbers, as pandas.to_numeric does",
+            name,
         )  # fmt: skip
         return
     if not others or 2 * len(others) >= len(present):

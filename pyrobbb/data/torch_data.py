@@ -20,6 +20,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import mixed_seed, other_states_kept, seed_every_generator
+from pyrobbb.data.arrays import SEVERAL
 from pyrobbb.data.dataset import Split, evenly_spaced
 
 
@@ -92,7 +93,7 @@ class TorchRows:
             pair = isinstance(batch, list | tuple) and len(batch) == 2
             if not pair or not all(isinstance(part, Tensor) for part in batch):
                 found = " and ".join(type(part).__name__ for part in (batch if pair else [batch]))
-                raise ValueError(f"the dataset must give pairs (x, y) of tensors, got {found}")
+                raise ValueError(f"the dataset must give pairs (x, y) of tensors, got {found}; {SEVERAL}")
             x, y = (part.to(self.device) for part in batch)
             if len(x) != len(rows):
                 raise ValueError(
@@ -110,13 +111,18 @@ def _next(batches: Iterator[Any]) -> Any:
     """The next batch; ValueError if torch cannot make one of the dataset's rows."""
     try:
         return next(batches)
-    except TypeError as error:
-        if "default_collate" not in str(error):
+    except (TypeError, RuntimeError) as error:
+        last = (str(error).splitlines() or [""])[-1]  # a worker process puts its traceback before it
+        if "default_collate" in last:
+            wrong = (
+                "the dataset must give pairs (x, y) of tensors, arrays or numbers, as images are after "
+                "torchvision's ToTensor()"
+            )
+        elif "equal size" in last:
+            wrong = "the dataset's rows differ in shape: make them alike, there or in a collate_fn that pads"
+        else:
             raise
-        raise ValueError(
-            f"the dataset must give pairs (x, y) of tensors, arrays or numbers, as images are after "
-            f"torchvision's ToTensor(): {checks.one_line(error, 200)}"
-        ) from error
+        raise ValueError(f"{wrong}: {checks.one_line(last, 200)}") from error
 
 
 def _check_plain(loader: DataLoader[Any]) -> None:

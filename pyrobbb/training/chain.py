@@ -25,6 +25,7 @@ from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb._support.settings import changes, network_constants
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.columns import Columns
 from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
@@ -124,7 +125,7 @@ class Chain:
         self.progress = Guarded.of(progress if ranks.is_main else None)
         self.model, self.guide = model.to(self.device), NoWeights() if guide is None else guide
         self.train, self.validation = train.to(self.device), None if held is None else held.to(self.device)
-        self.raw = getattr(getattr(data, "columns", None), "raw", 0)  # inputs, the last, as a table has them
+        self.of_table = isinstance(getattr(data, "columns", None), Columns)
         self.order = torch.Generator().manual_seed(self.seed)  # shuffles; apart from the weight noise
         self.tf32 = self.options.tf32 and self.device.type == "cuda"
         quiet = no_nan_warnings()
@@ -317,7 +318,7 @@ class Chain:
         if self.chain:
             return
         with isolated(device=self.device):
-            warn_of_data(self.model, self.sample, self.raw)
+            warn_of_data(self.model, self.sample, table=self.of_table)
         if self.inference.steps:
             optim.warn_of_rounding(self.named)
         if self.inference.descends:

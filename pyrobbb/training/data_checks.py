@@ -66,19 +66,20 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
         raise ValueError(UNUSED.format(", ".join(unused)))
 
 
-def warn_of_data(model: BayesianNetwork, train: Split, raw: int = 0) -> None:
+def warn_of_data(model: BayesianNetwork, train: Split, *, table: bool = False) -> None:
     """Log likely mistakes: of the network's weights and output, and of scales.
 
-    The last `raw` features come as they stand in a table, and may have any scale.
+    A `table` has standardised its inputs itself, but for those that are to come as they stand.
     """
     if unused := _unused(model, train.x[:4]):
         logger.warning("%s", UNUSED.format(", ".join(unused)))
     _warn_of_probabilities(model, train.x[:20])
     _warn_of_masks(model, train.x)
-    first = train.head(SEEN)
-    _warn_of_inputs(first.x, raw)
+    seen = train.take(evenly_spaced(len(train), SEEN))  # the first rows of a sorted table lie far from 0
+    if not table:
+        _warn_of_inputs(seen.x)
     if model.likelihood.prediction is ValuePrediction:
-        _warn_of_targets(model, first)
+        _warn_of_targets(model, seen)
 
 
 def _warn_of_masks(model: BayesianNetwork, x: Tensor) -> None:
@@ -98,10 +99,10 @@ def reach(rows: Split) -> float | None:
     return float(x.abs().max()) if x.is_floating_point() else None
 
 
-def _warn_of_inputs(x: Tensor, raw: int) -> None:
+def _warn_of_inputs(x: Tensor) -> None:
     """Log a likely mistake: inputs on a scale far from 1."""
-    if x.is_floating_point() and x.dim() == 2 and x.shape[1] > raw:
-        scaled = x[:, : x.shape[1] - raw].double()
+    if x.is_floating_point() and x.dim() == 2 and x.shape[1]:
+        scaled = x.double()
         sizes = scaled.square().mean(0).sqrt()
         largest = int(sizes.argmax())
         if float(sizes[largest]) > LARGE or float(scaled.abs().max()) < SMALL:
@@ -123,17 +124,17 @@ def _warn_of_inputs(x: Tensor, raw: int) -> None:
             )
 
 
-def _warn_of_targets(model: BayesianNetwork, first: Split) -> None:
+def _warn_of_targets(model: BayesianNetwork, seen: Split) -> None:
     """Log a likely mistake: targets far from the untrained network, relative to the likelihood's noise."""
-    with torch.no_grad(), evaluating(model), isolated(device=first.x.device):
+    with torch.no_grad(), evaluating(model), isolated(device=seen.x.device):
         try:
             # a latent noise at its prior's median: a draw may be as small as it likes
             latents = FlatGuide(model).loc_and_scale()[0] if model.other_latents else None
-            distribution = model.observation(model.apply_network(model.initial(), first.x), latents)
+            distribution = model.observation(model.apply_network(model.initial(), seen.x), latents)
             one = univariate(distribution)
             if not on_real_line(one):  # counts, or times, which are not to be standardised
                 return
-            off = (model.encoded(distribution, first.y).double() - one.mean).square().mean().sqrt()
+            off = (model.encoded(distribution, seen.y).double() - one.mean).square().mean().sqrt()
             ratio = float(off / one.stddev.double().square().mean().sqrt())
         except NotImplementedError:  # a distribution without these moments
             return

@@ -73,6 +73,7 @@ def test_rows_are_held_back_as_of_a_table() -> None:
     assert torch.equal(data.train.weights, data.train.y[:, 0] + 1)
     assert data.validation.weights is None
     assert regress(test=0.0, validation=[]).test is None
+    assert len(regress(test=np.float32(0.5)).test) == 3
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -202,7 +203,11 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: classify([[1, 2], [3]]), "^x is not an array of numbers: "),
     (lambda: classify(None), "^x must hold real numbers, got NoneType$"),
     (lambda: classify(X[:5]), "^x has 5 rows and y has 6; they must agree"),
-    (lambda: classify((X, X[:, :1])), "^x holds 2 arrays of 6 rows each; give one"),
+    (
+        lambda: classify((X, X[:, :1])),
+        "^x must be one array, got a tuple of 2: several inputs go side by side",
+    ),
+    (lambda: classify({"a": X}), "^x must be one array, got a dict of 1: several inputs go side by side"),
     (lambda: regress(y=REAL[:5]), "^x has 6 rows and y has 5; they must agree"),
     (lambda: classify(validation=(X, LABELS[:5])), "^validation x has 6 rows and validation y has 5"),
     (lambda: classify(X[:0], LABELS[:0]), r"^x is empty: its shape is \(0, 2\)"),

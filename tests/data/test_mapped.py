@@ -62,7 +62,7 @@ def test_a_method_of_all_rows_at_once_reads_them(tmp_path: Path) -> None:
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "f4", "f8", ">f4", "?"])
+@pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "f4", "f8", ">f4", "longdouble", "?"])
 def test_rows_in_any_order_and_type(dtype: str) -> None:
     array = np.arange(24).reshape(6, 2, 2).astype(dtype)
     rows = Mapped(array, torch.float32, scale=4.0)
@@ -197,6 +197,13 @@ def test_the_spread_of_targets_is_that_of_all_rows(tmp_path: Path, monkeypatch: 
     on_disk(tmp_path, np.zeros((1000, 1)), np.full(1000, 0.1), task="regression").load()
     with pytest.raises(ValueError, match="so far from zero"):
         on_disk(tmp_path, np.zeros((1000, 1)), 1e14 + y, task="regression", validation=3).load()
+
+
+def test_rows_that_are_not_written_one_after_the_other_are_not_flattened(tmp_path: Path) -> None:
+    x = np.zeros((2, 3, 5)).T
+    assert on_disk(tmp_path, x, Y).load().spec.features == (3, 2)
+    with pytest.raises(ValueError, match=r"x.npy is in Fortran order, .* read it as a whole: write it row"):
+        on_disk(tmp_path, x, Y, flatten=True).load()
 
 
 def test_numpys_whole_numbers_are_plain_ones(tmp_path: Path) -> None:

@@ -230,6 +230,19 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         (TABLE, {"drop": "town"}, "drop must be a list"),
         (TABLE, {"drop": ["size", "rooms", "town"]}, "no column besides"),
         (TABLE, {"weights": "size", "drop": ["size"]}, "weights: 'size' is no input in any case"),
+        (
+            TABLE,
+            {"weights": np.ones(6)},
+            r"weights must name a column of the table, got ndarray: .* from_table\(x, y, weights",
+        ),
+        *(
+            (
+                {**TABLE, name: 1e-200 * np.arange(1.0, 7.0)},
+                {"dtype": "float64"},
+                rf"'{name}' holds 4e-200 at most, so small that .* underflows: .*rescale the",
+            )
+            for name in ("size", "price")
+        ),
         (TABLE, {"target": "town"}, "'town' is missing in 1 rows, the first of them row 2"),
         (
             TABLE,
@@ -387,7 +400,8 @@ def test_columns_in_another_order_are_refused() -> None:
     ("content", "message"),
     [
         ("größe,y\n1,2\n".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
-        (b"a;y\n1,5;2\n", "is not separated by commas; pass pandas.read_csv"),
+        *((f"a{mark}y\n1{mark}2\n".encode(), "is not separated by commas; pass pandas") for mark in ";|\t"),
+        (b"a y\n1 2\n", "no column besides its targets: it has 'a y'; those of a file are separated by com"),
         (b"a,b\n1,2\n1\n", "line 3 has 1 values, the first has 2"),
         (b'a,b\n\n1,"2\n3"\n1\n', "line 5 has 1 values, the first has 2"),
         (b'a,b\n"1,2\n' + b"1,2\n" * 40_000, r"rows\.csv: line \d+: field larger than field limit"),
@@ -463,6 +477,22 @@ def test_the_names_of_categories_stay_as_saved_posteriors_have_them() -> None:
     assert data.train.y.tolist() == [0, 0, 1, 1, 0, 1]
 
 
+def test_a_file_read_by_pandas_has_the_same_categories(tmp_path: Path) -> None:
+    """Which keeps the blanks around a text."""
+    path = tmp_path / "towns.csv"
+    path.write_text("town,y\nUlm, no\n Ulm,yes\nHof , yes\n")
+    ours, theirs = (from_table(table, target="y") for table in (path, pandas.read_csv(path)))
+    assert ours.columns == theirs.columns
+    assert ours.columns.kinds[0].categories == ("Hof", "Ulm")
+    assert torch.equal(ours.train.x, theirs.train.x)
+
+
+def test_a_number_beside_text_is_one_category_however_it_is_kept() -> None:
+    codes = [1, 1.0, np.float32(1), "1", "a", -0.0, 0, 0.5]
+    (kind,) = from_table({"code": codes, "y": np.arange(8) / 3}).columns.kinds
+    assert kind.categories == ("0", "0.5", "1", "a")
+
+
 def test_codes_with_an_underscore_are_text(tmp_path: Path) -> None:
     (tmp_path / "codes.csv").write_text("1_0,2_0\n" + "1_0,1.5\n10,2.5\n2_5,3.5\n25,4.5\n")
     data = from_table(tmp_path / "codes.csv", target="2_0")
@@ -477,6 +507,8 @@ def test_numbers_that_pandas_calls_a_category_are_one() -> None:
         assert [type(kind) for kind in data.columns.kinds] == [Numeric, Categorical]
         assert data.columns.kinds[1].categories == ("0", "1", "2")
         assert torch.equal(data.inputs(frame), data.inputs({"a": SIZE, "code": [0, 2, 1, 0, 2, 1]}))
+    for data in (from_table(frame.assign(y=y), raw=["code"]), from_table(frame, y, raw=["code"])):
+        assert data.train.x[:, -1].tolist() == [0, 2, 1, 0, 2, 1]
 
 
 def test_pandas_na_in_an_array_is_missing() -> None:
@@ -621,6 +653,22 @@ def test_numbers_that_are_written_with_more_are_told(form: str, caplog: pytest.L
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize(
+    ("form", "most", "told"),
+    [("{}", 30, True), ("{}.5", 30, True), ("0{}", 30, False), ("{}", 10, False)],
+    ids=["whole", "fractions", "codes", "few"],
+)
+def test_numbers_as_text_are_told_where_they_are_many(
+    form: str, most: int, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = {"pay": [form.format(i % most) for i in range(60)], "y": [i / 7 for i in range(60)]}
+    assert from_table(table, target="y").spec.features == (most,)
+    assert ("if they are numbers, make them numbers, as pandas.to_numeric does" in caplog.text) is told
+    caplog.clear()
+    from_table(table, target="y", categorical=["pay"])
+    assert caplog.text == ""
+
+
 def test_a_row_whose_category_is_missing_holds_no_number() -> None:
     codes = ["007", "012", "7a", None] * 10
     data = from_table({"code": codes, "y": [i / 7 for i in range(40)]}, target="y")
@@ -638,6 +686,11 @@ def test_rows_held_back_are_a_pair_in_a_tuple_or_a_list() -> None:
     x, y = {"a": [0.5, 1.5, 2.5]}, [1.5, 2.5, 3.5]
     parts = [from_table(x, y, test=kind((x, y))).test for kind in (tuple, list)]
     assert torch.equal(parts[0].x, parts[1].x)
+
+
+def test_a_name_beside_the_table_is_taken_for_its_target() -> None:
+    with pytest.raises(ValueError, match="y must hold the targets, got 'price': say target='price' if that"):
+        from_table(TABLE, "price")
 
 
 def test_an_option_that_a_table_lacks_is_named() -> None:

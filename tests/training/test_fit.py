@@ -431,7 +431,10 @@ class Stream(IterableDataset[Any]):
             "its rows with SequentialSampler, which gives 5 of 20",
         ),
         (lambda: TensorDataset(DATA.train.x[:0], DATA.train.y[:0]), "TensorDataset has no rows"),
-        (lambda: TensorDataset(DATA.train.x), r"must give pairs \(x, y\) of tensors, got list"),
+        (
+            lambda: TensorDataset(DATA.train.x, DATA.train.x, DATA.train.y),
+            r"must give pairs \(x, y\) of tensors, got list; several inputs go side by side into one x",
+        ),
         (
             lambda: DataLoader(Noisy(0.0), collate_fn=lambda rows: ([rows], torch.zeros(len(rows)))),
             "must give pairs .* of tensors, got list and Tensor",
@@ -443,6 +446,10 @@ class Stream(IterableDataset[Any]):
         (
             Objects,
             r"of tensors, arrays or numbers, as images are after torchvision's ToTensor\(\)",
+        ),
+        (
+            lambda: DataLoader([(torch.zeros(n), 0) for n in range(1, 13)]),
+            "the dataset's rows differ in shape: .* a collate_fn that pads: stack expects",
         ),
         (lambda: [1, 2], r"data must be what from_arrays\(x, y, task=...\) makes, or a torch Dataset"),
     ],
@@ -460,6 +467,7 @@ class Stream(IterableDataset[Any]):
         "inputs of several parts",
         "two views",
         "what torch cannot batch",
+        "rows of two lengths",
         "a list",
     ],
 )
