@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from itertools import chain, count
@@ -39,9 +38,6 @@ from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buff
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
 
 Weights = dict[str, Tensor]  # a value for each site
-
-# several lines at each call of a transformer or RNN with draws; a filter for a time would show others again
-warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batch")
 
 
 class BayesianNetwork(Named):

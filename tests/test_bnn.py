@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-import runpy
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 
 from architectures import Chain, last
 from engine_fakes import classes, network, normal, values
-from pyrobbb import Posterior, Training, bnn, likelihoods, priors
+from pyrobbb import Posterior, Training, likelihoods, priors
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
@@ -386,18 +384,6 @@ def test_guides_of_one_vector_refuse_weights_of_two_precisions() -> None:
     for make in (MeanFieldNormal, FlatGuide):
         with pytest.raises(ValueError, match=r"one precision, but 'a.bias' is torch.float32 and 'b.bias' is"):
             make(model)()
-
-
-def test_torch_does_not_say_that_a_network_is_slow_to_batch() -> None:
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        runpy.run_path(str(bnn.__file__))  # as where it is first imported; pytest sets filters of its own
-        for words in (
-            "There is a performance drop because we have not yet implemented the batching",
-            "other",
-        ):
-            warnings.warn(words, stacklevel=1)
-    assert [str(each.message) for each in told] == ["other"]
 
 
 def test_torchs_own_distributions_are_no_sites() -> None:
