@@ -15,7 +15,7 @@ from torch import nn
 from pyrobbb._support.random_state import Named, isolated, mixed_seed, seed_generators
 from pyrobbb.bnn import BayesianNetwork, Weights
 
-Chain = tuple[BayesianNetwork, nn.Module]
+FittedChain = tuple[BayesianNetwork, nn.Module]
 Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
 
 
@@ -41,7 +41,7 @@ class NoWeights(Named):
         return {}
 
 
-def fitted(chain: Chain) -> Chain:
+def fitted(chain: FittedChain) -> FittedChain:
     """The chain, if its guide has parameters: guides create them when first called."""
     guide = chain[1]
     if isinstance(guide, AutoLaplaceApproximation):
@@ -59,12 +59,12 @@ def sample_points(values: Weights) -> Weights:
     return {name: pyro.sample(name, dist.Delta(w, event_dim=w.dim())) for name, w in values.items()}
 
 
-def one_draw(chain: Chain, key: Key) -> Weights:
+def one_draw(chain: FittedChain, key: Key) -> Weights:
     """A value of each latent site."""
     return some_draws(chain, [key])[0]
 
 
-def some_draws(chain: Chain, keys: Iterable[Key]) -> list[Weights]:
+def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
     """One draw after another, each from its own seed.
 
     The user's random state is saved once for all of them, since saving it costs as much as a draw.
@@ -90,7 +90,7 @@ def is_point(guide: nn.Module) -> bool:
     return isinstance(guide, AutoDelta) or bool(getattr(guide, "is_point", False))
 
 
-def order(chain: Chain, draws: int, seed: int = 0) -> list[int] | None:
+def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
     """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
     guide: Any = chain[1]
     places = [guide.place(seed + draw) for draw in range(draws)] if isinstance(guide, Stored) else None

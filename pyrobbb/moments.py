@@ -11,13 +11,13 @@ from pyro.ops.streaming import CountMeanVarianceStats, StatsOfDict
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import Weights
 from pyrobbb.distributions import on_real_line
-from pyrobbb.draws import Chain, fitted, some_draws
+from pyrobbb.draws import FittedChain, fitted, some_draws
 
 DRAWS = 200
 TOGETHER = 10  # draws that are in memory at once
 
 
-def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
+def moments(chain: FittedChain, *, latents: bool = False) -> tuple[Weights, Weights]:
     """Location and scale of q for each weight, or for all latent sites: exact if the guide knows them.
 
     A guide's own `loc_and_scale()` is used if it has one; else its quantiles (Pyro's normal autoguides);
@@ -46,7 +46,7 @@ def moments(chain: Chain, *, latents: bool = False) -> tuple[Weights, Weights]:
         return locs, {name: both[name][1] - both[name][0] for name in names}
 
 
-def _moments_of_draws(chain: Chain, names: Sequence[str]) -> tuple[Weights, Weights]:
+def _moments_of_draws(chain: FittedChain, names: Sequence[str]) -> tuple[Weights, Weights]:
     """Mean and standard deviation of `DRAWS` draws, a few at a time."""
     stats = StatsOfDict(default=CountMeanVarianceStats)
     for s in range(0, DRAWS, TOGETHER):

@@ -30,13 +30,12 @@ from pyrobbb._support.settings import (
 
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
-
-    Chain = tuple[BayesianNetwork, nn.Module]
+    from pyrobbb.draws import FittedChain
 
 NAME = "posterior.pt"
 
 
-def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any]) -> Path:
+def write(folder: Path | str, chains: Sequence[FittedChain], content: Mapping[str, Any]) -> Path:
     """Write the chains, and plain values beside them.
 
     Raises:
@@ -72,7 +71,9 @@ def write(folder: Path | str, chains: Sequence[Chain], content: Mapping[str, Any
     return path
 
 
-def read(folder: Path | str, model: BayesianNetwork, guide: nn.Module) -> tuple[list[Chain], dict[str, Any]]:
+def read(
+    folder: Path | str, model: BayesianNetwork, guide: nn.Module
+) -> tuple[list[FittedChain], dict[str, Any]]:
     """The chains that `write` wrote, in copies of `model` and `guide`; and all of the file's content."""
     path = Path(folder) / NAME
     content = checkpoint.load(path)

@@ -19,7 +19,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.finding import Finding
 from pyrobbb.data.dataset import Dataset, Split, evenly_spaced
-from pyrobbb.draws import Chain
+from pyrobbb.draws import FittedChain
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference.natural_gradient import NormalByScale
@@ -33,7 +33,7 @@ ROWS = 1000  # to evaluate F on
 FASTER = "+rates.rho=10, in Python rates={'rho': 10}"
 
 
-def optimum(chain: Chain, data: Dataset, draws: int, steps: int, seed: int) -> list[Finding]:
+def optimum(chain: FittedChain, data: Dataset, draws: int, steps: int, seed: int) -> list[Finding]:
     """The optimum and the trivial bound, of a guide that has a free energy."""
     model, guide = chain
     name = type(guide).__name__
@@ -51,7 +51,7 @@ def _unknown(reason: str, value: float | None = None) -> list[Finding]:
     return [Finding("optimum", value, GAIN, reason), Finding("trivial bound", value, 0.0, reason)]
 
 
-def free_energy(chain: Chain, train: Split, draws: int, seed: int) -> Tensor:
+def free_energy(chain: FittedChain, train: Split, draws: int, seed: int) -> Tensor:
     """F at temperature 1 of each draw, in nats, from about `ROWS` rows; the same draws each time."""
     model, guide = chain
     N, every = len(train), max(1, len(train) // ROWS)
@@ -68,7 +68,9 @@ def free_energy(chain: Chain, train: Split, draws: int, seed: int) -> Tensor:
     return torch.stack(found).double()
 
 
-def _further(chain: Chain, data: Dataset, before: Tensor, draws: int, steps: int, seed: int) -> list[Finding]:
+def _further(
+    chain: FittedChain, data: Dataset, before: Tensor, draws: int, steps: int, seed: int
+) -> list[Finding]:
     """How much the free energy falls if training goes on, the KL and each datum counting once.
 
     Of a mean field also how much of that its sigmas save at the same mu. A mu that is still moving leaves
@@ -108,7 +110,7 @@ def _further(chain: Chain, data: Dataset, before: Tensor, draws: int, steps: int
     return found
 
 
-def _held_out(now: Chain, then: Chain, held: Split, draws: int, seed: int) -> str:
+def _held_out(now: FittedChain, then: FittedChain, held: Split, draws: int, seed: int) -> str:
     """How held-out rows are predicted before and after further training: a lower F may predict worse."""
     rows = held.take(evenly_spaced(len(held), ROWS).to(held.x.device))
     first, last = (
