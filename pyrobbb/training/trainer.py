@@ -33,7 +33,6 @@ from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
 from pyrobbb.training.progress import Guarded, Printed, Progress, Silent
 from pyrobbb.training.resumption import Resumable
-from pyrobbb.training.shared_model import held, own_model
 
 __all__ = ["NonFiniteLossError", "Training", "fit", "train", "train_all"]
 
@@ -160,8 +159,8 @@ def fit(
     >>> posterior = fit(lambda: make_model(), MeanFieldNormal, data, chains=4)
 
     With `folder=` it resumes from the checkpoint found there. A model and a guide that are given, not made,
-    are trained in place: the posterior holds them, and another `fit` of the same two moves it, which is
-    logged. With a factory of guides a model that an earlier fit trained is left as it is, and a copy trained.
+    are trained in place, and another `fit` of the same two trains them further; the posterior holds copies of
+    them as they are at the end, which no later fit changes.
 
     Args:
         model: The Pyro model, or a function without arguments that makes it: each chain then has a network
@@ -213,15 +212,13 @@ def fit(
         raise ValueError(f"{name} makes its own guide: pass None as the guide, not {checks.short(guide)}")
     show = Guarded.of(progress if not isinstance(progress, bool) else Printed() if progress else None)
 
-    first: Any = own_model(model, guide) if isinstance(model, BayesianNetwork) else model
-
     def make(chain: int, fast: str) -> Training:
         with isolated(seed + chain):
-            own = first
+            own: Any = model
             if not isinstance(model, nn.Module):
                 own = _made("model", model, BayesianNetwork)
             elif chain:
-                own = deepcopy(first)
+                own = deepcopy(model)
             q: Any = guide
             if not isinstance(guide, nn.Module):
                 make_guide = None if guide is None else partial(_made, "guide", guide, nn.Module)
@@ -236,8 +233,10 @@ def fit(
         )  # fmt: skip
 
     trained = train_all(make, chains, fast=fast, together=together, device=options.get("device"))
+    if isinstance(model, nn.Module):  # it, and what refers to it, is the user's to train further
+        trained[0].model, trained[0].guide = deepcopy((trained[0].model, trained[0].guide))
     columns = data.columns if isinstance(data, Dataset) else None
-    posterior = held(posterior_of(trained, columns))
+    posterior = posterior_of(trained, columns)
     shown = ranks.is_main and type(show.shown) is not Silent
     if shown and posterior.model.sites and trained[0].inference.bounds:
         ends = [rows[-1].free_energy for training in trained if (rows := training.history.rows)]
