@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pyro.infer.autoguide.initialization import init_to_median
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import biject_to, constraints
 
 from pyrobbb._support import checkpoint, checks
 from pyrobbb.distributions import on_real_line, support_of
@@ -56,25 +56,29 @@ def off_the_edge(site: Site, value: Tensor) -> Tensor:
     if on_real_line(site["fn"]):
         return value
     support: Any = support_of(site["fn"])
-    bounds = (getattr(support, end, math.nan) for end in ("lower_bound", "upper_bound"))
-    low, high = (torch.as_tensor(bound).to(value) for bound in bounds)
+    inside = support.check(value)
     if isinstance(support, constraints.interval | constraints.half_open_interval):
+        low, high = (torch.as_tensor(end).to(value) for end in (support.lower_bound, support.upper_bound))
         inside, margin = (value >= low) & (value <= high), EDGE * (high - low)
         value = torch.minimum(torch.maximum(value, low + margin), high - margin)
-    else:
-        each = support.check(value)[(..., *[None] * support.event_dim)]  # of vectors, such as probabilities
-        inside = each & (value != low) & (value != high)
-    return value if bool(inside.all()) else torch.where(inside, value, init_to_median(site))
+    coordinates = biject_to(support).inv(value).isfinite()  # of each event, such as a row of probabilities
+    inside = inside & coordinates.reshape(*inside.shape, -1).all(-1)
+    each = inside[(..., *[None] * support.event_dim)]
+    return value if bool(inside.all()) else torch.where(each, value, init_to_median(site))
 
 
 def kaiming(site: Site) -> Tensor:
     r"""Draws from :math:`N(0, 2 / \text{fan-in})` for weights (He et al. 2015), 0 for biases.
 
-    Fan-in is what `pyrobbb.priors.FanInNormal` takes, by the module that the weight belongs to.
+    Other vectors, such as the gains of normalisations, start at the network's own value. Fan-in is what
+    `pyrobbb.priors.FanInNormal` takes, by the module that the weight belongs to.
     """
-    value, inputs = _like(site), _fan_in(site)
-    value = value.zero_() if inputs is None else value.normal_(0.0, (2.0 / inputs) ** 0.5)
-    return off_the_edge(site, value)
+    inputs = _fan_in(site)
+    if inputs is not None:
+        return off_the_edge(site, _like(site).normal_(0.0, (2.0 / inputs) ** 0.5))
+    if "bias" in site["name"].rpartition(".")[2] or "init" not in site["infer"]:
+        return off_the_edge(site, _like(site).zero_())
+    return from_network(site)
 
 
 class Normal:

@@ -178,18 +178,15 @@ class ClassPrediction(Prediction):
     def metrics(self, y: Any) -> dict[str, float]:
         """Error in percent, NLL, Brier score, calibration error and mutual information, over all labels.
 
-        The NLL is of `log_predictive` if y was given to `predict`, else of the probabilities, which are
+        The NLL is of `log_predictive` if `y` was given to `predict`, else of the probabilities, which are
         rounded (`classification_metrics`). Where a row has several labels, such as those of pixels, it is of
         each by itself, in nats per label, and of the probabilities: `log_predictive` is of all labels of a
         row together, which share a draw of the weights.
-
-        Raises:
-            ValueError: `y` is not what `predict` was given, which the log-likelihood is of.
         """
         labels = self.labels(y).long().flatten()
         scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels)
-        if self.y is not None and self.probs.dim() == 2:
-            _check_given(labels, self.labels(self.y))
+        given = None if self.y is None or self.probs.dim() > 2 else self.labels(self.y)
+        if given is not None and torch.equal(given, labels.to(given)):
             scores["nll"] = 0.0 - float(self.log_predictive.double().mean())
         return {**scores, "mutual_information": float(self.mutual_information.mean())}
 
@@ -363,8 +360,10 @@ class ValuePrediction(Prediction):
             ValueError: `y` is not what `predict` was given, which the log-likelihood is of.
         """
         mean, y = (part.reshape(len(part), -1) for part in (self._point, self.targets(y)))
-        if self.y is not None:
-            _check_given(y, self.targets(self.y))
+        if self.y is not None and not torch.equal(self.targets(self.y).reshape(y.shape), y.to(self.y)):
+            raise ValueError(
+                "y differs from what predict(x, y) was given, which the NLL is of: give it to predict() too"
+            )
         return regression_metrics(mean, self.log_predictive, y)
 
     def facts(self) -> dict[str, Tensor]:
@@ -392,14 +391,6 @@ def _shaped(y: Tensor, shape: torch.Size) -> Tensor:
     if y.numel() != shape.numel() or y.shape[:1] != shape[:1]:
         raise ValueError(f"y must have the shape of the prediction, {tuple(shape)}, got {tuple(y.shape)}")
     return y.reshape(shape)
-
-
-def _check_given(y: Tensor, given: Tensor) -> None:
-    """ValueError unless `y` is what `predict` was given."""
-    if not torch.equal(given.reshape(y.shape), y.to(given)):
-        raise ValueError(
-            "y differs from what predict(x, y) was given, which the NLL is of: give it to predict() too"
-        )
 
 
 def _tails(level: float) -> list[float]:

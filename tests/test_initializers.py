@@ -91,16 +91,18 @@ def test_a_guide_can_move_every_weight_from_where_it_starts(start: Any, law: Any
 def test_probabilities_start_as_such_each_row_by_itself() -> None:
     site = {"fn": dist.Dirichlet(torch.ones(3)).expand([2]).to_event(1)}
     kept = torch.tensor([0.2, 0.3, 0.5])
-    found = off_the_edge(site, torch.stack([kept, torch.zeros(3)]))
-    assert torch.equal(found[0], kept)
-    assert bool((found[1] > 0).all())
+    vertex = torch.tensor([1.0, 0.0, 0.0])  # a probability of 0 has no finite coordinate
+    for other in (torch.zeros(3), vertex):
+        found = off_the_edge(site, torch.stack([kept, other]))
+        assert torch.equal(found[0], kept)
+        assert bool((found[1] > 0).all())
 
 
 def test_the_gain_of_a_normalisation_over_two_dimensions_is_no_matrix() -> None:
     net = nn.Sequential(nn.LayerNorm([4, 3]), nn.Flatten(), nn.Linear(12, 1))
     model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(1.0), 30)
     gain = _sites(model)[0]
-    assert torch.equal(kaiming(gain), torch.zeros(4, 3))
+    assert torch.equal(kaiming(gain), torch.ones(4, 3))  # the network's own: at 0 nothing would pass
     assert torch.equal(
         FanInRho(bias_sigma=0.01)(gain), FanInRho(bias_sigma=0.01)(_sites(model)[3])[0].expand(4, 3)
     )

@@ -70,7 +70,7 @@ def valued(posterior: Posterior, *args: Any, **options: Any) -> ValuePrediction:
 
 
 def test_scores_of_values_are_of_the_targets_that_were_given() -> None:
-    """They alone have a log-likelihood; without one probabilities have scores all the same, but no values."""
+    """Probabilities may be scored against any labels; of values only the given ones have a log-likelihood."""
     posterior, x = linear_posterior(), normal(5, 3)
     y = x.sum(1).double().numpy() / 3  # which float32 rounds
     found = valued(posterior, x, y)

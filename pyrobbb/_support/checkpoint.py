@@ -16,10 +16,11 @@ import torch
 from torch import nn
 from torch.utils.serialization import config
 
-from pyrobbb._support.checks import reason
+from pyrobbb._support.checks import reason, short
 from pyrobbb._support.files import replacing
 
 FORMAT = 1
+PLAIN = (torch.Tensor, bool, int, float, str, bytes, type(None))
 DOS_FOLDER = 0x10  # an attribute of a member of a zip archive
 
 logger = logging.getLogger(__name__)
@@ -49,11 +50,6 @@ def save(path: Path | str, content: dict[str, Any]) -> None:
         OSError: It cannot be written; they stay, too.
     """
     content = _each({"format": FORMAT, **content}, _plain)
-    if (wrong := _unreadable(content, "")) is not None:
-        raise ValueError(
-            f"a checkpoint could not be read again with {wrong} in it: keep tensors, numbers, strings, lists "
-            f"and dictionaries"
-        )
     # A Python file, not a path: torch's own writer does not report why it fails. `load` needs its checksums.
     checksums = config.patch("save.compute_crc32", True)  # type: ignore[attr-defined]
     with replacing(path, before=before(path)) as temporary, temporary.open("wb") as file, checksums:
@@ -76,24 +72,21 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A numpy number as Python's: a rate of `np.exp(-7)` must be readable again."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _unreadable(value: Any, where: str) -> str | None:
-    """The place and kind of what `load` would refuse; None if it would read `value`."""
-    with BytesIO() as file:
-        torch.save(_each(value, lambda one: None if isinstance(one, torch.Tensor) else one), file)
-        file.seek(0)
-        try:
-            torch.load(file, weights_only=True)
-        except pickle.UnpicklingError:
-            pass
-        else:
-            return None
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = (_unreadable(part, f"{where}[{key!r}]") for key, part in parts)
-    return next((one for one in found if one), f"{where} of {type(value).__name__}")
+    """What `load` reads: a numpy number as Python's, such as a rate of `np.exp(-7)`."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if not isinstance(value, PLAIN):
+        with BytesIO() as file:
+            torch.save(value, file)
+            file.seek(0)
+            try:
+                torch.load(file, weights_only=True)
+            except pickle.UnpicklingError as error:
+                raise ValueError(
+                    f"a checkpoint that holds {short(value)}, of {type(value).__name__}, could not be read "
+                    f"again: keep tensors, numbers, strings, lists and dictionaries"
+                ) from error
+    return value
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -105,16 +105,12 @@ def clip_gradients(optimizer: Optimizer, norm: float) -> None:
 
 
 def on_device(optimizer: Optimizer, device: torch.device | str) -> None:
-    """On CUDA, keep a capturable optimiser's learning rates in tensors, which schedules fill in place.
-
-    A tensor of the user's is copied for that, wherever it lies.
-    """
+    """On CUDA, keep a capturable optimiser's learning rates in tensors, which schedules fill in place."""
+    if torch.device(device).type != "cuda":
+        return
     for group in optimizer.param_groups:
-        rate = group["lr"]
-        if torch.device(device).type == "cuda" and on_the_device(optimizer, group):
-            group["lr"] = torch.tensor(float(rate), dtype=torch.float32, device=device)
-        elif isinstance(rate, Tensor):
-            group["lr"] = rate.clone()
+        if on_the_device(optimizer, group):
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
 
 
 def on_the_device(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
@@ -241,6 +237,9 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
     Raises:
         ValueError: If it does not follow the epoch alone, fails on the way, or leads to a rate below 0.
     """
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):  # filled in place, it would be another for the next training
+            group["lr"] = group["lr"].clone()
     before = [{k: deepcopy(v) for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     trial = made("schedule", make, optimizer, kind=LRScheduler)
     if isinstance(trial, ReduceLROnPlateau):

@@ -236,12 +236,14 @@ def _from_objects(name: str, values: Column) -> Column:
 
 def _written(value: Any) -> str:
     """As a file's cell has it: without blanks around, and 1.0 as the 1 that it equals."""
-    return printed(float(value)) if isinstance(value, float | np.floating) else str(value).strip()
+    return printed(float(str(value))) if isinstance(value, float | np.floating) else str(value).strip()
 
 
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ == "NAType":  # pandas' NA, met without pandas
         return True
+    if isinstance(value, str):  # as an empty cell of a file
+        return not value.strip()
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 

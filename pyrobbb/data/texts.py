@@ -14,7 +14,7 @@ MOST_DRESSED = 20  # distinct numbers and dates as text, `1,034 EUR`, that are c
 NUMBER_AND_MORE = re.compile(
     r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
 )
-LEADING_ZERO = re.compile(r"0\d")  # of a code, such as 01067
+CODE = re.compile(r"0\d.*")  # such as 01067; numbers do not begin so
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,8 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
         return
     dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
     numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
-    plain = not others and not any(LEADING_ZERO.match(value) for value in present)
+    alike = all(map(str.isdigit, present)) and len({*map(len, present)}) == 1  # as postal codes are
+    plain = not others and not alike and not any(map(CODE.fullmatch, present))
     if (dressed or plain) and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
         logger.warning(
             "column %r is one of categories, because its values are texts such as %s; if they are numbers, "

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
+
+from torch import Tensor
 
 from pyrobbb._support import checkpoint, checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Terms
-from pyrobbb.training.compatibility import attributes, restore_attributes
+from pyrobbb.training.compatibility import changed_attributes, restore_attributes
 from pyrobbb.training.history import Epoch, History
 
 MEASURES = ("nll", "error")
@@ -26,6 +29,7 @@ class View(Protocol):
     M: int  # minibatches of an epoch
     model: BayesianNetwork
     guide: Any
+    buffers: Mapping[str, Tensor]  # of the model, as they were before training
     history: History
     folder: Path | None
 
@@ -184,7 +188,7 @@ class BestCheckpoint(Callback):
                 {
                     "guide": view.guide.state_dict(),
                     "model": view.model.state_dict(),
-                    "attributes": attributes(view.model),
+                    "attributes": changed_attributes(view.model, view.buffers),
                     "epoch": row.epoch,
                     "value": value,
                 },

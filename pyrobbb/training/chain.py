@@ -354,7 +354,8 @@ class Chain:
     def kl_weight(self, i: int, batch_fraction: float) -> float:
         """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
         weight = self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
-        return checks.number(f"kl: what {type(self.kl).__name__}.weight returns", weight)
+        plain = weight.item() if isinstance(weight, Tensor) else weight
+        return checks.number(f"kl: what {type(self.kl).__name__}.weight returns", plain)
 
     def learn_prior(self, i: int) -> None:
         """Update the priors that are learned in closed form, if it is time after step i, counted from 0."""

@@ -45,17 +45,23 @@ def likelihood(module: nn.Module) -> dict[str, Any]:
     return {"kind": type(module).__name__, **constants(module), **fixed}
 
 
-def optimizer(made: Optimizer, named: Mapping[str, nn.Parameter]) -> dict[str, Any]:
-    """An optimiser's options, of each group where they differ; of several groups also whose they are."""
-    groups = made.param_groups
-    each = {k: [_plain(group.get(k)) for group in groups] for k in made.defaults if k not in FORMS}
-    options = {k: v if any(one != v[0] for one in v) else v[0] for k, v in each.items() if is_plain(v)}
-    rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
-    options["lr"] = [float(f"{rate:.6g}") for rate in rates]  # on CUDA they are 32 bits long
-    if len(groups) > 1:
-        names = {id(parameter): name for name, parameter in named.items()}
-        options["groups"] = [" ".join(names[id(p)] for p in group["params"]) for group in groups]
-    return options
+def optimizer(made: Optimizer) -> dict[str, Any]:
+    """An optimiser's kind and options, with the learning rate of each of its groups."""
+    options = {k: _plain(v) for k, v in made.defaults.items() if k not in FORMS and is_plain(_plain(v))}
+    rates = [float(group.get("initial_lr", group["lr"])) for group in made.param_groups]
+    return {**options, "lr": [float(f"{rate:.6g}") for rate in rates]}  # on CUDA they are 32 bits long
+
+
+def groups(made: Optimizer, named: Mapping[str, nn.Parameter]) -> list[str]:
+    """The options in which each group of an optimiser is its own; of several groups also its parameters."""
+    names = {id(parameter): name for name, parameter in named.items()}
+    found = []
+    for group in made.param_groups:
+        usual = {k: _plain(v) for k, v in made.defaults.items() if k not in (*FORMS, "lr")}
+        own = [f"{k}={_plain(group[k])}" for k, v in usual.items() if k in group and _plain(group[k]) != v]
+        whose = [names.get(id(p), "another") for p in group["params"]] if len(made.param_groups) > 1 else []
+        found.append(" ".join([*whose, *own]))
+    return found
 
 
 def schedule(made: LRScheduler | None) -> dict[str, Any]:
@@ -132,6 +138,13 @@ def attributes(made: BayesianNetwork) -> dict[str, Tensor]:
     return {f"network.{name}": value.detach().cpu().clone() for name, value in own.items()}
 
 
+def changed_attributes(made: BayesianNetwork, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those of `attributes` that training has changed."""
+    now = attributes(made)
+    constant = unchanged(before, now)
+    return {name: value for name, value in now.items() if name not in constant}
+
+
 def unchanged(made: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> list[str]:
     """The buffers that training has left as they were made: not running statistics, nor learned priors."""
     return [name for name, value in now.items() if name in made and _alike(made[name], value)]
@@ -182,7 +195,8 @@ def training(chain: Chain) -> dict[str, Any]:
         "kl": component(options.kl),
         "value of the kl": values(options.kl),
         "optimizer": type(chain.optimizer).__name__,
-        "optim": optimizer(chain.optimizer, chain.named),
+        "optim": optimizer(chain.optimizer),
+        "parameter groups": groups(chain.optimizer, chain.named),
         "schedule": schedule(chain.schedule),
         "factors": factors(chain.schedule),
         "inference": component(options.inference),

@@ -89,9 +89,10 @@ class Resumable(Chain):
             compatibility.check_same(mine, theirs, path)
             compatibility.check_buffers(self.buffers, state, path)
             if (state["epoch"], state["batch"]) > (self.epochs, 0):
+                epoch = state["epoch"]
+                where = f"within epoch {epoch + 1}" if state["batch"] else f"at epoch {epoch}"
                 raise CheckpointError(
-                    f"{path} is at epoch {state['epoch']}, but this training ends after {self.epochs}; give "
-                    f"another folder"
+                    f"{path} is {where}, but this training ends after {self.epochs}; give another folder"
                 )
             self._load(state, path)
         except CheckpointError:

@@ -291,7 +291,9 @@ def test_checksums_are_written_even_if_torch_is_told_not_to(tmp_path: Path) -> N
 @pytest.mark.parametrize("wrong", [np.ones(2), Path("a"), range(3), {"deep": [Path("a")]}])
 def test_what_could_not_be_read_again_is_refused_and_named(wrong: Any, tmp_path: Path) -> None:
     before = good(tmp_path).read_bytes()
-    with pytest.raises(ValueError, match=r"with \['callbacks'\]\[0\]\['v'\].* of \w+ in it"):
+    with pytest.raises(
+        ValueError, match=r"a checkpoint that holds .*, of (ndarray|PosixPath|range), could not"
+    ):
         checkpoint.save(tmp_path / "good.pt", {"callbacks": [{"v": wrong, "w": 1.0}]})
     assert (tmp_path / "good.pt").read_bytes() == before
 

@@ -17,7 +17,6 @@ from pyrobbb._support.optim import (
     load_state,
     made_schedule,
     named_parameters,
-    on_device,
     parameter_groups,
     set_gradients,
 )
@@ -167,11 +166,10 @@ def test_a_key_whose_parameters_have_their_factor_says_so() -> None:
         parameter_groups(three(), ADAM, {"guide": 2.0, "rho": 3.0})
 
 
-def test_a_rate_in_a_tensor_of_the_user_s_stays_what_it_was() -> None:
+def test_a_schedule_leaves_the_user_s_rate_in_a_tensor_as_it_was() -> None:
     rate = torch.tensor(0.01)
     optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(2))], lr=rate)
-    on_device(optimizer, "cpu")
-    schedule = ExponentialLR(optimizer, gamma=0.5)
+    schedule = made_schedule(partial(ExponentialLR, gamma=0.5), optimizer, 3)
     optimizer.step()
     schedule.step()
     rates = [float(rate), float(optimizer.param_groups[0]["lr"])]

@@ -116,8 +116,11 @@ def test_a_child_forked_while_a_thread_has_its_turn_has_its_own() -> None:
     entered.wait()
     try:
         if (child := os.fork()) == 0:
-            with isolated():
-                os._exit(0)
+            try:
+                with isolated():
+                    os._exit(0)
+            finally:
+                os._exit(1)
         for _ in range(500):
             if (ended := os.waitpid(child, os.WNOHANG)) != (0, 0):
                 break

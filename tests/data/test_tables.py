@@ -488,9 +488,15 @@ def test_a_file_read_by_pandas_has_the_same_categories(tmp_path: Path) -> None:
 
 
 def test_a_number_beside_text_is_one_category_however_it_is_kept() -> None:
-    codes = [1, 1.0, np.float32(1), "1", "a", -0.0, 0, 0.5]
-    (kind,) = from_table({"code": codes, "y": np.arange(8) / 3}).columns.kinds
-    assert kind.categories == ("0", "0.5", "1", "a")
+    codes = [1, 1.0, np.float32(1), "1", "a", -0.0, 0, 0.5, np.float32(0.1), "0.1"]
+    (kind,) = from_table({"code": codes, "y": np.arange(10) / 3}).columns.kinds
+    assert kind.categories == ("0", "0.1", "0.5", "1", "a")
+
+
+def test_a_blank_cell_is_missing_as_in_a_file() -> None:
+    data = from_table({"size": [1.5, " ", 2.5, 3.0], "town": ["Ulm", "", None, "Hof"], "y": np.arange(4) / 3})
+    assert [type(kind).__name__ for kind in data.columns.kinds] == ["Numeric", "Categorical"]
+    assert data.columns.kinds[1].categories == ("Hof", "Ulm", None)
 
 
 def test_codes_with_an_underscore_are_text(tmp_path: Path) -> None:
@@ -655,8 +661,8 @@ def test_numbers_that_are_written_with_more_are_told(form: str, caplog: pytest.L
 
 @pytest.mark.parametrize(
     ("form", "most", "told"),
-    [("{}", 30, True), ("{}.5", 30, True), ("0{}", 30, False), ("{}", 10, False)],
-    ids=["whole", "fractions", "codes", "few"],
+    [("{}", 30, True), ("{}.5", 30, True), ("0{}", 30, False), ("100{:02}", 30, False), ("{}", 10, False)],
+    ids=["whole", "fractions", "codes", "codes of one length", "few"],
 )
 def test_numbers_as_text_are_told_where_they_are_many(
     form: str, most: int, told: bool, caplog: pytest.LogCaptureFixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -742,3 +743,19 @@ def test_what_a_killed_training_left_half_written_is_swept(tmp_path: Path) -> No
     training(folder=tmp_path, epochs=1).run()
     assert not mine.exists()
     assert another.exists()  # of a chain that another process may be training
+
+
+def test_the_kl_s_weight_is_a_finite_number() -> None:
+    class Of(kl.KLWeight):
+        def __init__(self, weight: Any) -> None:
+            self.given = weight
+
+        def weight(self, i: int, M: int, epoch: int, batch_fraction: float) -> Any:
+            return self.given
+
+    training(kl=Of(torch.tensor(0.25)), epochs=1).run()
+    for wrong in (None, math.nan):
+        with pytest.raises(
+            ValueError, match=f"kl: what Of.weight returns must be a finite number, got {wrong}"
+        ):
+            training(kl=Of(wrong), epochs=1).run()
