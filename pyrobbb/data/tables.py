@@ -57,9 +57,9 @@ class Table:
     """Rows and columns, of which some are targets.
 
     Numbers become (x - mean) / sd, missing ones the median, with an input that says which were missing if
-    training rows lack any. Text becomes one input a category; missing is a category if training rows lack
-    any. A category that no training row has counts as an average row. All of it is learned from the training
-    rows alone (`pyrobbb.data.columns`).
+    training rows lack any. Text, without blanks around it, becomes one input a category; missing is one if
+    training rows lack any. A category that no training row has counts as an average row. All of it is learned
+    from the training rows alone (`pyrobbb.data.columns`).
 
     Args:
         source: A path to a CSV (first line: names; missing: empty, NA, NaN, null, none or ?) or Parquet
