@@ -68,8 +68,8 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         n["posterior"].model.N == 400
         and n["posterior"].predict(n["x"], n["y"]).metrics(n["y"])["rmse"]
         < 0.3  # 0.17, sd 0.015 over six seeds
-        and abs(n["slope"] - n["mean"]) < 0.5 * n["sd"]  # at most 0.2 sd over four seeds
-        and abs(n["sd"] * n["precision"] ** 0.5 - 1) < 0.15  # 0.03; after one batch alone 0.4
+        and abs(n["slope"] - n["mean"]) < 0.8 * n["sd"]  # -0.06, sd 0.13 over eight seeds
+        and abs(n["sd"] * n["precision"] ** 0.5 - 1) < 0.15  # 0.0, sd 0.02; after one batch alone 0.4
     ),
     "likelihood": lambda n: (
         0.2 < n["low"] < 0.37 < n["high"] < 0.5
