@@ -211,7 +211,10 @@ class BayesianNetwork(Named):
                     yield f"{path}.{attribute}", module, attribute
 
     def sample_weights(self) -> Weights:
-        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and all other latents."""
+        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and the `PyroSample`s.
+
+        What a prior samples in `distribution` is in the trace alone.
+        """
         sampled = {}
         for part in self._priors:
             getattr(self, part)  # so that Pyro registers its parameters
@@ -229,7 +232,7 @@ class BayesianNetwork(Named):
         return sampled
 
     def prior_draw(self) -> Weights:
-        """A draw of every weight and all other latents from the prior.
+        """What `sample_weights` draws, from the prior.
 
         Random state and outer traces are left as they were, so a second call returns the same draw.
         """
