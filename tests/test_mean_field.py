@@ -179,7 +179,8 @@ def test_initial_values(init: initial.Initial, check: Callable[[Tensor], Any]) -
 
 def test_kaiming_of_biases_and_kernels() -> None:
     with isolated(0):
-        assert torch.equal(initial.kaiming(site(5)), torch.zeros(5).double())
+        assert torch.equal(initial.kaiming({**site(5), "name": "0.bias"}), torch.zeros(5).double())
+        assert torch.equal(initial.kaiming({**site(5), "name": "1.weight"}), torch.full((5,), 3.0).double())
         kernel = initial.kaiming(site(50, 3, 5, 5))
     assert float(kernel.std()) == pytest.approx((2 / 75) ** 0.5, rel=0.05)
 

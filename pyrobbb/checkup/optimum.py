@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from math import sqrt
@@ -14,6 +13,7 @@ from pyro import poutine
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from pyrobbb._support.copies import own_copy
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -76,7 +76,7 @@ def _further(
     Of a mean field also how much of that its sigmas save at the same mu. A mu that is still moving leaves
     little to them; to a sigma that was not trained, or under another KL, nearly all is left.
     """
-    model, guide = deepcopy(chain)
+    model, guide = own_copy(chain)
     size, N = model.num_weights, len(data.train)
     batch = min(N, 256)
     epochs = max(1, steps // -(-N // batch))
@@ -96,7 +96,7 @@ def _further(
     advice = f"the fit is not at its minimum; train longer or faster ({FASTER}), and {once}"
     found = [_saving("optimum", (before - after) / size, GAIN, words, advice)]
     if isinstance(getattr(guide, "rho", None), nn.Parameter):
-        other: Any = deepcopy(chain[1])
+        other: Any = own_copy(chain[1])
         other.rho.data.copy_(guide.rho)
         after = free_energy((chain[0], other), data.train, draws, seed)
         words = "of this the sigmas save, at the same mu"
