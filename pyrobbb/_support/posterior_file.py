@@ -16,7 +16,7 @@ from pyro.infer.autoguide import (
 from torch import nn
 
 from pyrobbb._support import checkpoint
-from pyrobbb._support.copies import own_copy
+from pyrobbb._support.copies import own_pair
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import (
     clipped,
@@ -99,7 +99,7 @@ def read(
                     f"{path} was made with other values of the network's tensor {name!r}, which is in no "
                     f"state_dict: make it as it was, or a buffer, which is loaded"
                 )
-        one, other = own_copy((model, guide))
+        one, other = own_pair(model, guide)
         one.N = stored["N"]
         for kind, places in (("padding", one.padding()), ("centres", one.centres())):
             for name, place in places.items():

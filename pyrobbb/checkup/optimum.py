@@ -13,7 +13,7 @@ from pyro import poutine
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from pyrobbb._support.copies import own_copy
+from pyrobbb._support.copies import own_copy, own_pair
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -76,7 +76,7 @@ def _further(
     Of a mean field also how much of that its sigmas save at the same mu. A mu that is still moving leaves
     little to them; to a sigma that was not trained, or under another KL, nearly all is left.
     """
-    model, guide = own_copy(chain)
+    model, guide = own_pair(*chain)
     size, N = model.num_weights, len(data.train)
     batch = min(N, 256)
     epochs = max(1, steps // -(-N // batch))

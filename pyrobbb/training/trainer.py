@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.copies import own_copy
+from pyrobbb._support.copies import own_pair
 from pyrobbb._support.device import best_device
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
@@ -235,7 +235,7 @@ def fit(
 
     trained = train_all(make, chains, fast=fast, together=together, device=options.get("device"))
     if isinstance(model, nn.Module):  # it, and what refers to it, is the user's to train further
-        trained[0].model, trained[0].guide = own_copy((trained[0].model, trained[0].guide))
+        trained[0].model, trained[0].guide = own_pair(trained[0].model, trained[0].guide)
     columns = data.columns if isinstance(data, Dataset) else None
     posterior = posterior_of(trained, columns)
     shown = ranks.is_main and type(show.shown) is not Silent

@@ -7,7 +7,7 @@ from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
 from pyrobbb import BayesianNetwork, likelihoods, priors
-from pyrobbb._support.copies import own_copy
+from pyrobbb._support.copies import own_copy, own_pair
 from pyrobbb._support.random_state import isolated
 
 
@@ -20,14 +20,17 @@ def test_parts_of_a_graph_are_copied_by_their_values() -> None:
     assert copy["part"].is_leaf
 
 
-def test_a_guide_keeps_the_model_that_it_was_made_for() -> None:
-    """And its trace of the prior, whose scale is trained by gradients."""
+def test_pyro_s_guides_keep_the_model_that_they_were_made_for() -> None:
+    """And their trace of the prior, whose scale is trained by gradients."""
     with isolated(0):
         prior = priors.Learned(priors.Normal(), by="gradient")
         model = BayesianNetwork(nn.Linear(2, 1), prior, likelihoods.Normal(0.5), 4)
         guide = AutoNormal(model)
         guide()
-        one, other = own_copy((model, guide))
-        assert other.model is one is not model
+        made_for = guide.model
+        assert made_for is not None
+        one, other = own_pair(model, guide)
+        assert one is not model
+        assert guide.model is other.model is made_for  # which Pyro takes from what it copies
         assert other.locs.weight is not guide.locs.weight
         assert torch.equal(other.locs.weight, guide.locs.weight)
