@@ -211,7 +211,7 @@ class BayesianNetwork(Named):
                     yield f"{path}.{attribute}", module, attribute
 
     def sample_weights(self) -> Weights:
-        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and the `PyroSample`s.
+        """Sample every weight, each of shape `(*draws, *parameter.shape)`, and each `PyroSample`.
 
         What a prior samples in `distribution` is in the trace alone.
         """

@@ -42,7 +42,7 @@ def test_scikit_learn_s_checks(estimator, check):
 
 def test_values_and_their_deviations_are_those_of_the_posterior_in_y_s_units():
     for y in (1000 + 50 * Y, np.stack([Y, 1000 + 50 * Y], axis=1)):
-        fitted = clone(REGRESSOR).set_params(random_state=1).fit(X, y)
+        fitted = clone(REGRESSOR).set_params(random_state=1, epochs=100).fit(X, y)
         mean, std = fitted.predict(X, return_std=True)
         assert mean.shape == std.shape == y.shape
         prediction = fitted.posterior_.predict(fitted.columns_.inputs(X), draws=10)

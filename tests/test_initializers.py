@@ -85,7 +85,7 @@ def test_a_guide_can_move_every_weight_from_where_it_starts(start: Any, law: Any
         to = biject_to(site["fn"].support)
         at = to.inv(start(site)).requires_grad_()
         assert bool(at.isfinite().all())
-        assert float(torch.autograd.grad(to(at).sum(), at)[0].min()) > 0.005
+        assert float(torch.autograd.grad(to(at).sum(), at)[0].min()) > 1e-6  # of exp, as small as the weight
 
 
 def test_probabilities_start_as_such_each_row_by_itself() -> None:

@@ -73,10 +73,10 @@ def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
     """Of one size everywhere, or growing with the input."""
     random = np.random.default_rng(0)
     x = random.standard_normal(300)
-    for kind, noise in (("learned", 0.5), ("heteroscedastic", np.exp(1.5 * x - 1))):
+    for kind, noise in (("learned", 0.5), ("heteroscedastic", np.exp(1.5 * x.clip(-2, 2) - 1))):
         data = from_table({"x": x, "y": x + noise * random.standard_normal(300)})
-        # the other's free energy is 0.37 nats a row higher over 8 seeds, sd 0.03, and 1.03, sd 0.19
-        posterior = fit_table(data, epochs=30, folder=tmp_path / kind)
+        # the other's free energy is 0.32 nats a row higher over 8 seeds, sd 0.02, and 0.84, sd 0.14
+        posterior = fit_table(data, epochs=60, folder=tmp_path / kind)
         likelihood = posterior.model.likelihood.likelihood
         assert isinstance(likelihood, likelihoods.HeteroscedasticNormal) == (kind == "heteroscedastic")
 

@@ -53,7 +53,7 @@ def test_the_same_rows_give_the_same_training(tmp_path: Path) -> None:
 
 def test_a_method_of_all_rows_at_once_reads_them(tmp_path: Path) -> None:
     made, method = classes(20), NUTS(warmup=4, draws=4, max_tree_depth=2)
-    disk = on_disk(tmp_path, made.train.x, made.train.y).load()
+    disk = on_disk(tmp_path, made.train.x, made.train.y, classes=3).load()
     of_disk, of_memory = (
         fit(classifier(data)[0], None, data, inference=method, epochs=3, seed=1, progress=None)
         for data in (disk, made)
