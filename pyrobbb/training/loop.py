@@ -148,10 +148,13 @@ class Loop:
         while first.batch + many <= full and all(step.capture_many() for step in steps):
             for chain in self.active:
                 chain.between_steps = False
-            taken = self.joint.take_many() if self.joint else [steps[0].take_many(first.batch)]
-            for chain, terms in zip(self.active, taken, strict=True):
-                chain.seen[chain.batch :][:many].copy_(terms.kl + terms.nll)
-                chain.sums += torch.stack([terms.kl * fraction, terms.nll], dim=-1).to(chain.sums).sum(0)
+            with self._timed():
+                taken = self.joint.take_many() if self.joint else [steps[0].take_many(first.batch)]
+                for chain, terms in zip(self.active, taken, strict=True):
+                    chain.seen[chain.batch :][:many].copy_(terms.kl + terms.nll)
+                    sums = torch.stack([terms.kl * fraction, terms.nll], dim=-1).to(chain.sums)
+                    chain.sums += sums.sum(0)
+            for chain in self.active:
                 chain.batch += many
                 chain.between_steps = True
             for _ in range(many):

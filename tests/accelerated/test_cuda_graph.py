@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def test_a_training_takes_many_steps_per_launch(
     monkeypatch.setattr(whole_step, "compile", lambda graph, inputs: graph)
     ends, launches = [], []
     for graph in (False, True):
-        count = 0
+        count, launching = 0, 0.0
         folder = tmp_path / str(graph)
         for _ in range(1 if stop is None else 2):
             training = small_training(folder)
@@ -166,9 +167,12 @@ def test_a_training_takes_many_steps_per_launch(
                 taken = step.take_many
 
                 def counted(first: int, taken: Any = taken) -> Any:
-                    nonlocal count
+                    nonlocal count, launching
                     count += 1
-                    return taken(first)
+                    began = perf_counter()
+                    found = taken(first)
+                    launching += perf_counter() - began
+                    return found
 
                 monkeypatch.setattr(step, "take_many", counted)
             if training.resume() or stop is None:
@@ -179,6 +183,7 @@ def test_a_training_takes_many_steps_per_launch(
             with pytest.raises(KeyboardInterrupt):
                 training.run()
         launches.append(count)
+        assert training.history.train_seconds > launching
         rows = [replace(row, seconds=0.0) for row in training.history.rows]
         ends.append((rows, [p.detach().clone() for p in training.named.values()], training.noise["cpu"]))
     assert launches[0] == 0
