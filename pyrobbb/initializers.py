@@ -56,11 +56,12 @@ def off_the_edge(site: Site, value: Tensor) -> Tensor:
     if on_real_line(site["fn"]):
         return value
     support: Any = support_of(site["fn"])
-    inside = support.check(value)
     if isinstance(support, constraints.interval | constraints.half_open_interval):
         low, high = (torch.as_tensor(end).to(value) for end in (support.lower_bound, support.upper_bound))
         inside, margin = (value >= low) & (value <= high), EDGE * (high - low)
         value = torch.minimum(torch.maximum(value, low + margin), high - margin)
+    else:
+        inside = support.check(value)
     coordinates = biject_to(support).inv(value).isfinite()  # of each event, such as a row of probabilities
     inside = inside & coordinates.reshape(*inside.shape, -1).all(-1)
     each = inside[(..., *[None] * support.event_dim)]

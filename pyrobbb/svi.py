@@ -46,7 +46,7 @@ class Step:
 
         `kl_weight` is the KL's pi_i, `batch_fraction` is B/N.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} takes no steps on minibatches")
 
 
 LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities

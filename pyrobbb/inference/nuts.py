@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,6 @@ from pyro.infer import MCMC
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.copies import own_copy
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
@@ -99,9 +99,9 @@ class NUTS(OwnStep):
         if int(guide.kept) == self.draws:
             return False
         data = rows().whole()  # mapped files too
-        model = own_copy(model).cpu().double().eval()  # without dropout: one energy for one w
+        model = deepcopy(model).cpu().double().eval()  # without dropout: one energy for one w
         x, y = _in_double(data.x), _in_double(data.y)
-        double = own_copy(guide).cpu().double()
+        double = deepcopy(guide).cpu().double()
         energy = Collapsed(model, double, x) if self.collapsed else Energy(model, double)
         counts = None if data.weights is None else _in_double(data.weights)
         if energy.size > MANY:

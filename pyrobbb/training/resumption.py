@@ -68,7 +68,7 @@ class Resumable(Chain):
             "callbacks": [[kind, c.state_dict()] for kind, c in self.kinds_of_callbacks],
             "made_with": self._made_with(),
             "constant buffers": compatibility.unchanged(self.buffers, buffers),
-            "attributes": compatibility.attributes(self.model),
+            "attributes": {name: value for name, value in buffers.items() if name not in model},
         }
 
     def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
