@@ -32,10 +32,10 @@ from experiments._runner.own_parts import drop_inherited, given_to_hydra, method
 from experiments._runner.record import provenance, run_command
 from experiments._runner.reopen import check_finished
 from experiments._runner.sweep import ERROR, attempt, in_sweep
-from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, remove_partial_files
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined
+from pyrobbb._support.text import one_line
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.func import functional_call, vmap
 
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import (
     check_event,
@@ -336,7 +336,7 @@ class BayesianNetwork(Named):
                 shapes = " and ".join(f"{name} {tuple(value.shape)}" for name, value in seen.items())
                 raise ValueError(
                     f"{type(likelihood).__name__} must take all draws at once, here an output of shape "
-                    f"{tuple(output.shape)} and {shapes}: {checks.reason(error)}"
+                    f"{tuple(output.shape)} and {shapes}: {text.reason(error)}"
                 ) from error
         if not isinstance(distribution, TorchDistributionMixin):
             kind = f"{type(distribution).__module__}.{type(distribution).__name__}"

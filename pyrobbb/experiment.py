@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 from pyrobbb._support.checks import check_kinds
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, make_folder, remove_partial_files, write_json
@@ -98,7 +98,7 @@ class Run(Options):
                 f"vectorize={str(self.vectorize).lower()} and fast={self.fast}"
             )
         if not callable(getattr(self.data, "load", None)):
-            raise ValueError(f"data must have load(), which returns a Dataset, got {checks.short(self.data)}")
+            raise ValueError(f"data must have load(), which returns a Dataset, got {text.short(self.data)}")
         if isinstance(self.export_weights, int):
             checks.count("export_weights", self.export_weights)
         elif isinstance(self.export_weights, str) or not self.export_weights:
@@ -140,7 +140,7 @@ class Run(Options):
         device = best_device(self.device)
         data = ranks.after_main(self.data.load)
         if not isinstance(data, Dataset):
-            what = checks.short(data)
+            what = text.short(data)
             raise ValueError(f"data: load() must return a Dataset, such as from_arrays makes, got {what}")
         data = data.to(device)
         if data.spec.task != self.likelihood.task:
@@ -245,7 +245,7 @@ class Run(Options):
             except (TypeError, RuntimeError) as error:  # an option of the wrong type, told by torch
                 raise ValueError(f"model: {error}") from error
             if not isinstance(model, BayesianNetwork):
-                what = checks.short(model)
+                what = text.short(model)
                 raise ValueError(f"model must return BayesianNetwork(network, prior, likelihood), not {what}")
             if not isinstance(self.export_weights, int):  # a misspelt name: now, not after training
                 arviz_export.WeightSelection(model, self.export_weights)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support import checks, posterior_file
+from pyrobbb._support import checks, posterior_file, text
 from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.files import write_json
 from pyrobbb._support.model_inputs import (
@@ -361,7 +361,7 @@ class Posterior:
             ValueError: If there is neither a guide nor a method that makes one.
         """
         if inference is not None and (isinstance(inference, type) or not hasattr(inference, "guide")):
-            raise ValueError(f"inference must be a method with its options, got {checks.short(inference)}")
+            raise ValueError(f"inference must be a method with its options, got {text.short(inference)}")
         if inference is not None and isinstance(guide, nn.Module):
             raise ValueError("a guide, or the inference that makes it, but not both")
         with isolated():
@@ -375,7 +375,7 @@ class Posterior:
                 guide = guide(made)
         if not isinstance(guide, nn.Module):
             raise ValueError(
-                f"a guide that holds the posterior is needed, got {checks.short(guide)}: pass that of the "
+                f"a guide that holds the posterior is needed, got {text.short(guide)}: pass that of the "
                 f"fit, such as MeanFieldNormal, or inference=Laplace() for what such a method left"
             )
         chains, content = posterior_file.read(folder, made, guide)

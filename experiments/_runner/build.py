@@ -27,8 +27,9 @@ from omegaconf.errors import (
 )
 from torch import nn
 
-from pyrobbb._support import checks
-from pyrobbb._support.checks import meant, one_line
+from pyrobbb._support import text
+from pyrobbb._support.checks import meant
+from pyrobbb._support.text import one_line
 from pyrobbb.experiment import Run
 from pyrobbb.training.callbacks import Callback
 
@@ -210,7 +211,7 @@ def _explain(key: str, error: Exception, taken: Collection[str]) -> str:
     cause = first_cause(error)
     if isinstance(error.__cause__, ImportError) and "pip install" in str(error.__cause__):
         cause = error.__cause__  # which says what to install; its own cause only what is not there
-    reason = checks.reason(cause)
+    reason = text.reason(cause)
     target = re.match("Error locating target '(.+?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:
         reason = reason.partition(". Did you mean")[0]  # of Python's own, from 3.13 on

@@ -12,8 +12,8 @@ from typing import Any
 from experiments._runner.build import free_to_change
 from experiments._runner.folder import read_config, read_json
 from experiments._runner.sweep import ERROR, UNRANKED, objective
-from pyrobbb._support.checks import one_line
 from pyrobbb._support.settings import flat
+from pyrobbb._support.text import one_line
 from pyrobbb.training import history
 
 OF_A_RUN = {"data", "model", "prior", "likelihood", "guide", "optim", "seed"}

@@ -20,9 +20,9 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments._runner.build import ConfigError, build, component
 from experiments._runner.folder import claimed, read_json
 from pyrobbb._support import checkpoint
-from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_json
+from pyrobbb._support.text import one_line
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run, evaluate
 from pyrobbb.posterior import Posterior

@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import ConfigError, free_to_change
 from pyrobbb._support import files
-from pyrobbb._support.checks import one_line
 from pyrobbb._support.files import locked, make_folder, write_text
 from pyrobbb._support.settings import changes, flat
+from pyrobbb._support.text import one_line
 from pyrobbb.experiment import Run
 
 AGAIN = "remove it, and the command that made it makes it again"

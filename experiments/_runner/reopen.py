@@ -14,10 +14,10 @@ from experiments._runner.build import CHECKED, PACKAGES, ConfigError, build
 from experiments._runner.folder import read_json
 from experiments._runner.trust import trusted_config
 from pyrobbb._support import checkpoint
-from pyrobbb._support.checks import one_line
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import flat
+from pyrobbb._support.text import one_line
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.draws import NoWeights

@@ -26,8 +26,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError, with_place
 from experiments._runner.folder import differences
-from pyrobbb._support.checks import one_line
 from pyrobbb._support.files import read_json, write_json
+from pyrobbb._support.text import one_line
 from pyrobbb.training.trainer import NonFiniteLossError
 
 ERROR = "error.json"

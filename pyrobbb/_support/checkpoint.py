@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.utils.serialization import config
 
-from pyrobbb._support.checks import reason, short
 from pyrobbb._support.files import replacing
+from pyrobbb._support.text import reason, short
 
 FORMAT = 1
 PLAIN = (torch.Tensor, bool, int, float, str, bytes, type(None))

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyrobbb._support.text import short
+
 
 def number(name: str, value: Any) -> float:
     """`value` as a finite float, or a ValueError that names it."""
@@ -118,19 +120,3 @@ def check_kinds(**given: Any) -> None:
             names = [f"{'an' if name[0] in 'AEIOU' else 'a'} {name}" for name in every]
             wanted = " or ".join(names).replace("a NoneType", "nothing")
             raise ValueError(f"{name} must be {wanted}, got {short(value)}")
-
-
-def short(value: Any) -> str:
-    """The `repr` of `value` on one line, truncated."""
-    return one_line(repr(value), 80)
-
-
-def reason(error: BaseException, length: int = 200) -> str:
-    """The first line of an error's message, or its kind if it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:length] if lines else type(error).__name__
-
-
-def one_line(text: object, length: int | None = None) -> str:
-    """`str(text)` on one line, at most so long."""
-    return " ".join(str(text).split())[:length]

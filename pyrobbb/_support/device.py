@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 
 
 def best_device(device: str | None = None) -> torch.device:
@@ -33,7 +33,7 @@ def best_device(device: str | None = None) -> torch.device:
             torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch's, for lack of a backend
         raise ValueError(
-            f"device {device!r} cannot be used ({checks.reason(error)}); use device=cpu"
+            f"device {device!r} cannot be used ({text.reason(error)}); use device=cpu"
         ) from error
     return chosen
 

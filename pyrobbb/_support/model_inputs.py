@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
 
@@ -97,7 +97,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
             alone = "; a single row is x[None]" if len(x.shape) == 1 else ""
-            reason = checks.reason(error) + alone + _advice(model, x)
+            reason = text.reason(error) + alone + _advice(model, x)
             raise ValueError(f"the network cannot take a row of {name}, {kind}: {reason}") from error
     if row._version != kept:
         raise ValueError(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
     """`make(*arguments)`, or a ValueError that names the option `make` came from."""
     if not callable(make):
         raise ValueError(
-            f"{name} must be a function that makes the torch {kind.__name__}, got {checks.short(make)}"
+            f"{name} must be a function that makes the torch {kind.__name__}, got {text.short(make)}"
         )
     try:
         result = make(*arguments)
@@ -182,7 +182,7 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
         options = ", ".join(f"{key}={value!r}" for key, value in getattr(make, "keywords", {}).items())
         raise ValueError(f"{name}: {error}" + (f" (it was given {options})" if options else "")) from error
     if not isinstance(result, kind):
-        raise ValueError(f"{name} must make a {kind.__name__}, it made {checks.short(result)}")
+        raise ValueError(f"{name} must make a {kind.__name__}, it made {text.short(result)}")
     return result
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 from pyrobbb._support.device import cpu_info
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.record import Program, first_line, lift, record
@@ -63,7 +63,7 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     try:
         expected = _tried(graph, inputs)  # first, because inductor may change the graph
     except RuntimeError as error:  # torch records the backward pass of an LSTM that it cannot replay
-        raise CannotCompileError(f"its recording cannot be run: {checks.one_line(error, 150)}") from error
+        raise CannotCompileError(f"its recording cannot be run: {text.one_line(error, 150)}") from error
     program = _compile(graph, inputs)
     if not _same(_tried(program, inputs), expected):
         raise CannotCompileError("the compiled program and the program itself give different results")

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 from pyrobbb.accelerated.fast_math import RULES
 
 Program = Callable[..., Any]
@@ -150,4 +150,4 @@ def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
 
 def first_line(error: Exception) -> str:
     """The kind of an error and the first line of its message."""
-    return f"{type(error).__name__}: {checks.reason(error)}" if str(error).strip() else type(error).__name__
+    return f"{type(error).__name__}: {text.reason(error)}" if str(error).strip() else type(error).__name__

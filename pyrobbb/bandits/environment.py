@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 
 
 class Round(NamedTuple):
@@ -55,7 +55,7 @@ class Environment(ABC):
         for name, length in wanted.items():
             part = getattr(given, name)
             if not isinstance(part, Tensor) or part.shape != (length,):
-                got = tuple(part.shape) if isinstance(part, Tensor) else checks.short(part)
+                got = tuple(part.shape) if isinstance(part, Tensor) else text.short(part)
                 raise ValueError(
                     f"{type(self).__name__}.draw: {name} must be a tensor of shape ({length},), got {got}"
                 )

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 from pyrobbb._support.random_state import mixed_seed, other_states_kept, seed_every_generator
 from pyrobbb.data.arrays import SEVERAL
 from pyrobbb.data.dataset import Split, evenly_spaced
@@ -122,7 +122,7 @@ def _next(batches: Iterator[Any]) -> Any:
             wrong = "the dataset's rows differ in shape: make them alike, there or in a collate_fn that pads"
         else:
             raise
-        raise ValueError(f"{wrong}: {checks.one_line(last, 200)}") from error
+        raise ValueError(f"{wrong}: {text.one_line(last, 200)}") from error
 
 
 def _check_plain(loader: DataLoader[Any]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from pyrobbb._support.checks import reason
+from pyrobbb._support.text import reason
 from pyrobbb.evaluation import arviz_io
 
 WEIGHTS = 15  # in one forest

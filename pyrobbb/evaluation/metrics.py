@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 from pyrobbb.evaluation.calibration import by_confidence
 
 Array = np.ndarray | Tensor
@@ -90,7 +90,7 @@ def as_tensor(values: Any) -> Tensor:
     array = np.ascontiguousarray(values)
     if array.dtype.kind not in "biufc":
         raise ValueError(
-            f"values must be numbers, got {checks.short(array.flat[0]) if array.size else 'none'}; classes "
+            f"values must be numbers, got {text.short(array.flat[0]) if array.size else 'none'}; classes "
             f"are numbered from 0, for a table by data.columns.labels(name, values)"
         )
     return torch.tensor(array)  # a copy: torch shares no read-only memory

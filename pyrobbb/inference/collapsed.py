@@ -23,8 +23,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.func import vmap
 
-from pyrobbb._support.checks import one_line
 from pyrobbb._support.flat import split
+from pyrobbb._support.text import one_line
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import Affine, univariate
 from pyrobbb.inference.energy import Energy, Laws, log_prior

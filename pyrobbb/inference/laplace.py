@@ -41,7 +41,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.flat import split
 from pyrobbb._support.model_inputs import check_rows
@@ -134,7 +134,7 @@ class LaplaceGuide(FlatGuide):
                     if out_of_memory(error):
                         raise
                     raise ValueError(
-                        f"torch cannot linearise this network ({checks.one_line(error, 100)}): take "
+                        f"torch cannot linearise this network ({text.one_line(error, 100)}): take "
                         f"Laplace(linearised=False), on the command line inference.linearised=false, which "
                         f"predicts with the network itself, or layers='last'"
                     ) from error

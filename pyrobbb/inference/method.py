@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
-from pyrobbb._support import checks
+from pyrobbb._support import text
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -133,7 +133,7 @@ def check_method(value: Any) -> None:
         raise ValueError(f"inference must be a method with its options: write {value.__name__}()")
     if not isinstance(value, Inference):
         raise ValueError(
-            f"inference must be a method of pyrobbb.inference, such as Laplace(), got {checks.short(value)}"
+            f"inference must be a method of pyrobbb.inference, such as Laplace(), got {text.short(value)}"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.model_inputs import check_rows, first_output, observed
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
@@ -42,7 +42,7 @@ def check_tensors(data: Dataset) -> None:
             value = getattr(split, name)
             if not isinstance(value, Tensor | Mapped):
                 raise ValueError(
-                    f"{part}{name} must be a tensor, got {checks.short(value)}; see pyrobbb.data.from_arrays"
+                    f"{part}{name} must be a tensor, got {text.short(value)}; see pyrobbb.data.from_arrays"
                 )
             if isinstance(value, Tensor):
                 checks.dense(f"{part}{name}", value)
@@ -212,7 +212,7 @@ def _slopes(value: Tensor, of: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
         if out_of_memory(error):
             raise
         raise ValueError(
-            f"the network's gradient cannot be taken: {checks.one_line(error, 200)}; a layer must not change "
+            f"the network's gradient cannot be taken: {text.one_line(error, 200)}; a layer must not change "
             f"in place what its gradient needs, nor may torch.utils.checkpoint compute it again later, when "
             f"the drawn weights have left the network"
         ) from error

@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support.checks import short
+from pyrobbb._support.text import short
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.training.data_checks import check_tensors

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 from pyrobbb._support.copies import own_pair
 from pyrobbb._support.device import best_device
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
@@ -210,7 +210,7 @@ def fit(
         )
     if inference.own_guide and guide is not None and not isinstance(guide, nn.Module):
         name = type(inference).__name__
-        raise ValueError(f"{name} makes its own guide: pass None as the guide, not {checks.short(guide)}")
+        raise ValueError(f"{name} makes its own guide: pass None as the guide, not {text.short(guide)}")
     show = Guarded.of(progress if not isinstance(progress, bool) else Printed() if progress else None)
 
     def make(chain: int, fast: str) -> Training:
@@ -261,7 +261,7 @@ def _made(what: str, make: Callable[..., Any], kind: type, *given: BayesianNetwo
         if given or not signature(make).parameters:
             raise
         # as a Pyro model raises that is called without its data
-        raise ValueError(f"{wanted}; {name} raised {type(error).__name__}: {checks.reason(error)}") from error
+        raise ValueError(f"{wanted}; {name} raised {type(error).__name__}: {text.reason(error)}") from error
     if not isinstance(made, kind):
-        raise ValueError(f"{wanted}; {name} returned {checks.short(made)}")
+        raise ValueError(f"{wanted}; {name} returned {text.short(made)}")
     return made

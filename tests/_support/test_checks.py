@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_fakes import law
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 from pyrobbb.data.dataset import Dataset
 
 
@@ -110,7 +110,7 @@ def test_choices() -> None:
     ],
 )
 def test_the_reason_is_the_first_line_or_the_kind(error: Exception, said: str) -> None:
-    assert checks.reason(error) == said
+    assert text.reason(error) == said
 
 
 def test_a_kind_of_the_same_name_is_told_apart() -> None:

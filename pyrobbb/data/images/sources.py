@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from pyrobbb._support.checks import one_line
+from pyrobbb._support.text import one_line
 from pyrobbb.data.images.catalog import NAMES, Files, Images, SourceError
 from pyrobbb.data.images.folders import ENVIRONMENT, cache_folder, given_folders, read_four, read_given, save
 from pyrobbb.data.images.idx import BadFileError
