@@ -23,8 +23,14 @@ OWN = "command-line"  # what Hydra calls the place of a configuration file of th
 def command_line(module: str, arguments: Sequence[str]) -> str:
     """`python -m MODULE key=value ...` for a shell, without the folder, which decides nothing."""
     said = [word for word in arguments if not word.startswith("folder=")]
-    quoted = (shlex.quote(word) if " " in word and not {"'", '"'} & set(word) else word for word in said)
-    return " ".join([f"python -m {module}", *quoted])
+    return " ".join([f"python -m {module}", *map(_quoted, said)])
+
+
+def _quoted(word: str) -> str:
+    """`word` for a shell, in double quotes where it has single ones, as around a name with a comma."""
+    if not set(" '\"") & set(word):
+        return word
+    return f'"{word}"' if "'" in word and not set('"$`\\') & set(word) else shlex.quote(word)
 
 
 def provenance(command: str) -> dict[str, Any]:

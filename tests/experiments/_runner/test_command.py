@@ -1,6 +1,7 @@
 """Every experiment has one command line: help, refusals in one line, folders named after the changes."""
 
 import inspect
+import shlex
 import signal
 import subprocess
 import sys
@@ -111,12 +112,15 @@ def test_the_documents_of_a_folder_without_records_are_refused(monkeypatch, caps
     ("word", "said"),
     [
         ("seeds=[1,2]", "seeds=[1,2]"),
-        ("methods=['mean field',dropout]", "methods=['mean field',dropout]"),
+        ("methods=['Laplace, full',dropout]", "\"methods=['Laplace, full',dropout]\""),
         ("methods=[mean field]", "'methods=[mean field]'"),
+        ("""name='of "$x"'""", """'name='"'"'of "$x"'"'"''"""),
     ],
 )
 def test_a_command_on_record_is_one_for_a_shell(word, said):
-    assert command_line("experiments.x", [word, "folder=a b"]) == f"python -m experiments.x {said}"
+    command = command_line("experiments.x", [word, "folder=a b"])
+    assert command == f"python -m experiments.x {said}"
+    assert shlex.split(command)[3:] == [word]
 
 
 def test_results_go_to_a_folder_named_after_what_is_changed():
