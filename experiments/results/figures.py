@@ -102,7 +102,7 @@ def bound(record: Record) -> Figure:
 DRAWN: dict[str, tuple[str, Callable[[Record], Figure]]] = {  # figure -> its record, and who draws it
     "figure2": ("table1_short", table1_report.figure2),
     "figure2_full": ("table1_full", table1_report.figure2),
-    "figure3": ("table1_short", table1_report.figure3),
+    "figure3": ("table1_full", table1_report.figure3),
     "figure4": ("pruning", pruning_report.figure4),
     "table2": ("pruning", pruning_report.error_figure),
     "figure4_learned": ("pruning_learned", pruning_report.figure4),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experiments.paper.table1_report import shown_width
+from experiments.paper.table1_report import declaration, shown_width
 from experiments.scoreboard.compare import joined, rows_of
 from pyrobbb._support.files import read_json
 
@@ -30,7 +30,7 @@ class Records:
         none.
         """
         one = self._read(name)
-        each = [found for part in range(1, 20) if (found := self._read(f"{name}-{part}"))]
+        each = [found for part in range(1, 100) if (found := self._read(f"{name}-{part}"))]
         if one or not each:
             return one
         found = {**each[0], "each": each}
@@ -65,7 +65,7 @@ class Records:
 
 
 def _cells_of(each: Sequence[Record]) -> Record:
-    """The cells of several parts of a table; of weights those at the width that is shown."""
+    """The cells of several parts of a table; of weights the first at the width that is shown."""
     keys = ("row", "width", "seed")
     cells = list({tuple(cell[key] for key in keys): cell for part in each for cell in part["cells"]}.values())
     found: Record = {"cells": cells}
@@ -74,7 +74,9 @@ def _cells_of(each: Sequence[Record]) -> Record:
     found["widths"].sort()
     found["seeds"].sort()
     shown = [part["weights"] for part in each if max(part["widths"]) == shown_width(found)]
-    found["weights"] = {name: kept for weights in shown for name, kept in weights.items()}
+    weights = {name: kept for each in reversed(shown) for name, kept in each.items()}
+    titles = (row.title for row in declaration().rows.values())
+    found["weights"] = {title: weights[title] for title in titles if title in weights}
     return found
 
 

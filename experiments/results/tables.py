@@ -206,7 +206,7 @@ TABLES: dict[str, Text] = {
     "table1.course": of("table1_full", table1_report.course, NONE),
     "table1.full": of("table1_full", headed(as_markdown(table1_report.errors_table)), NONE),
     "table1.gaps": of("table1_short", as_markdown(table1_report.gaps), NONE),
-    "table1.weights": of("table1_short", as_markdown(table1_report.weights), NONE),
+    "table1.weights": of("table1_full", as_markdown(table1_report.weights), NONE),
     "pruning": of("pruning", headed(pruned), NONE),
     "pruning_full": of("pruning_full", headed(pruned), NONE),
     "pruning_learned": of("pruning_learned", headed(pruned), NONE),
