@@ -54,7 +54,7 @@ NOISES: Mapping[str, Callable[..., Likelihood]] = {
     "student_t": StudentT,
     "mixture": partial(NormalMixture, 5, spread=1.0),
 }
-USUAL = ("learned", "heteroscedastic")  # of these the better one, if nothing is said
+USUAL = ("learned", "heteroscedastic", "mixture")  # of these the best one, if nothing is said
 GAINS = (1.0, 16.0)  # of the prior of a classifier's hidden layers
 DRAWS = 200  # of the weights, to compare them with
 HELD = 5  # one row in so many, drawn at random, is held back to choose by
@@ -88,7 +88,8 @@ def fit_table(
         noise: For regression: "learned", a number for each target, the same for all rows; "heteroscedastic",
             which lets it depend on the inputs; "student_t", for targets with outliers; "mixture" of five
             normals, for a target that has several values or a skewed spread at the same inputs; or several
-            names, of which the best is returned. None means "learned" and "heteroscedastic".
+            names, of which the best is returned. None means "learned", "heteroscedastic" and, for a method
+            with a bound, "mixture".
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
@@ -107,7 +108,10 @@ def fit_table(
             "leave raw out, or give fit a network that knows their units"
         )
     seed = checks.seed("seed", seed)
-    noises = USUAL if noise is None else tuple(noise) if isinstance(noise, list | tuple) else (noise,)
+    inference = options.get("inference") or SVI()
+    check_method(inference)
+    usual = USUAL if inference.bounds else USUAL[:2]
+    noises = usual if noise is None else tuple(noise) if isinstance(noise, list | tuple) else (noise,)
     if not noises:
         raise ValueError(f"noise must name at least one of {', '.join(NOISES)}")
     checks.each_of("noise", noises, NOISES)
@@ -116,8 +120,6 @@ def fit_table(
     if options.get("batch_size") is not None:
         checks.count("batch_size", options["batch_size"])
     checks.count("samples", options.get("samples", 1))
-    inference = options.get("inference") or SVI()
-    check_method(inference)
     if "likelihood" in options:
         raise ValueError(f"fit_table makes the likelihood: say noise= one of {', '.join(NOISES)}, or use fit")
     folder = options.pop("folder", None)

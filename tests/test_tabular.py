@@ -395,7 +395,7 @@ class Watches(Callback):
 @pytest.mark.parametrize("target", ["price", "town"])
 @pytest.mark.parametrize("held", [0.0, 0.2])
 def test_callbacks_are_those_of_the_fit_that_is_returned(target, held):
-    """Of the two noises, or of the three gains: each fit stops by itself."""
+    """Of the three noises, or of the three gains: each fit stops by itself."""
     watches = Watches()
     data = from_table(HOUSES, target=target, validation=held)
     posterior = fit_table(data, hidden=(5,), epochs=8, fast="eager", callbacks=[watches], progress=None)
@@ -427,7 +427,9 @@ def test_a_folder_of_another_noise_stays_as_it_was(tmp_path):
     data = from_table(HOUSES)
     fit_table(data, folder=tmp_path, **options)
     for noise in ("mixture", "learned"):
-        with pytest.raises(ValueError, match=r"holds a fit with noise=\['learned', 'heteroscedastic'\]"):
+        with pytest.raises(
+            ValueError, match=r"holds a fit with noise=\['learned', 'heteroscedastic', 'mixture'\]"
+        ):
             fit_table(data, folder=tmp_path, noise=noise, **options)
     fit_table(data, folder=tmp_path, **options)
 

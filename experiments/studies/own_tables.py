@@ -13,7 +13,7 @@ log-likelihoods (`experiments.scoreboard.published` has their sources).
 tables=[diabetes,breast_cancer,wine,digits]     which; uci/concrete, uci/energy, ...
 splits=[0,1,2]                                  which random states, or which of the standard splits
 noise=[]                                        of values: once more with the best of these noises, such as
-                                                [learned,heteroscedastic,student_t,mixture]
+                                                [learned,heteroscedastic]
 draws=1000                                      weight draws of the predictive
 seed=1                                          of the fits
 """
@@ -45,7 +45,7 @@ from pyrobbb.data.tables import TableData
 from pyrobbb.predictive import ClassPrediction
 from pyrobbb.tabular import NOISES, fit_table
 
-OURS, NOISY = "fit_table", "fit_table, best noise"
+OURS = "fit_table"
 ROWS_TUNED, ROWS_KEPT = 500, 3000  # of a large table, for a Gaussian process: time grows with the cube
 TABLES = {
     "diabetes": "load_diabetes",
@@ -189,7 +189,9 @@ def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Any]]:
             warnings.simplefilter("ignore")  # an optimiser of theirs at a bound
             own: Methods = {OURS: partial(ours, folder=place, chosen=chosen)}
             if chosen.noise and data.spec.task == "regression":
-                own[NOISY] = partial(ours, folder=place / "noises", chosen=chosen, noise=chosen.noise)
+                own[f"{OURS}, {' or '.join(chosen.noise)}"] = partial(
+                    ours, folder=place / "noises", chosen=chosen, noise=chosen.noise
+                )
             for method, score in {**own, **others(name, data.spec.task)}.items():
                 kept = place / f"{method}.json".replace(" ", "-")
                 if method in own or not kept.exists():
