@@ -61,7 +61,7 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["command"].endswith(" ".join(words[:-1]))
     assert {"date", "machine", "versions", "seed"} < record.keys()
-    scores, best = (record["uci/yacht"][name] for name in ("fit_table", "fit_table, best noise"))
+    scores, best = (record["uci/yacht"][name] for name in ("fit_table", "fit_table, student_t or mixture"))
     assert len(scores) == len(best) == 2
     assert scores != best
     assert all(math.isfinite(score["log_likelihood"]) for score in scores)
