@@ -374,7 +374,7 @@ def test_of_two_configurations_claimed_at_once_the_first_stays(epochs, tmp_path,
 
     monkeypatch.setattr(folder_module, "make_folder", made_by_another)
     if epochs == 2:
-        assert claim(second) == tmp_path / "run"
+        assert claim(second) == (tmp_path / "run", False)
     else:
         with pytest.raises(ConfigError, match=r"another configuration \(epochs: 2 -> 3;"):
             claim(second)
@@ -456,7 +456,7 @@ def test_help_lists_what_can_be_swapped():
 
 def test_what_others_published_stands_under_the_numbers_and_changes_no_run(tmp_path):
     c = config("experiment=ghia", *TINY, "samples=1", f"folder={tmp_path}/run")
-    folder = claim(c)
+    folder, _ = claim(c)
     build(c).execute(folder)
     lines = analyse.report(folder).splitlines()
     assert lines[-2].startswith(
