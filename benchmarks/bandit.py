@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from time import process_time
 
-import torch
-
 from experiments.paper.bandit import configuration, make_agent
+from pyrobbb._support.device import threads
 from pyrobbb.bandits import Mushroom, Play
 
 
@@ -29,12 +28,8 @@ def measure(runs: int, rounds: int) -> dict[str, list[float]]:
         seconds.append(now - last)
         last = now
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
-    try:
+    with threads(config.threads):
         Play(environment, agent, rounds + 2, seeds).run(progress)
-    finally:
-        torch.set_num_threads(before)
     return {
         "interactions": [runs / s for s in seconds[2:]],
         "updates": [runs * config.updates / s for s in seconds[2:]],

@@ -29,6 +29,7 @@ from pyrobbb.training.progress import Printed
 from pyrobbb.training.trainer import train
 
 EPOCHS = 600
+CHAINS = 5
 SAMPLE = 6  # epochs that are timed for the reckoning; the first is left out
 BURST = 50
 WIDE = ["model.hidden=[1200,1200]", "fast=compiled", "device=cuda", "seed=1"]
@@ -137,20 +138,20 @@ class _Profiled(Callback):
             self.profiler.stop()
 
 
-def chains(width: int, count: int = 5) -> dict[str, Any]:
+def chains(width: int) -> dict[str, Any]:
     """Seconds of an epoch of each chain, one after the other and side by side, and whether they end alike."""
     settings = [f"model.hidden=[{width},{width}]", *WIDE[1:], "epochs=6", "data.validation=0"]
     run = build(compose("table1_mixture", settings, folder=""))
     data, told = run.data.load().to("cuda"), steps.Told("chains")
     seconds, ends = {}, []
     for way in ("alone", "together"):
-        made = [run.training(data, chain, None, progress=told) for chain in range(count)]
+        made = [run.training(data, chain, None, progress=told) for chain in range(CHAINS)]
         for some in [made] if way == "together" else [[training] for training in made]:
             train(some)
         seconds[way] = median(row.seconds for training in made for row in training.history.rows[2:])
         ends.append([p.detach() for training in made for p in training.named.values()])
     return {
-        "chains": count,
+        "chains": CHAINS,
         "seconds_per_epoch": {way: round(each, 4) for way, each in seconds.items()},
         "same": all(torch.equal(one, other) for one, other in zip(*ends, strict=True)),
         "said": told.lines,

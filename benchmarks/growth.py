@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -12,7 +11,7 @@ from matplotlib.ticker import LogLocator
 from benchmarks import steps
 from benchmarks.timing import Spread, in_turn, ratio, spread
 from pyrobbb._support.random_state import isolated
-from pyrobbb.figures.style import BLUE, GREY, caption, label, new_figure, save, styled
+from pyrobbb.figures.style import BLUE, GREY, caption, label, new_figure, styled
 
 WIDTHS = (50, 100, 200, 400, 1200)
 BATCHES = (32, 128, 512, 2048)
@@ -81,9 +80,3 @@ def plot(panels: Sequence[tuple[str, str, Sequence[dict[str, Any]]]]) -> Figure:
     figure.axes[0].legend()
     caption(figure, "Time of a training step (median and quartiles)")
     return figure
-
-
-def draw(panels: Sequence[tuple[str, str, Sequence[dict[str, Any]]]], path: Path) -> None:
-    """Write the plot."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(plot(panels), path)

@@ -24,6 +24,7 @@ from benchmarks.peers import make_peers
 from benchmarks.timing import Spread, Work, figures, in_turn, ratio, spread
 from pyrobbb import priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.figures import save
 from pyrobbb.inference import NaturalGradient
 
 Say = Callable[[str], None]
@@ -185,7 +186,8 @@ def growing(rounds: int, log: Say, path: Path) -> dict[str, Any]:
         for row in found:
             beside = f"   plain {row['plain'].middle:8.2f}   ratio {row['ratio']}" if "plain" in row else ""
             log(f"  {row[key]:>9,} {row['ours'].middle:10.2f}{beside or '   ratio ' + str(row['ratio'])}")
-    growth.draw(panels, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(growth.plot(panels), path)
     log(f"plot: {path}")
     return {key: [_plain_numbers(row) for row in found] for key, _, found in panels}
 

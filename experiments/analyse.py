@@ -48,11 +48,10 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
             f"{folder} has no posterior.nc: the run is not finished, or has no Bayesian weights"
         )
     data = arviz_io.load(folder / "posterior.nc")
-    drawn = {}
+    drawn: dict[str, Figure] = {}
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
     noise = np.random.default_rng(0).standard_normal(loc.shape)
-    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior_density(config["prior"]))
     if (scale > 0).all():
         drawn["signal_to_noise"] = draw.signal_to_noise(loc, scale)
     if "kl" in variational:  # not of every guide, nor in the files of earlier versions
@@ -61,12 +60,14 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     test = data["predictions_constant_data"] if "predictions_constant_data" in groups else None
     if test is not None and "probs" in test:
         drawn |= _of_classes(test)
-    elif test is not None and test["x"].shape[1] == 1:
+    elif test is not None and "mean" in data["predictions"] and test["x"].shape[1] == 1:
         drawn["predictions"] = _of_values(data, test, read_metrics(folder).get("chain_weights"))
     path = folder / "history.csv"
     rows = history.read(path) if path.exists() else []
     if rows:  # a sampler without steps has none
-        drawn["learning_curves"] = _learning_curves(folder, rows)  # the last, see has_figures
+        drawn["learning_curves"] = _learning_curves(folder, rows)
+    # of every run, so the last: see has_figures
+    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior_density(config["prior"]))
     target = folder / "figures"
     target.mkdir(exist_ok=True)
     paths = []
@@ -78,7 +79,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
 
 def has_figures(folder: Path | str) -> bool:
     """Whether all figures are drawn: `figures` writes this one last."""
-    return (Path(folder) / "figures" / "learning_curves.png").exists()
+    return (Path(folder) / "figures" / "weights.png").exists()
 
 
 def _learning_curves(folder: Path, rows: Sequence[history.Epoch]) -> Figure:

@@ -36,17 +36,15 @@ CLAIMING = ".config.lock"  # held while the configuration of a new folder is wri
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 
-def claim(config: DictConfig) -> Path:
+def claim(config: DictConfig) -> tuple[Path, bool]:
     """Make the run's folder and write `config.yaml`, or check that the one there is the same.
+
+    Returns:
+        The folder, and whether it was this run that wrote `config.yaml`.
 
     Raises:
         ConfigError: If the folder holds a run with another configuration, or cannot be written.
     """
-    return _claim(config)[0]
-
-
-def _claim(config: DictConfig) -> tuple[Path, bool]:
-    """`claim`, and whether it was this run that wrote `config.yaml`."""
     if not config.folder:
         raise ConfigError("folder: must name a folder, got nothing")
     name = str(config.get("name", "run"))
@@ -80,7 +78,7 @@ def _claim(config: DictConfig) -> tuple[Path, bool]:
     except OSError as error:
         reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
         raise ConfigError(f"folder: {reason}") from error
-    return (folder, True) if first else _claim(config)
+    return (folder, True) if first else claim(config)
 
 
 @contextmanager
@@ -91,7 +89,7 @@ def claimed(config: DictConfig) -> Iterator[Path]:
     """
     folder = Path(config.folder) if config.folder else None
     made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
-    folder, new = _claim(config)
+    folder, new = claim(config)
     try:
         yield folder
     except BlockingIOError:

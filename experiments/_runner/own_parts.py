@@ -85,7 +85,7 @@ def restore_swapped(config: DictConfig, name: str, words: Sequence[str], given: 
     A rate is for the optimiser that it was chosen for: `experiment=table1_sgd optim=adam` trains with Adam's.
     `name` is the declaration that was composed with `words`.
     """
-    swapped = [word for word in words if key_of(word) in SCALES]
+    swapped = [word for word in words if key_of(word) in SCALES and not word.startswith("~")]
     if not swapped:
         return
     before = hydra_compose(name, [word for word in words if word not in swapped])

@@ -24,7 +24,7 @@ from experiments._runner.folder import claimed, read_metrics
 from experiments._runner.reopen import reopen
 from experiments._runner.side_by_side import train_side_by_side
 from experiments._runner.study import Outputs, Study
-from experiments.paper.table1_report import NEAR_ZERO, declaration, figure2, figure3, report
+from experiments.paper.table1_report import DECLARED, NEAR_ZERO, figure2, figure3, report
 from pyrobbb._support import checks
 from pyrobbb._support.files import write_text
 from pyrobbb.training import history
@@ -61,19 +61,18 @@ STUDY = Study(
 
 def choose(asked: Part, rest: list[str]) -> Part:
     """The requested form, with the changes from the command line."""
-    declared = declaration()
-    checks.one_of("form", asked.form, declared.forms)
+    checks.one_of("form", asked.form, DECLARED.forms)
     given = {key: value for key, value in asdict(asked).items() if value not in (None, [])}
-    form: Any = OmegaConf.to_container(declared.forms[asked.form])
+    form: Any = OmegaConf.to_container(DECLARED.forms[asked.form])
     part = Part(**{**form, **given})
-    checks.each_of("rows", part.rows, declared.rows)
-    absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*declared.rows} - {*part.rows}]
+    checks.each_of("rows", part.rows, DECLARED.rows)
+    absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*DECLARED.rows} - {*part.rows}]
     if absent:
         raise ConfigError(f"{absent[0]}: its row was not requested; rows are {', '.join(part.rows)}")
     shared = compose("table1_mixture", of_every_row(rest), folder="")
     if shared.data.get("validation") == 0:
         raise ConfigError("data.validation: Fig. 2 and the table need validation data, got 0")
-    points = [name for name in part.rows if "point" in declared.rows[name]]
+    points = [name for name in part.rows if "point" in DECLARED.rows[name]]
     unclear = [key for key in map(key_of, rest) if key.partition(".")[0] in ("optim", "schedule")]
     if points == part.rows:
         refuse(of_every_row(rest), OF_BAYES, f"row {points[0]} is not a Bayesian network")
@@ -89,7 +88,7 @@ def choose(asked: Part, rest: list[str]) -> Part:
 
 def of_every_row(overrides: Sequence[str]) -> list[str]:
     """The overrides that are not of one row, as `sgd.optim.lr=0.1` is."""
-    return [word for word in overrides if key_of(word).partition(".")[0] not in declaration().rows]
+    return [word for word in overrides if key_of(word).partition(".")[0] not in DECLARED.rows]
 
 
 def of_row(name: str, overrides: Sequence[str]) -> list[str]:
@@ -103,7 +102,7 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
 
     On CUDA the seeds of a cell are trained side by side.
     """
-    rows, every = declaration().rows, of_every_row(overrides)
+    rows, every = DECLARED.rows, of_every_row(overrides)
     cells = []
     for width in part.widths:
         configs = {}
@@ -143,7 +142,7 @@ def weights_of(cells: list[Cell], part: Part) -> dict[str, Weights]:
         if (cell["width"], cell["seed"]) == (max(part.widths), part.seeds[0]):
             network = reopen(Path(cell["folder"])).posterior.function()
             flat = torch.cat([value.detach().flatten().cpu() for value in network.parameters()])
-            found[declaration().rows[cell["row"]].title] = weights_in_short(flat)
+            found[DECLARED.rows[cell["row"]].title] = weights_in_short(flat)
     return found
 
 
@@ -165,7 +164,7 @@ def main(arguments: Sequence[str]) -> None:
     asked, overrides, study = STUDY.begin(arguments)
     part = choose(asked, overrides)
     cells = train(part, overrides, study.fits)
-    form = declaration().forms[part.form]
+    form = DECLARED.forms[part.form]
     out = Outputs(study.fits / part.form, part_of(part, form, ("rows", "widths", "seeds")), study.command)
     record = {**asdict(part), "cells": cells, "weights": weights_of(cells, part)}
     out.record(record)

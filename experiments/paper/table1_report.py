@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from matplotlib.figure import Figure
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from experiments._runner.tables import Writer, estimate, mean_sd, seeds_by_name, table, verdict
 from experiments.paper.figures import Curve, error_by_epoch, weights_by_method
 
+DECLARED: Any = OmegaConf.load(Path(__file__).with_name("table1.yaml"))
 Record = Mapping[str, Any]
 PAIRS = (("sgd", "mixture"), ("gaussian", "mixture"), ("dropout", "mixture"))
 LAST = 20  # epochs
 NEAR_ZERO = 0.01
-
-
-@lru_cache
-def declaration() -> DictConfig:
-    """`table1.yaml`."""
-    found = OmegaConf.load(Path(__file__).with_name("table1.yaml"))
-    assert isinstance(found, DictConfig)
-    return found
 
 
 def errors(record: Record, row: str, width: int, part: str = "test", key: str = "error") -> list[float]:
@@ -62,12 +54,11 @@ def errors_table(record: Record, write: Writer = table, more: bool = False) -> s
 
     `more` adds the course's end, the time, and what others published of other methods.
     """
-    declared = declaration()
-    rows = [name for name in declared.rows if name in record["rows"]]
-    sources = list(dict.fromkeys(s for name in rows for s in declared.rows[name].reported))
+    rows = [name for name in DECLARED.rows if name in record["rows"]]
+    sources = list(dict.fromkeys(s for name in rows for s in DECLARED.rows[name].reported))
     lines = []
     for name in rows:
-        row = declared.rows[name]
+        row = DECLARED.rows[name]
         for width in record["widths"]:
             if not _cells(record, name, width):
                 continue
@@ -78,7 +69,7 @@ def errors_table(record: Record, write: Writer = table, more: bool = False) -> s
             ours = [mean_sd(values, 2) if values else "-" for values in each]
             lines.append([row.title, width, *given, *ours, *(_end(record, name, width) if more else ())])
     if more:
-        for other in declared.published:
+        for other in DECLARED.published:
             quoted = [other.reported.get(source, "-") for source in sources]
             lines.append([other.title, other.width, *quoted, *["-"] * 5])
     ours = [f"ours, {record['epochs']} epochs", "ours, mean weights", "ours, validation"]
@@ -95,7 +86,7 @@ def _end(record: Record, row: str, width: int) -> tuple[str, str]:
 
 def gaps(record: Record, write: Writer = table) -> str:
     """Paired differences in test error, with 95 % intervals over seeds, next to the paper's."""
-    rows, lines = declaration().rows, []
+    rows, lines = DECLARED.rows, []
     for pair, width in product(PAIRS, record["widths"]):
         ours = differences(record, *pair, width)
         if ours:
@@ -128,7 +119,7 @@ def course(record: Record) -> str:
             continue
         least = min(range(len(errors)), key=errors.__getitem__)
         said.append(
-            f"{declaration().rows[cell['row']].title}, 2x{cell['width']}, seed {cell['seed']}: free energy "
+            f"{DECLARED.rows[cell['row']].title}, 2x{cell['width']}, seed {cell['seed']}: free energy "
             f"{metrics['free_energy']:.2f} nats per datum (ignoring the inputs: {trivial:.2f}); validation "
             f"error {errors[least]:.2f} % at its least, after epoch {least + 1}, and "
             f"{fmean(errors[-LAST:]):.2f} % over the last {LAST}"
@@ -152,7 +143,7 @@ def report(record: Record) -> str:
 
 def figure2(record: Record) -> Figure:
     """Validation error by epoch, at one width."""
-    width, rows = shown_width(record), declaration().rows
+    width, rows = shown_width(record), DECLARED.rows
     curves: dict[str, list[Curve]] = {row.title: [] for row in rows.values()}  # a method keeps its colour
     cells = [cell for cell in record["cells"] if cell["width"] == width]
     for cell in cells:
@@ -168,5 +159,5 @@ def figure3(record: Record) -> Figure:
     """Densities of the weights."""
     network = f"2x{shown_width(record)}, seed {record['seeds'][0]}"
     title = f"Fig. 3: weights after {record['epochs']} epochs, {network}"
-    weights = {row.title: record["weights"].get(row.title) for row in declaration().rows.values()}
+    weights = {row.title: record["weights"].get(row.title) for row in DECLARED.rows.values()}
     return weights_by_method(weights, title=f"{title}; one draw of Bayes by Backprop")

@@ -61,9 +61,13 @@ def wider(prior: str, epochs: int, networks: Sequence[str], record: Record) -> F
 def ranked(record: Record) -> Found:
     """The rank correlation of free energy and validation error, for each kind of prior."""
     found = {name: ranks(rows) for name, rows in kinds(record["rows"]).items()}
-    words = "; ".join(f"{name} {rank:.2f} ({count} settings)" for name, (rank, count) in found.items())
-    held = (found["learned priors"][0] or 0) >= 0.8
-    return f"{words}; {seeds(len(record['seeds']))}", "reached" if held else "missed"
+    words = "; ".join(
+        f"{name} {'-' if rank is None else f'{rank:.2f}'} ({count} settings)"
+        for name, (rank, count) in found.items()
+    )
+    learned = found["learned priors"][0]
+    held = "too few settings" if learned is None else "reached" if learned >= 0.8 else "missed"
+    return f"{words}; {seeds(len(record['seeds']))}", held
 
 
 def beside_published(least: int | None, record: Record) -> Found:

@@ -26,7 +26,7 @@ DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding
 
 def mixture(record: Record) -> Found:
     """Test errors of the scale mixture, and whether the paper's lie within their intervals."""
-    paper = table1_report.declaration().rows.mixture.reported.paper
+    paper = table1_report.DECLARED.rows.mixture.reported.paper
     found = {
         (how, width): errors
         for name, how in MIXTURES.items()
@@ -221,7 +221,7 @@ def as_its_text_has_it(record: Record) -> Found:
         # 784 h + h, h h + h, 10 h + 10 parameters
         width = round(((796**2 + 4 * (run["metrics"]["parameters"] - 10)) ** 0.5 - 796) / 2)
         found.setdefault(width, []).append(run["metrics"]["test"]["error"])
-    its = table1_report.declaration().rows.mixture.reported.Rahmanto
+    its = table1_report.DECLARED.rows.mixture.reported.Rahmanto
     words = [f"2x{width}: {estimate(errors, 2)} %" for width, errors in sorted(found.items())]
     below = [verdict([its[width] - error for error in errors]) for width, errors in found.items()]
     said = {"holds": "lower than its own", "does not": "higher than its own"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experiments.paper.table1_report import declaration, shown_width
+from experiments.paper.table1_report import DECLARED, shown_width
 from experiments.scoreboard.compare import joined, rows_of
 from pyrobbb._support.files import read_json
 
@@ -75,7 +75,7 @@ def _cells_of(each: Sequence[Record]) -> Record:
     found["seeds"].sort()
     shown = [part["weights"] for part in each if max(part["widths"]) == shown_width(found)]
     weights = {name: kept for each in reversed(shown) for name, kept in each.items()}
-    titles = (row.title for row in declaration().rows.values())
+    titles = (row.title for row in DECLARED.rows.values())
     found["weights"] = {title: weights[title] for title in titles if title in weights}
     return found
 

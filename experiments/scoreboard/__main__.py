@@ -26,7 +26,6 @@ Other arguments are for every run, as in `experiments.run`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from experiments._runner.fit_points import Result
 from experiments.scoreboard import choose
 from experiments.scoreboard.choose import PARTS, report
 from pyrobbb._support import checks
+from pyrobbb._support.files import read_json
 
 
 def main(arguments: Sequence[str]) -> Result:
@@ -50,7 +50,9 @@ def main(arguments: Sequence[str]) -> Result:
                 raise ConfigError(f"record: {path} holds no scoreboard_*.json")
             print(choose.markdown(records))
             return records
-        record: Result = json.loads(path.read_text(encoding="utf-8"))
+        record: Result = read_json(path)
+        if record.get("part") not in PARTS:
+            raise ConfigError(f"record: {path} is not a record of the scoreboard, or is not there")
         print(report(record))
         return record
     part = own.get("part", "regressions")

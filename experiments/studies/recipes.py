@@ -30,7 +30,7 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_point
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
-from experiments.scoreboard.compare import values
+from experiments.scoreboard.compare import pairs, values
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.metrics import classification_metrics
@@ -176,12 +176,8 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
 
 
 def _ahead(found: Mapping[str, Sequence[Result]], name: str) -> str:
-    pairs = [
-        own["test_error"] - centre["test_error"]
-        for own, centre in zip(found[name], found.get(CENTRE, []), strict=False)
-        if "stopped" not in own and "stopped" not in centre
-    ]
-    return "" if name == CENTRE or not pairs else estimate(pairs, 2, sign=True)
+    gap = [a - b for a, b in pairs(found[name], found.get(CENTRE, []), "test_error", "seed")]
+    return "" if name == CENTRE or not gap else estimate(gap, 2, sign=True)
 
 
 def main(arguments: Sequence[str]) -> dict[str, Any]:

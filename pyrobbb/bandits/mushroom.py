@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 from functools import cache
 from importlib import resources
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from pyrobbb.bandits.environment import Environment, Round
 
@@ -55,11 +56,8 @@ class Mushroom(Environment):
 def table() -> tuple[Tensor, Tensor]:
     """The contexts, float32 of shape (8124, 117), and which rows are edible, bool of shape (8124,)."""
     packed = resources.files(__package__).joinpath("mushroom.csv.gz").read_bytes()
-    rows = list(csv.reader(gzip.decompress(packed).decode("utf-8").splitlines()))[1:]
-    edible = torch.tensor([row[0] == "edible" for row in rows])
-    columns = []
-    for attribute in list(zip(*rows, strict=True))[1:]:
-        levels = sorted(set(attribute))
-        code = torch.tensor([levels.index(value) for value in attribute])
-        columns.append(torch.nn.functional.one_hot(code, len(levels)))
-    return torch.cat(columns, dim=1).float(), edible
+    lines = gzip.decompress(packed).decode("utf-8").splitlines()
+    rows = np.loadtxt(lines, dtype=str, delimiter=",", skiprows=1)
+    edible = torch.from_numpy(rows[:, 0] == "edible")
+    levels = [torch.from_numpy(np.unique(column, return_inverse=True)[1]) for column in rows.T[1:]]
+    return torch.cat([one_hot(level) for level in levels], dim=1).float(), edible

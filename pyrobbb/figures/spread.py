@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from pyrobbb.figures.style import BLUE, ORANGE, as_array, caption, label, new_figure, styled
+from pyrobbb.figures.style import BLUE, ORANGE, caption, label, new_figure, styled
 
 
 @styled
@@ -23,29 +23,18 @@ def spread(
         values: One number per run, for each setting.
         value_label: What the numbers are, with their unit.
         title: The caption.
-
-    Raises:
-        ValueError: No setting, or one without a finite number.
     """
-    if not settings or len(settings) != len(values):
-        raise ValueError(
-            f"settings and values must be equally long, not empty: {len(settings)}, {len(values)}"
-        )
-    arrays = [as_array(numbers).astype(float) for numbers in values]
-    for name, array in zip(settings, arrays, strict=True):
-        if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
-            raise ValueError(f"values of {name!r} must be finite numbers, at least one, got {array.tolist()}")
     longest = max(len(name) for name in settings)
-    figure = new_figure(min(4.6 + 0.075 * longest, 12.0), 1.3 + 0.3 * len(arrays))
+    figure = new_figure(min(4.6 + 0.075 * longest, 12.0), 1.3 + 0.3 * len(settings))
     axes = figure.subplots()
-    for row, array in enumerate(arrays):
+    for row, array in enumerate(map(np.asarray, values)):
         axes.plot(array, np.full(len(array), row), "o", color=BLUE, ms=5, mew=0, alpha=0.6)
         if len(array) > 1:
             axes.errorbar(
                 array.mean(), row, xerr=array.std(ddof=1), fmt="|", color=ORANGE, ms=11, mew=2, capsize=3
             )
-    axes.set_yticks(range(len(arrays)), settings)
-    axes.set_ylim(len(arrays) - 0.4, -0.6)
+    axes.set_yticks(range(len(settings)), settings)
+    axes.set_ylim(len(settings) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     label(axes, value_label, "")
     caption(figure, title)

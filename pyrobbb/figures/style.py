@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -53,16 +51,8 @@ STYLE = {
 }
 
 
-@contextmanager
-def look() -> Iterator[None]:
-    """`STYLE` on top of matplotlib's defaults, whatever the user's own settings, which are put back."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)  # type: ignore[arg-type]
-        yield
-
-
-styled = look()  # as a decorator, entered anew at each call
+# a decorator: on top of matplotlib's defaults, whatever the user's own settings, which are put back
+styled = style.context(STYLE, after_reset=True)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -114,6 +104,7 @@ def columns(**given: object) -> dict[str, np.ndarray]:
     return arrays
 
 
+@styled
 def save(figure: Figure, path: Path | str) -> None:
     """Write `figure` to `path`, whole or not at all; the ending says the format (.png, .pdf, .svg).
 
@@ -125,5 +116,5 @@ def save(figure: Figure, path: Path | str) -> None:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in kinds:
         raise ValueError(f"path must end in one of {', '.join('.' + k for k in kinds)}, got {path.name!r}")
-    with look(), replacing(path) as temporary:
+    with replacing(path) as temporary:
         figure.savefig(temporary, format=kind)

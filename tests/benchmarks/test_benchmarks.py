@@ -105,11 +105,11 @@ def test_targets_are_compared_with_what_was_found() -> None:
     assert "missed" in said[-1]
 
 
-def test_the_plot_is_written(tmp_path: Path) -> None:
+def test_the_plot_has_a_curve_for_each_network() -> None:
     value = Spread(2.0, 1.5, 3.0)
     rows = [{"weights": n, "ours": value, "plain": value, "ratio": value} for n in (10, 100)]
-    growth.draw([("weights", "weights", rows)], tmp_path / "there" / "growth.png")
-    assert (tmp_path / "there" / "growth.png").stat().st_size > 1000
+    figure = growth.plot([("weights", "weights", rows)])
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["pyrobbb", "plain network"]
 
 
 def test_the_gpu_section_says_that_there_is_no_gpu() -> None:

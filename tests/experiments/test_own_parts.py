@@ -261,7 +261,7 @@ def test_a_configuration_in_the_names_of_version_0_1_opens_and_resumes(finished,
     again = finished.copy()
     again.folder = str(tmp_path / "old")
     assert differences(again) == []
-    assert claim(again) == tmp_path / "old"
+    assert claim(again) == (tmp_path / "old", False)
 
 
 def test_the_default_run_and_the_same_as_a_job_count_once(finished, tmp_path):

@@ -147,7 +147,7 @@ def test_a_method_runs_from_the_command_and_again_at_once(name, tmp_path, capsys
         monkeypatch.setattr(analyse.draw, "save", lambda figure, path: path.touch())
     declared.figures = True
     assert run_module.execute(declared) == metrics
-    assert (tmp_path / "figures" / "weights.png").exists()
+    assert analyse.has_figures(tmp_path)
     found = reopen(tmp_path)
     weights = [found.posterior.draw(2, chain=c) for c in range(found.run.chains)]
     assert found.posterior.chain_weights == (tuple(metrics["chain_weights"]) if name == "ensemble" else None)
@@ -305,15 +305,15 @@ def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys
     """A second start removed the half-written figures of the first, which then failed."""
     config_ = config(*TINY, f"folder={tmp_path}", "figures=true")
     run_module.execute(config_, quiet=True)
-    (tmp_path / "figures" / "learning_curves.png").unlink()
-    (part := tmp_path / "figures" / ".learning_curves.png.1-ab.part").write_text("half")
+    (tmp_path / "figures" / "weights.png").unlink()
+    (part := tmp_path / "figures" / ".weights.png.1-ab.part").write_text("half")
     with locked(tmp_path):
         run_module.execute(config_)
     assert "another process is working in" in capsys.readouterr().err
     assert part.exists()
     run_module.execute(config_)
     assert not part.exists()
-    assert (tmp_path / "figures" / "learning_curves.png").exists()
+    assert (tmp_path / "figures" / "weights.png").exists()
 
 
 def test_a_run_needs_the_name_of_a_folder():
@@ -374,7 +374,7 @@ def test_of_two_configurations_claimed_at_once_the_first_stays(epochs, tmp_path,
 
     monkeypatch.setattr(folder_module, "make_folder", made_by_another)
     if epochs == 2:
-        assert claim(second) == tmp_path / "run"
+        assert claim(second) == (tmp_path / "run", False)
     else:
         with pytest.raises(ConfigError, match=r"another configuration \(epochs: 2 -> 3;"):
             claim(second)
@@ -456,7 +456,7 @@ def test_help_lists_what_can_be_swapped():
 
 def test_what_others_published_stands_under_the_numbers_and_changes_no_run(tmp_path):
     c = config("experiment=ghia", *TINY, "samples=1", f"folder={tmp_path}/run")
-    folder = claim(c)
+    folder, _ = claim(c)
     build(c).execute(folder)
     lines = analyse.report(folder).splitlines()
     assert lines[-2].startswith(

@@ -43,7 +43,7 @@ class Bomb:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("theirs") / "run"
     config = declared("run", [*TINY, f"folder={folder}"])
-    build(config).execute(claim(config))
+    build(config).execute(claim(config)[0])
     return folder
 
 

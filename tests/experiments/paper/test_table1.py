@@ -96,7 +96,7 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     small = ["model.hidden=[12]", "epochs=60", "optim.lr=0.03", "draws=5"]
     config = compose("table1_mixture", [*TINY, *small], folder=folder / "run")
-    return folder / "run", build(config).execute(claim(config))
+    return folder / "run", build(config).execute(claim(config)[0])
 
 
 def test_a_finished_run_is_opened_again(fitted, tmp_path):
@@ -229,7 +229,7 @@ def test_an_override_of_one_row_changes_that_row_alone(tmp_path):
 
 def test_a_part_of_table_1_is_named_by_what_differs_from_its_form():
     whole, keys = ["sgd", "dropout", "gaussian", "mixture"], ("rows", "widths", "seeds")
-    form = table1_report.declaration().forms.short
+    form = table1_report.DECLARED.forms.short
     every = table1.Part(rows=whole, widths=[400, 800, 1200], seeds=[1])
     assert part_of(every, form, keys) == ""
     assert part_of(replace(every, widths=[400], seeds=[1, 2]), form, keys) == "widths=400,seeds=1+2"

@@ -11,7 +11,7 @@ import yaml
 from matplotlib.image import imread
 
 from experiments.results.__main__ import JOINED, MARKED, TEXTS, filled, make
-from experiments.results.aims import beside_published
+from experiments.results.aims import beside_published, ranked
 from experiments.results.claims import DECLARED, FOUND, claims, runs
 from experiments.results.records import Records, made_by, seconds_of, seeds_of
 from paths import ROOT
@@ -140,6 +140,12 @@ def test_times_are_said_where_a_record_has_them(tmp_path):
     record["runs"] = [{"metrics": {"train_seconds": 90}}]
     record["found"] = {"x": [{"seconds": 40}, {"seconds": 50}], "y": {"seconds": 60}, "z": {}}
     assert made_by(record) == "`a`; b, torch 2, c; trainings of 4 minutes in all."
+
+
+def test_few_settings_have_no_rank_correlation():
+    rows = [{"prior": "learned", "free_energy": i, "validation_error": i} for i in range(4)]
+    words = "the fixed mixture - (0 settings); learned priors - (4 settings); one seed"
+    assert ranked({"rows": rows, "seeds": [1]}) == (words, "too few settings")
 
 
 def test_a_full_table_1_that_is_still_to_come_fills_its_claims(tmp_path):

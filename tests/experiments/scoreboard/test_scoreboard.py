@@ -222,3 +222,16 @@ def test_a_method_is_counted_against_the_plain_network_of_its_own_record() -> No
     assert found["SWAG"] == "1 of 2"
     assert found["plain network"] == ""
     assert uses.splitlines()[-1].endswith(f"| {len('SWAG') / len('plain network'):.1f} x |")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "or is not there"), ("{}", "is not a record of the scoreboard"), ("{", "is damaged")],
+    ids=["absent", "another's", "not JSON"],
+)
+def test_what_is_no_record_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
+    path = tmp_path / "record.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ValueError, match=f"{path}.* {reason}"):
+        main([f"record={path}"])

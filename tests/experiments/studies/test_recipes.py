@@ -68,9 +68,22 @@ def test_trained_on_every_image_only_test_scores_are_shown(tmp_path: Path) -> No
     restarts = averaged([tmp_path, tmp_path])
     assert restarts["test_error"] == 50
     row = {"test_error": 50.0, "test_nll": 0.9, "test_ece": 0.4, "free_energy": 2.0, "seconds": 1.0}
-    shown = report({"seeds": [1, 2], "found": {"slow_rho": [row, row]}, "restarts": {"slow_rho": restarts}})
+    rows = [row | {"seed": seed} for seed in (1, 2)]
+    shown = report({"seeds": [1, 2], "found": {"slow_rho": rows}, "restarts": {"slow_rho": restarts}})
     assert "50.00" in shown
     assert "validation" not in shown
+
+
+def test_a_recipe_is_compared_with_the_centre_on_the_seeds_that_both_have() -> None:
+    def rows(**errors: float) -> list[dict[str, object]]:
+        return [
+            {"seed": seed, "validation_error": 1.0, "test_error": error} for seed, error in errors.items()
+        ]
+
+    centre = [{"seed": "c", "stopped": "not finite"}, *rows(a=1.0, b=2.0)]
+    record = {"seeds": "abc", "found": {"mixture": centre, "slow_rho": rows(b=1.5, c=9.0)}, "restarts": {}}
+    line = next(line for line in report(record).splitlines() if RECIPES["slow_rho"]["title"] in line)
+    assert line.endswith(" -0.50")
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:

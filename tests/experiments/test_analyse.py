@@ -1,0 +1,49 @@
+"""Figures from a run folder: those that its files have the numbers for."""
+
+import json
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from experiments import analyse
+from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.arviz_export import to_arviz
+from pyrobbb.likelihoods import Bernoulli, Normal
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
+from pyrobbb.priors import Normal as NormalPrior
+
+X = torch.linspace(-1, 1, 8)[:, None]
+LABELS = torch.cat([X > 0, X > 0.5], 1).long()
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "likelihood", "functions"),
+    [
+        (LABELS, {"task": "classification", "classes": 2}, Bernoulli(), False),
+        (X, {"task": "regression"}, Normal(scale=0.1), True),
+    ],
+    ids=["several labels", "values"],
+)
+def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
+    tmp_path, monkeypatch, y, task, likelihood, functions
+):
+    monkeypatch.setattr(analyse.draw, "save", lambda figure, path: path.touch())  # which takes longest
+    data = from_arrays(X, y, **task, test=(X, y))
+    model = BayesianNetwork(nn.Linear(1, y.shape[1]), NormalPrior(), likelihood, len(X))
+    guide = MeanFieldNormal(model)
+    guide(X)  # makes its parameters
+    posterior = Posterior([(model, guide)])
+    arviz_io.save(to_arviz(posterior, data, draws=3), tmp_path / "posterior.nc")
+    (tmp_path / "metrics.json").write_text(json.dumps({"epochs": 0, "parameters": 2}))
+    prior = {"prior": {"_target_": "pyrobbb.priors.Normal"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(prior))
+    assert not analyse.has_figures(tmp_path)
+    names = [path.stem for path in analyse.figures(tmp_path)]
+    assert ("predictions" in names) == functions
+    assert names[-1] == "weights"  # by which a later run sees that all are there
+    assert analyse.has_figures(tmp_path)
