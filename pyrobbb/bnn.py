@@ -316,7 +316,8 @@ class BayesianNetwork(Named):
             # draws may pass for rows where there are as many: try it with a number that no dimension has
             more = next(n for n in count(len(output) + 1) if n not in output.shape[1:])
             again = torch.arange(more, device=output.device) % len(output)
-            self._observation(output[again], {name: value[again] for name, value in own.items()}, draws)
+            other = {n: value.expand(len(output), *value.shape[1:])[again] for n, value in own.items()}
+            self._observation(output[again], other, draws)
         return self._observation(output, own, draws)
 
     def _observation(self, output: Tensor, latents: Mapping[str, Tensor], draws: int) -> TorchDistribution:
@@ -384,11 +385,12 @@ class BayesianNetwork(Named):
         return y
 
     def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
-        """One draw of p(y, w | x); with `y`, y is observed and its log-likelihood counts N/B times.
+        """One draw of p(y, w | x); with `y`, y is observed. Its log-likelihood counts N/B times.
 
         Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
-        that sees this trace must never take the prediction for a latent variable. Without `x` only the
-        weights are sampled, which is all a guide needs to set itself up.
+        that sees this trace must never take the prediction for a latent variable. There may then be more
+        rows than N, which count once. Without `x` only the weights are sampled, which is all a guide needs
+        to set itself up.
         """
         if x is not None and y is not None and len(x) > self._size():
             raise ValueError(f"a batch of {len(x)} rows is larger than the data set, N={self.N}")
@@ -401,7 +403,9 @@ class BayesianNetwork(Named):
             sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
             lead -= 1
         distribution = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
-        with pyro.plate("data", len(x) if y is None else self._size(), subsample=x):
+        # a handler may give y too, as `condition` does: N counts without y as well
+        N = max(len(x), self.N or 0) if y is None else self._size()
+        with pyro.plate("data", N, subsample=x):  # Pyro takes the length alone of what stands for indices
             with torch.no_grad():
                 value = distribution.sample() if y is None else self.encoded(distribution, y, lead)
             return pyro.sample("y", distribution, obs=value)

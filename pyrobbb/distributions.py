@@ -13,17 +13,20 @@ import pyro.distributions as dist
 import scipy  # its parts are imported where they are first used, which spares commands a second
 import torch
 import torch.nn.functional as F
-from pyro.distributions import TorchDistribution, TransformedDistribution
+from pyro.distributions import (
+    ExpandedDistribution,
+    MaskedDistribution,
+    TorchDistribution,
+    TransformedDistribution,
+)
 from pyro.distributions import constraints as C
 from torch import Tensor
-from torch.distributions import AffineTransform, Distribution, Transform, biject_to, transform_to
+from torch.distributions import AffineTransform, Distribution, Independent, Transform, biject_to, transform_to
 from torch.distributions.constraints import MixtureSameFamilyConstraint
 from torch.distributions.transforms import _InverseTransform
 from torch.distributions.utils import broadcast_all
 
 
-@biject_to.register(MixtureSameFamilyConstraint)
-@transform_to.register(MixtureSameFamilyConstraint)
 def _of_a_mixture(constraint: MixtureSameFamilyConstraint) -> Transform:
     """The support of torch's mixture is that of its components, if they share one; torch has no transform."""
     base = constraint.base_constraint
@@ -31,6 +34,11 @@ def _of_a_mixture(constraint: MixtureSameFamilyConstraint) -> Transform:
         raise NotImplementedError("the components of the mixture have bounds of their own")
     made: Transform = biject_to(base)
     return made
+
+
+for registry in (biject_to, transform_to):  # which are torch's own: what a program registered before stays
+    if MixtureSameFamilyConstraint not in registry._registry:
+        registry.register(MixtureSameFamilyConstraint, _of_a_mixture)
 
 
 class ScaleMixtureNormal(TorchDistribution):
@@ -210,36 +218,11 @@ class StudentT(dist.StudentT):
         return self.loc + self.scale * torch.where(value == 0, -math.inf, found)  # scipy: inf, 1.13 NaN
 
 
-class Poisson(dist.Poisson):
-    """Pyro's Poisson with its cdf and quantiles, and a `log_prob` that is right for large counts too.
-
-    In single precision the terms of log_prob cancel: at counts of a million it is wrong by a nat.
-    """
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log P(y = value), in nats, computed in double precision."""
-        if self._validate_args:
-            self._validate_sample(value)
-        rate, y = self.rate.double(), value.double()
-        return (torch.xlogy(y, rate) - rate - torch.lgamma(y + 1)).to(self.rate.dtype)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        """P(y <= value)."""
-        found = _by_scipy(scipy.special.pdtr, value, self.rate)
-        normal = torch.special.ndtr((value - self.rate) / self.rate.sqrt())  # where scipy has NaN
-        nothing = (value < 0) | (self.rate == math.inf)
-        return torch.where(nothing, torch.zeros_like(found), torch.where(found.isnan(), normal, found))
-
-    def icdf(self, value: Tensor) -> Tensor:
-        """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
-        found = _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
-        normal = self.rate + self.rate.sqrt() * torch.special.ndtri(value)
-        found = torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
-        return torch.where(self.rate == math.inf, math.inf, found)
-
-
-class LogPoisson(Poisson):
+class LogPoisson(dist.Poisson):
     r"""A Poisson given by the logarithm f of its rate, which may lie beyond what a rate can be.
+
+    It has a cdf and quantiles, and a `log_prob` that is right for large counts too: in single precision the
+    terms of Pyro's cancel, and at counts of a million it is wrong by a nat.
 
     .. math::
         \log P(y) = y f - e^f - \log y!
@@ -281,9 +264,23 @@ class LogPoisson(Poisson):
         events = torch.where(y > 0, y * f, 0.0)  # at a rate of 0, too
         return (events - f.exp() - torch.lgamma(y + 1)).to(self.log_rate.dtype)
 
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(y <= value)."""
+        found = _by_scipy(scipy.special.pdtr, value, self.rate)
+        normal = torch.special.ndtr((value - self.rate) / self.rate.sqrt())  # where scipy has NaN
+        nothing = (value < 0) | (self.rate == math.inf)
+        return torch.where(nothing, torch.zeros_like(found), torch.where(found.isnan(), normal, found))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
+        found = _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
+        normal = self.rate + self.rate.sqrt() * torch.special.ndtri(value)
+        found = torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
+        return torch.where(self.rate == math.inf, math.inf, found)
+
 
 class NegativeBinomial(dist.NegativeBinomial):
-    """Pyro's negative binomial with its cdf and quantiles, and its `log_prob` as `Poisson` has it."""
+    """Pyro's negative binomial with its cdf and quantiles, and its `log_prob` as `LogPoisson` has it."""
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log P(y = value), in nats, computed in double precision."""
@@ -326,21 +323,32 @@ def of_pyro(distribution: Distribution) -> type:
 
 def univariate(distribution: Any) -> Any:
     """The base of `Independent` and expanded distributions: one univariate distribution per value."""
-    while type(distribution).__name__ in ("Independent", "ExpandedDistribution"):
+    while isinstance(distribution, Independent | ExpandedDistribution):
         distribution = distribution.base_dist
     return distribution
 
 
 def unmasked(distribution: Any) -> Any:
     """`univariate` of what is observed, of which `.mask(...)` may say that some values do not count."""
-    while type(distribution := univariate(distribution)).__name__ == "MaskedDistribution":
+    while isinstance(distribution := univariate(distribution), MaskedDistribution):
         distribution = distribution.base_dist
     return distribution
 
 
 def is_masked(distribution: Any) -> bool:
     """Whether some of its values do not count."""
-    return type(univariate(distribution)).__name__ == "MaskedDistribution"
+    return isinstance(univariate(distribution), MaskedDistribution)
+
+
+def rebased(distribution: Any, base: TorchDistribution) -> Any:
+    """`distribution` with `base` in the place of its `unmasked`: its masks and event dimensions stay."""
+    if isinstance(distribution, Independent):
+        return rebased(distribution.base_dist, base).to_event(distribution.reinterpreted_batch_ndims)
+    if isinstance(distribution, MaskedDistribution):
+        return rebased(distribution.base_dist, base).mask(distribution._mask)
+    if isinstance(distribution, ExpandedDistribution):
+        return rebased(distribution.base_dist, base).expand(distribution.batch_shape)
+    return base
 
 
 def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -17,17 +17,6 @@ from pyrobbb.bnn import BayesianNetwork, Weights
 
 FittedChain = tuple[BayesianNetwork, nn.Module]
 Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
-
-
-@runtime_checkable
-class Stored(Protocol):
-    """A guide that holds a sampler's draws; a posterior's seed says with which of them it begins."""
-
-    def stored_draw(self, number: int) -> Weights:
-        """Draw `number`, of as many as are asked for."""
-
-    def place(self, number: int) -> int:
-        """Where that draw is in the sampler's chain."""
 
 
 class NoWeights(Named):
@@ -70,9 +59,10 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
     The user's random state is saved once for all of them, since saving it costs as much as a draw.
     """
     model, guide = fitted(chain)
-    if isinstance(guide, Stored):
+    stored: Any = getattr(guide, "stored_draw", None)
+    if stored is not None:  # a sampler's; the seed says with which of them a posterior begins
         with torch.no_grad():
-            return [model.with_padding(guide.stored_draw(seed + number)) for seed, _, number in keys]
+            return [model.with_padding(stored(seed + number)) for seed, _, number in keys]
     found = []
     with isolated(device=model.device), torch.no_grad():
         for key in keys:
@@ -92,9 +82,8 @@ def is_point(guide: nn.Module) -> bool:
 
 def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
     """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
-    guide: Any = chain[1]
-    places = [guide.place(seed + draw) for draw in range(draws)] if isinstance(guide, Stored) else None
-    return None if places is None else sorted(range(draws), key=places.__getitem__)
+    place: Any = getattr(chain[1], "place", None)  # of a draw in the sampler's chain
+    return None if place is None else sorted(range(draws), key=lambda draw: place(seed + draw))
 
 
 def stacked(draws: Sequence[Weights]) -> Weights:

@@ -25,6 +25,7 @@ from pyrobbb.evaluation import arviz_export, arviz_io
 from pyrobbb.evaluation.code_length import code_length
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.inference import stacking_weights
+from pyrobbb.inference.method import MakeGuide
 from pyrobbb.likelihoods import Likelihood, in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
@@ -42,7 +43,6 @@ class Source(Protocol):
 
 
 MakeModel = Callable[[Spec, Prior, Likelihood], BayesianNetwork]
-MakeGuide = Callable[[BayesianNetwork], nn.Module]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 The paper's minibatch cost is F_i = pi_i KL - log P(D_i | w) with sum_i pi_i = 1 (eq. 9). Pyro's plate
 counts the likelihood N/B times, so its loss is N/B * F_i and the KL there has the weight
-`N/B * weight(i, M, epoch, B/N)`; `LatentScale` applies it to the weight sites of both model and guide: a
+`N/B * weight(i, M, epoch, B/N)`; `Weighted` applies it to the weight sites of both model and guide: a
 weight on only one of them would not optimise a free energy at all.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyro.poutine.messenger import Messenger
+from torch import Tensor
 
 from pyrobbb._support import checks
 
@@ -27,16 +28,20 @@ def of_rows(site: Any) -> bool:
     return bool(site["is_observed"]) and any(frame.name == "data" for frame in site["cond_indep_stack"])
 
 
-class LatentScale(Messenger):
-    """Effect handler that multiplies by `scale` the log-density of every site but those `of_rows`."""
+class Weighted(Messenger):
+    """Effect handler: what is observed of row i counts `counts[i]` times, `(B,)`, or once (`of_rows`).
 
-    def __init__(self, scale: float) -> None:
+    The log-density of every other site counts `latents` times.
+    """
+
+    def __init__(self, latents: float = 1.0, counts: Tensor | None = None) -> None:
         super().__init__()
-        self.scale = scale
+        self.latents, self.counts = latents, counts
 
     def _pyro_sample(self, msg: Any) -> None:
-        if not of_rows(msg):
-            msg["scale"] = msg["scale"] * self.scale
+        factor = self.counts if of_rows(msg) else self.latents
+        if factor is not None:
+            msg["scale"] = msg["scale"] * factor
 
 
 class KLWeight(ABC):

@@ -27,7 +27,7 @@ from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Spec, Task
-from pyrobbb.distributions import Affine, of_pyro, on_real_line, own_tensor, univariate, unmasked
+from pyrobbb.distributions import Affine, of_pyro, on_real_line, own_tensor, rebased, univariate, unmasked
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
 Scale = float | Sequence[float] | Tensor | Distribution
@@ -362,9 +362,9 @@ class Rescaled(Likelihood):
         if likelihood.task != "regression":
             name = type(likelihood).__name__
             raise ValueError(f"{name} is for {likelihood.task}; only values have units")
-        own = [each for each in ("encode", "check_domain") if each in vars(type(likelihood))]
-        if own:
-            raise ValueError(f"{type(likelihood).__name__}.{own[0]} would not know the units of y")
+        for each in ("encode", "check_domain"):
+            if getattr(type(likelihood), each) is not getattr(Likelihood, each):
+                raise ValueError(f"{type(likelihood).__name__}.{each} would not know the units of y")
         self.likelihood = likelihood
         loc, scale = (torch.as_tensor(value, dtype=torch.double).clone() for value in (loc, scale))
         if loc.shape != scale.shape or not bool(
@@ -380,7 +380,7 @@ class Rescaled(Likelihood):
 
     def forward(self, output: Tensor) -> TorchDistribution:
         distribution = self.likelihood(output)
-        base, events = univariate(distribution), len(distribution.event_shape)
+        base = unmasked(distribution)
         name = type(self.likelihood).__name__
         if base.event_shape or not on_real_line(base):
             raise ValueError(
@@ -391,7 +391,8 @@ class Rescaled(Likelihood):
                 f"Rescaled has units for {self.loc.shape[-1]} outputs, {name} has {base.batch_shape[-1]}: "
                 f"the network's width must be {self.width(self.loc.shape[-1])}"
             )
-        return Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype)).to_event(events)
+        made = Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype))
+        return rebased(distribution, made)  # a mask outside, so that -log b is left out with its value
 
 
 def in_units(likelihood: Likelihood, spec: Spec) -> Likelihood:

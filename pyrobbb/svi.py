@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from pyro import poutine
 from pyro.infer import ELBO, SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
-from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import JointOptimizer, trained
-from pyrobbb.kl_weights import LatentScale, of_rows
+from pyrobbb.kl_weights import Weighted, of_rows
 
 
 class Terms(NamedTuple):
@@ -40,28 +39,16 @@ class Step:
         """Raise ValueError if what was recorded computes something else by now than `model` on `rows`."""
 
     def __call__(
-        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None, /
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None, /
     ) -> Terms:
         """Step on rows `x`, `y`, which count `counts` times, `(B,)`, or once.
 
-        `kl_weight` is the KL's pi_i, `batch_fraction` is B/N.
+        `share` is the KL's pi_i, `fraction` is B/N.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no steps on minibatches")
 
 
 LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
-
-
-class RowWeights(Messenger):
-    """Effect handler under which what is observed of row i counts `counts[i]` times, `(B,)`; None: once."""
-
-    def __init__(self, counts: Tensor | None) -> None:
-        super().__init__()
-        self.counts = counts
-
-    def _pyro_sample(self, msg: Any) -> None:
-        if self.counts is not None and of_rows(msg):
-            msg["scale"] = msg["scale"] * self.counts
 
 
 def check_elbo(elbo: Any, samples: int) -> None:
@@ -197,16 +184,16 @@ class ReferenceStep(Step):
             self.svi.loss_and_grads = self._scaled
 
     def __call__(
-        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
-        return self._run(self.svi.step, x, y, kl_weight, batch_fraction, counts)
+        return self._run(self.svi.step, x, y, share, fraction, counts)
 
     def evaluate(
-        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
         """The terms, without an optimiser step; adds the gradients of F_i to the parameters' `grad`."""
         take = partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide)
-        return self._run(take, x, y, kl_weight, batch_fraction, counts)
+        return self._run(take, x, y, share, fraction, counts)
 
     def _scaled(self, *args: Any) -> float:
         """The loss of the whole program, and its gradient times B/N."""
@@ -227,13 +214,13 @@ class ReferenceStep(Step):
         what: Callable[..., Any],
         x: Tensor,
         y: Tensor,
-        kl_weight: float,
+        share: float,
         fraction: float,
         counts: Tensor | None,
     ) -> Terms:
         self.elbo.terms, self.elbo.counts, self.fraction = [], counts, fraction
         scale = poutine.scale(scale=fraction if self.linear else 1.0)
-        with scale, LatentScale(kl_weight / fraction), RowWeights(counts):
+        with scale, Weighted(share / fraction, counts):
             what(x, y)
         kls, nlls = zip(*self.elbo.terms, strict=True)
         particles = self.elbo.num_particles

@@ -97,6 +97,14 @@ def test_the_plate_counts_a_minibatch_n_over_b_times(B: int) -> None:
         assert traced(model, data.train.x[:B], data.train.y[:B]).nodes[name]["scale"] == 1.0
 
 
+def test_y_from_a_handler_counts_n_over_b_times_too() -> None:
+    data = classes(12).train
+    model = BayesianNetwork(network(), PRIOR, likelihoods.Categorical(), N=12)
+    for B, scale in ((3, 4.0), (12, 1.0)):
+        given = poutine.condition(model, data={"y": data.y[:B]})
+        assert poutine.trace(given).get_trace(data.x[:B]).nodes["y"]["scale"] == scale
+
+
 def test_without_y_the_model_predicts_and_y_is_no_latent() -> None:
     data = values(40)
     model = BayesianNetwork(nn.Linear(3, 2), PRIOR, GAUSS, N=40)
@@ -430,3 +438,14 @@ def test_the_priors_given_values_have_the_density_of_the_model() -> None:
     assert list(laws) == list(model.latents)
     whole = poutine.trace(poutine.condition(model, data=values)).get_trace().log_prob_sum()
     torch.testing.assert_close(sum(laws[n].log_prob(value).sum() for n, value in values.items()), whole)
+
+
+@pytest.mark.parametrize("rows", [4, 5])
+def test_one_value_of_a_latent_serves_all_draws(rows: int) -> None:
+    """Of a point there is one, also where there are as many draws as rows."""
+    noise = likelihoods.Normal(pyro.distributions.HalfNormal(1.0))
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), noise, 12)
+    output = normal(5, rows, 1)
+    law = model.observation(output, {"likelihood.scale": torch.tensor([2.0])}, draws=1)
+    expected = pyro.distributions.Normal(output, 2.0).log_prob(torch.zeros(()))[..., 0]
+    torch.testing.assert_close(law.log_prob(torch.zeros(rows, 1)), expected)

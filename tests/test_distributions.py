@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import runpy
 from itertools import pairwise
 
 import pyro
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from torch import Tensor
 from torch.distributions import biject_to, transforms
+from torch.distributions.constraints import MixtureSameFamilyConstraint
 
 from engine_fakes import law
+from pyrobbb import distributions
 from pyrobbb.distributions import ScaleMixtureNormal, StudentT, applied, in_double
 
 E = math.exp
@@ -293,6 +296,25 @@ def test_a_mixture_has_the_support_of_its_components_if_they_have_one() -> None:
     unlike = dist.MixtureSameFamily(which, dist.Uniform(torch.zeros(2), torch.tensor([1.0, 2.0])))
     with pytest.raises(NotImplementedError, match="bounds of their own"):
         biject_to(unlike.support)
+
+
+def test_a_transform_that_a_program_registered_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(constraint: object) -> object:
+        return transforms.identity_transform
+
+    monkeypatch.setitem(biject_to._registry, MixtureSameFamilyConstraint, own)
+    runpy.run_path(distributions.__file__)
+    assert biject_to._registry[MixtureSameFamilyConstraint] is own
+
+
+class Grouped(dist.Independent):
+    """A class of the user's own."""
+
+
+def test_univariate_is_the_base_of_subclasses_too() -> None:
+    base = dist.Normal(torch.zeros(3, 2), 1.0)
+    assert distributions.univariate(Grouped(base, 1)) is base
+    assert distributions.unmasked(Grouped(base.mask(torch.ones(2).bool()), 1)) is base
 
 
 @pytest.mark.parametrize("df", [0.5, 4.0, 1e4, 1e6, 1e8])

@@ -399,7 +399,7 @@ class Counts(dist.Poisson):
 
 MIXED = dist.MixtureSameFamily(
     dist.Categorical(logits=torch.zeros(5, 1, 1, 2)),
-    distributions.Poisson((DRAWS[:, None, None, None] + torch.tensor([0.0, 2.0])).exp()),
+    distributions.LogPoisson(DRAWS[:, None, None, None] + torch.tensor([0.0, 2.0])),
 )
 
 

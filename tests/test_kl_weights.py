@@ -79,17 +79,16 @@ def test_warm_up_and_temperature_start_from_uniform_shares() -> None:
 
 @law
 @given(st.floats(0, 100))
-def test_latent_scale_leaves_the_data_alone(scale: float) -> None:
+def test_a_weight_of_the_latents_leaves_the_data_alone(scale: float) -> None:
     def program() -> None:
         w = pyro.sample("w", dist.Normal(0.0, 1.0))
         with pyro.plate("data", 30, subsample=torch.zeros(3)):
             pyro.sample("y", dist.Normal(w, 1.0), obs=torch.zeros(3))
 
-    with kl.LatentScale(scale):
+    with kl.Weighted(scale):
         trace = poutine.trace(program).get_trace()
     trace.compute_log_prob()
     w, y = trace.nodes["w"], trace.nodes["y"]
     assert w["scale"] == scale
     torch.testing.assert_close(w["log_prob_sum"], scale * w["unscaled_log_prob"].sum())
     assert y["scale"] == 10.0
-    assert kl.LatentScale(scale).scale == scale

@@ -80,6 +80,42 @@ def test_values_and_no_classes_are_put_into_units():
             likelihoods.in_units(one, Spec(3, (1,), 1, "regression", Units((0.0,), (1.0,))))
 
 
+class Masked(likelihoods.Likelihood):
+    """Normal values, of which some do not count: an output, or a row."""
+
+    def __init__(self, mask: torch.Tensor, event: int) -> None:
+        super().__init__()
+        self.mask, self.event = mask, event
+
+    def forward(self, output: torch.Tensor) -> dist.TorchDistribution:
+        return dist.Normal(output, 1.0).to_event(self.event).mask(self.mask).to_event(1 - self.event)
+
+
+@pytest.mark.parametrize(
+    ("mask", "event"), [(torch.tensor([True, False]), 0), (torch.arange(7) < 3, 1)], ids=["outputs", "rows"]
+)
+def test_masked_values_do_not_count_in_their_own_units_either(mask: torch.Tensor, event: int):
+    distribution = made(Masked(mask, event))(F)
+    assert (distribution.batch_shape, distribution.event_shape) == ((5, 7), (2,))
+    each = dist.Normal(LOC + SCALE * F, SCALE).log_prob(Y)
+    expected = (each * (mask[:, None] if event else mask)).sum(-1)
+    torch.testing.assert_close(distribution.log_prob(Y), expected, rtol=1e-4, atol=1e-3)
+
+
+class Logarithmic(likelihoods.Likelihood):
+    def encode(self, y: torch.Tensor) -> torch.Tensor:
+        return y.log()
+
+
+class Inherits(Logarithmic):
+    """Has `encode` from its base."""
+
+
+def test_what_reads_y_itself_cannot_be_in_other_units():
+    with pytest.raises(ValueError, match=r"Inherits\.encode would not know the units of y"):
+        made(Inherits())
+
+
 def test_draws_have_the_right_moments_and_expansion_keeps_them():
     distribution = made(likelihoods.Normal(scale=0.7))(F[0, :1]).expand(torch.Size([100_000]))
     draws = distribution.sample()

@@ -29,7 +29,7 @@ from pyrobbb.accelerated.programs import pyro_program
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.initializers import Constant, Normal
-from pyrobbb.kl_weights import LatentScale
+from pyrobbb.kl_weights import Weighted
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep, Terms
 
@@ -355,7 +355,7 @@ def test_scaling_reaches_model_and_guide_alike() -> None:
     model, guide = classifier(data)
     with isolated(0):
         guide(data.train.x, data.train.y)
-        with LatentScale(0.25), poutine.scale(scale=0.5):
+        with Weighted(0.25), poutine.scale(scale=0.5):
             guide_trace = poutine.trace(guide).get_trace(data.train.x, data.train.y)
             model_trace = poutine.trace(poutine.replay(model, guide_trace)).get_trace(
                 data.train.x, data.train.y

@@ -20,7 +20,7 @@ from torch.func import functional_call
 from pyrobbb._support.flat import split
 from pyrobbb._support.optim import add_gradient
 from pyrobbb.accelerated.compilation_cost import Prepare
-from pyrobbb.accelerated.fixed_batch import FixedBatch
+from pyrobbb.accelerated.fixed_batch import FixedProgram
 from pyrobbb.accelerated.fused_kl import gradients, log_ratio
 from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
 from pyrobbb.bnn import BayesianNetwork
@@ -125,12 +125,9 @@ class StackedStep:
         loc = guides[0].loc.detach()
         self.segments = stack_segments(segments, loc.dtype)
         self.share = loc.new_zeros(len(guides), 1)
-        self.fixed: FixedBatch | None = None
-        if prepare is not None:
-            self.fixed = FixedBatch(*batch, loc.dtype, dim=1)
-            noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
-            inputs = [noise, torch.ones_like(self.share), *self.fixed.example, *self._gathered()]
-            self.run = prepare(self._program, inputs)
+        noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
+        inputs = [noise, torch.ones_like(self.share), *self._gathered()]
+        self.run = FixedProgram(self._program, inputs, batch, prepare, dim=1)
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
@@ -155,11 +152,9 @@ class StackedStep:
         with pyro.get_param_store().scope():  # else the store's own would take their places
             return functional_call(_Scored(self.model), values, (weights, x, y))
 
-    def _program(
-        self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, *flats: Tensor
-    ) -> list[Tensor]:
+    def _program(self, *given: Any) -> list[Tensor]:
         """KL and NLL (R,), and the gradients (R, D) of F with respect to what was gathered."""
-        loc, rho, *points = flats
+        noise, share, loc, rho, *points, x, y, counts = given
         sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * noise
         log_prior, score = score_all(self.segments, w)
@@ -181,12 +176,8 @@ class StackedStep:
         """The terms (R,); leaves the gradients of each F in its guide's `grad`. `counts` is (R, B)."""
         with torch.no_grad():
             self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
-            given, flats = (noise.detach(), self.share), self._gathered()
-            batch = None if self.fixed is None else self.fixed(x, y, counts)
-            if batch is None:
-                kl, nll, *gradients = self._program(*given, x, y, counts, *flats)
-            else:
-                kl, nll, *gradients = self.run(*given, *batch, *flats)
+            inputs = [noise.detach(), self.share, *self._gathered()]
+            kl, nll, *gradients = self.run(*inputs, x, y, counts)
         self._leave(noise, gradients)
         return Terms(kl, nll)
 
@@ -218,12 +209,11 @@ class StackedDescent(StackedStep):
     def _gathered(self) -> list[Tensor]:
         return self._gathered_points()
 
-    def _program(
-        self, noise: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None, *flats: Tensor
-    ) -> list[Tensor]:
+    def _program(self, *given: Any) -> list[Tensor]:
+        noise, share, *points, x, y, counts = given
         log_prior, score = score_all(self.segments, noise)
         shapes = self.guides[0].shapes
-        nll, G, to_points = batched_nll(self._log_likelihood, shapes, noise, x, y, counts, flats)
+        nll, G, to_points = batched_nll(self._log_likelihood, shapes, noise, x, y, counts, points)
         return [-log_prior.sum(-1), nll, G - share * score, *to_points]
 
     def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:

@@ -69,20 +69,20 @@ class GraphStep(WrappedStep):
         self.step.reset()
 
     def __call__(
-        self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None = None
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
         with torch.cuda.device_of(x):  # streams and graphs belong to the current device
-            return self._step(x, y, share, data, counts)
+            return self._step(x, y, share, fraction, counts)
 
-    def _step(self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None) -> Terms:
+    def _step(self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None) -> Terms:
         if self.failed or x.shape != self.x.shape or y.shape != self.y.shape:
-            return self.step(x, y, share, data, counts)
+            return self.step(x, y, share, fraction, counts)
         if hyperparameters(self.optimizer) != self.held:
             self.reset()
         if self.calls < self.WARM_UP:
             self.calls += 1
             with side_by_side([self.stream]) as (own,), own:
-                return self.step(x, y, share, data, counts)
+                return self.step(x, y, share, fraction, counts)
         self.x.copy_(x)
         self.y.copy_(y)
         if counts is not None:
@@ -95,7 +95,7 @@ class GraphStep(WrappedStep):
             except RuntimeError as error:
                 self.failed = True
                 self.log(f"training without a CUDA graph, bound by launches: {error}")
-                return self.step(x, y, share, data, counts)
+                return self.step(x, y, share, fraction, counts)
         return self.one.replay()
 
     def begin_epoch(self, data: Split, order: Tensor, shares: Sequence[float]) -> None:

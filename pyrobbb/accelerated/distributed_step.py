@@ -28,8 +28,8 @@ from pyrobbb.svi import ReferenceStep, Terms
 class SummedStep(WrappedStep, FastStep):
     """A step on the sum over all processes of what `step` sees on this one's rows.
 
-    Its x and y are this process's rows, `share` and `data` their part of the KL and of the data; they may be
-    none. The terms it returns are those of the whole minibatch: the KL averaged over the processes' draws
+    Its x and y are this process's rows, `share` and `fraction` their part of the KL and of the data; they may
+    be none. The terms it returns are those of the whole minibatch: the KL averaged over the processes' draws
     in proportion to their rows, the negative log-likelihood summed. It can become a CUDA graph as `step` can.
 
     Args:
@@ -49,13 +49,13 @@ class SummedStep(WrappedStep, FastStep):
             self.share = step.share
 
     def __call__(
-        self, x: Tensor, y: Tensor, share: float, data: float, counts: Tensor | None = None
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
         if isinstance(self.step, ReferenceStep):
-            terms = self._sum(self.step.evaluate(x, y, share, data, counts) if len(x) else None, len(x))
+            terms = self._sum(self.step.evaluate(x, y, share, fraction, counts) if len(x) else None, len(x))
             self.optimise()
             return terms
-        return super().__call__(x, y, share, data, counts)
+        return super().__call__(x, y, share, fraction, counts)
 
     def compute(
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None

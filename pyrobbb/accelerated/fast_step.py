@@ -43,10 +43,10 @@ class FastStep(Step, ABC):
     normals: Normals
 
     def __call__(
-        self, x: Tensor, y: Tensor, kl_weight: float, batch_fraction: float, counts: Tensor | None = None
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
-        """One step; `batch_fraction` plays no part, since F is a sum over the minibatch."""
-        self.share.fill_(kl_weight)
+        """One step; `fraction` plays no part, since F is a sum over the minibatch."""
+        self.share.fill_(share)
         return self.take(x, y, counts)
 
     def evaluate(

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from pyrobbb._support.network_checks import buffers_kept
+from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.agreement import difference
+from pyrobbb.accelerated.compilation_cost import Prepare
+from pyrobbb.accelerated.record import Program
+from pyrobbb.data.dataset import Split
 
 
 class FixedBatch:
@@ -45,3 +55,68 @@ class FixedBatch:
         rows = torch.where(place < size, place, 0)
         x, y, counts = (part.index_select(self.dim, rows) for part in (x, y, counts))
         return x, y, counts * (place < size)
+
+
+class FixedProgram:
+    """`program(*inputs, x, y, counts)`, prepared for batches of one shape; with others it runs as it is.
+
+    It gives KL, NLL and gradients, and is called as the program is.
+
+    Args:
+        program: Any program of a minibatch.
+        inputs: Those before the batch, such as they will be.
+        batch: `(x, y)` of the usual shape.
+        prepare: `compiled_program` or `replay`; None leaves the program as it is.
+        dim: The dimension of the rows.
+
+    Raises:
+        CannotRecordError: If the program looks at a tensor's value.
+        CannotCompileError: If it cannot be compiled.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[Tensor],
+        batch: tuple[Tensor, Tensor] | None,
+        prepare: Prepare | None,
+        dim: int = 0,
+    ) -> None:
+        self.program = program
+        self.fixed: FixedBatch | None = None
+        if batch is not None and prepare is not None:
+            self.fixed = FixedBatch(*batch, inputs[0].dtype, dim)
+            self.prepared = prepare(program, [*inputs, *self.fixed.example])
+
+    def __call__(self, *given: Any) -> Any:
+        *inputs, x, y, counts = given
+        batch = None if self.fixed is None else self.fixed(x, y, counts)
+        return self.program(*given) if batch is None else self.prepared(*inputs, *batch)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what the network reads besides tensors is kept as it stood."""
+        return self.fixed is not None
+
+    def check_still(self, inputs: Sequence[Tensor], rows: Split, model: nn.Module) -> None:
+        """Raise ValueError if the program computes something else by now than what was recorded of it.
+
+        A recording keeps what the network reads besides tensors, such as a temperature that a callback
+        changes, as it stood. `rows` are a minibatch, and the buffers of `model` stay as they are.
+        """
+        batch = None if self.fixed is None else self.fixed(rows.x, rows.y, rows.weights)
+        if batch is None:
+            return
+        seen = []
+        for program in (self.prepared, self.program):
+            with isolated(0, device=rows.x.device), torch.no_grad(), buffers_kept(model):  # the same masks
+                seen.append(tuple(program(*inputs, *batch)))
+        kept, now = seen
+        if not all(bool(value.isfinite().all()) for value in now):
+            return
+        if (found := difference(kept, now)) is not None:
+            raise ValueError(
+                f"the network changed in training, and its step did not see it: the {found.name} of a "
+                f"minibatch is another than in the step, which keeps whatever is no tensor as it stood at "
+                f"first; train with fast='off', or keep what changes in a buffer"
+            )

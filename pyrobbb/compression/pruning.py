@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.draws import Stored, sample_points
+from pyrobbb.draws import sample_points
 from pyrobbb.posterior import Posterior, moments
 
 By = Literal["snr", "magnitude"]
@@ -100,7 +100,7 @@ class PrunedGuide(nn.Module):
     @staticmethod
     def of(chain: tuple[BayesianNetwork, nn.Module], masks: Masks) -> PrunedGuide:
         """That of a fitted guide, or of one that holds a sampler's draws."""
-        kind = PrunedDraws if isinstance(chain[1], Stored) else PrunedGuide
+        kind = PrunedDraws if hasattr(chain[1], "stored_draw") else PrunedGuide
         return kind(chain, masks)
 
     @property

@@ -18,7 +18,7 @@ from torch import nn
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
-from pyrobbb.svi import RowWeights
+from pyrobbb.kl_weights import Weighted
 
 
 def gradient_signal(
@@ -45,7 +45,7 @@ def gradient_signal(
     with isolated(seed, device=model.device):
         for _ in range(repeats):
             rows = train.take(torch.randperm(len(train))[:batch]).to(model.device)
-            with RowWeights(rows.weights):
+            with Weighted(counts=rows.weights):
                 loss = Trace_ELBO().differentiable_loss(model, guide, rows.x, rows.y)
             parts = torch.autograd.grad(loss, parameters, allow_unused=True)
             g = torch.cat([part.flatten() for part in parts if part is not None]).double().cpu()

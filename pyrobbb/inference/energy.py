@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compilation_cost import GRADIENT, Prepare, fastest, ways
-from pyrobbb.accelerated.fixed_batch import FixedBatch
+from pyrobbb.accelerated.fixed_batch import FixedProgram
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -21,7 +21,6 @@ from pyrobbb.kl_weights import of_rows
 from pyrobbb.svi import counted
 
 Laws = Mapping[str, TorchDistribution]
-Gradient = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 def log_prior(laws: Laws, values: Weights) -> Tensor:
@@ -108,27 +107,17 @@ class Energy:
         calls: int,
         log: Callable[[str], None],
         fast: str = "auto",
-    ) -> Gradient:
-        """`gradient`, compiled or replayed for inputs of these shapes if that pays for so many calls."""
-        fixed = FixedBatch(x, y, z.dtype)
+    ) -> FixedProgram:
+        """`gradient`, compiled or replayed for inputs of these shapes if that pays for so many calls.
 
-        def make(prepare: Prepare | None) -> Gradient:
-            if prepare is None:
-                return self.gradient
-            example_x, example_y, once = fixed.example
-            program = prepare(self.gradient, (z.detach(), example_x, example_y, z.new_ones(()), once))
+        It takes `(z, share, x, y, counts)`.
+        """
 
-            def fast_gradient(
-                z: Tensor, x: Tensor, y: Tensor, share: Tensor, counts: Tensor | None = None
-            ) -> tuple[Tensor, Tensor, Tensor]:
-                batch = fixed(x, y, counts)
-                if batch is None:
-                    return self.gradient(z, x, y, share, counts)
-                x, y, counts = batch
-                prior, nll, found = program(z.detach(), x, y, share, counts)
-                return prior, nll, found
+        def program(z: Tensor, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None) -> Any:
+            return self.gradient(z, x, y, share, counts)
 
-            return fast_gradient
+        def make(prepare: Prepare | None) -> FixedProgram:
+            return FixedProgram(program, [z.detach(), z.new_ones(())], (x, y), prepare)
 
         prepares = ways(fast, z.numel(), calls, GRADIENT, device=z.device)
         return fastest(make, [*prepares, None], log, "the sampler's gradient")

@@ -347,18 +347,16 @@ class Laplace(Descent):
         return found
 
 
-def linearised(
-    model: BayesianNetwork, centre: Weights, names: Sequence[str] | None = None
-) -> BayesianNetwork:
+def linearised(model: BayesianNetwork, centre: Weights, names: Sequence[str]) -> BayesianNetwork:
     """A view of `model` whose network is expanded to first order around `centre` in the weights `names`.
 
     The others keep their values at the centre, so that what lies before the first of `names` is computed
-    once for all draws. By default all weights.
+    once for all draws.
     """
     _quiet_jvp()
     view = copy(model)
     exact = model.apply_network
-    moved = centre if names is None else {name: centre[name] for name in names}
+    moved = {name: centre[name] for name in names}
 
     def apply_network(weights: Weights, x: Tensor) -> Tensor:
         draws = model.draws_of(weights)

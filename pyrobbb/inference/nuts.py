@@ -112,7 +112,7 @@ class NUTS(OwnStep):
         one = torch.ones((), dtype=torch.float64)
 
         def potential(at: Weights) -> Tensor:
-            return _Energies.apply(at["z"], lambda z: gradient(z, x, y, one, counts))
+            return _Energies.apply(at["z"], lambda z: gradient(z, one, x, y, counts))
 
         once, again = (_start_energy(potential, initial) for _ in range(2))
         if bool(once.isnan()):

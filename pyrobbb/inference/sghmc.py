@@ -150,13 +150,21 @@ class SGHMCStep(Step):
             )
         optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "step": torch.zeros(())}
 
+    @property
+    def recorded(self) -> bool:  # type: ignore[override]
+        return self.gradient.recorded
+
+    def check_still(self, rows: Split, model: nn.Module) -> None:
+        loc = self.guide.loc.detach()
+        self.gradient.check_still([loc, loc.new_ones(())], rows, model)
+
     def __call__(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
         method, loc = self.method, self.guide.loc
         state: Any = self.optimizer.state[loc]
         cycle, place = divmod(int(state["step"]), self.length)
-        prior, nll, gradient = self.gradient(loc, x, y, loc.new_tensor(share), counts)
+        prior, nll, gradient = self.gradient(loc.detach(), loc.new_tensor(share), x, y, counts)
         rate = method.lr / self.N * 0.5 * (math.cos(math.pi * place / self.length) + 1)
         with torch.no_grad():
             velocity = state["velocity"]

@@ -132,7 +132,8 @@ class GroupHorseshoe(Horseshoe):
 
     Args:
         scale: :math:`\tau_0`.
-        per: "input" or "output" units; biases share one :math:`\lambda`.
+        per: Which weights of a layer share a :math:`\lambda`: those of an "input" or "output" unit, or all
+            of a "layer". Biases always do.
     """
 
     per: str = "input"

@@ -351,9 +351,9 @@ class Chain:
                 check_targets(self.model, "y of a minibatch", output, batch.y)
             yield batch
 
-    def kl_weight(self, i: int, batch_fraction: float) -> float:
-        """Pi of the epoch's step i, counted from 0, which holds the fraction B/N of the data."""
-        weight = self.kl.weight(i + 1, self.M, self.epoch + 1, batch_fraction)
+    def kl_weight(self, i: int, fraction: float) -> float:
+        """Pi of the epoch's step i, counted from 0, which holds `fraction` = B/N of the data."""
+        weight = self.kl.weight(i + 1, self.M, self.epoch + 1, fraction)
         plain = weight.item() if isinstance(weight, Tensor) else weight
         return checks.number(f"kl: what {type(self.kl).__name__}.weight returns", plain)
 

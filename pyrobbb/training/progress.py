@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import partialmethod
 from time import monotonic
 from typing import Any
 
@@ -56,30 +57,19 @@ class Guarded(Progress):
         """A display, guarded once: a failure is reported once, whoever else shows with it."""
         return shown if isinstance(shown, Guarded) else cls(shown or Silent())
 
-    def about(self, *what: Any) -> None:
-        self._show("about", *what)
-
-    def start(self, *what: Any) -> None:
-        self._show("start", *what)
-
-    def step(self) -> None:
-        self._show("step")
-
-    def epoch(self, row: Epoch) -> None:
-        self._show("epoch", row)
-
-    def stop(self) -> None:
-        self._show("stop")
-
-    def log(self, message: str) -> None:
-        self._show("log", message)
-
     def _show(self, event: str, *what: Any) -> None:
         try:
             getattr(self.shown, event)(*what)
         except Exception as error:  # a closed terminal, an encoding without the letter, a widget's own
             name, self.shown = type(self.shown).__name__, Silent()
             logger.warning("the display %s failed and is off from here on: %r", name, error)
+
+    about = partialmethod(_show, "about")
+    start = partialmethod(_show, "start")
+    step = partialmethod(_show, "step")
+    epoch = partialmethod(_show, "epoch")
+    stop = partialmethod(_show, "stop")
+    log = partialmethod(_show, "log")
 
 
 class Printed(Progress):

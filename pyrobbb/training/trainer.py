@@ -26,7 +26,7 @@ from pyrobbb.data.columns import Columns, Names
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.inference import SVI
-from pyrobbb.inference.method import check_method
+from pyrobbb.inference.method import MakeGuide, check_method
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
@@ -38,7 +38,6 @@ from pyrobbb.training.resumption import Resumable
 __all__ = ["NonFiniteLossError", "Training", "fit", "train", "train_all"]
 
 MakeModel = Callable[[], BayesianNetwork]
-MakeGuide = Callable[[BayesianNetwork], nn.Module]
 
 
 class Training(Resumable):

@@ -267,7 +267,7 @@ def test_the_curvature_is_the_hessian_of_the_linearised_network(layers):
     model, data = _softmax()
     full = _laplace(model, data, structure="full", layers=layers)
     centre = full.split(full.loc.detach())
-    view = linearised(model, centre)
+    view = linearised(model, centre, model.sites)
 
     def nll(flat: Tensor) -> Tensor:
         logits = view.apply_network(full.split(flat), data.x)
@@ -369,7 +369,7 @@ def test_attention_is_linearised():
     mode = {name: value.double() for name, value in model.initial().items()}
     drawn = {name: value + normal(2, *value.shape, dtype=torch.float64) for name, value in mode.items()}
     with evaluating(model), torch.no_grad():
-        found = linearised(model, mode).apply_network(drawn, x)
+        found = linearised(model, mode, model.sites).apply_network(drawn, x)
         for s in range(2):
             ahead, behind = (
                 model.apply_network({n: v + h * (drawn[n][s] - v) for n, v in mode.items()}, x)

@@ -97,7 +97,7 @@ def test_a_replayed_batch_ends_where_it_ends(method: Inference, monkeypatch: pyt
     for part in (1e9, 1e-9):  # of what compiling costs: a recording never pays, always
         monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", part)
         together = [training(r, inference=method) for r in range(3)]
-        assert (BatchedChains(together, "auto").step.fixed is None) == (part > 1)
+        assert (BatchedChains(together, "auto").step.run.recorded) == (part < 1)
         train(together, fast="auto")
         ends.append([found(run) for run in together])
     for a, b in zip(*ends, strict=True):

@@ -22,7 +22,7 @@ from pyrobbb.accelerated import dispatch
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
-from pyrobbb.inference import MAP, SVI, Inference, NaturalGradient
+from pyrobbb.inference import MAP, SGHMC, SVI, Inference, NaturalGradient, energy
 from pyrobbb.training.callbacks import Callback
 
 X, Y = normal(24, 4), normal(24, 2, seed=1)
@@ -89,6 +89,15 @@ def test_chains_trained_together_are_told_of_a_changed_attribute() -> None:
     trained(chains=2, callbacks=[Does(cooler)])  # without a recording the step sees it
     with pytest.raises(ValueError, match="the network of chain 0 changed in training, and the step of all"):
         trained(chains=2, callbacks=[Does(cooler)], epochs=4000, fast="auto")
+
+
+def test_a_sampler_is_told_of_a_changed_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its recording had kept it, in silence."""
+    monkeypatch.setattr(energy, "GRADIENT", {"cpu": (0.1, 0.0, 10.0)})  # of 20 steps a recording pays
+    method = SGHMC(cycles=1, draws=4)
+    trained(guide=None, inference=method, callbacks=[Does(cooler)])
+    with pytest.raises(ValueError, match="the network changed in training, and its step did not see it"):
+        trained(guide=None, inference=method, callbacks=[Does(cooler)], fast="auto")
 
 
 def test_chains_trained_together_have_one_network() -> None:
