@@ -1,7 +1,5 @@
 """The mushroom bandit at its own settings: interactions and small updates per second."""
 
-from __future__ import annotations
-
 from time import process_time
 
 from experiments.paper.bandit import configuration, make_agent

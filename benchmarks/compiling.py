@@ -4,8 +4,6 @@
 training itself announces. Each program is one that the library chooses for some run.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a learned prior costs in a step, and local reparameterisation: its time, bias and variance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ given the same call again. A fault counts as survived if the run ends in the ver
 and posterior of the undisturbed run. A table of earlier code is in `docs/history.md`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ each kernel that reads or writes it. Tensors of less than `SMALL` bytes, such as
 apart: they stay in the second-level cache.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

@@ -6,8 +6,6 @@ resumes: what is there is not measured again. Beside each figure stands what was
 verdict; a section that fails does not keep the others from running.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

@@ -1,7 +1,5 @@
 """The GPU's record as tables: a step in each of its ways, where its time goes, and chains side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks import generated

@@ -1,7 +1,5 @@
 """What `python -m benchmarks.gpu` measures: one function per section, each giving the record's part of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

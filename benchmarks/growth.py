@@ -1,7 +1,5 @@
 """How a step grows with the number of weights, of samples and of rows, as figures and as a plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

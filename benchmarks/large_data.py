@@ -6,8 +6,6 @@ do not count, for the system can drop them at any time. First it tries to read t
 fail, then it trains a 784-400-400-10 network on it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -5,8 +5,6 @@ small fits in one process. Before, eight fits are made one after another, in eig
 processes, and compared bit for bit.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import tempfile

@@ -4,8 +4,6 @@ A process is measured whole, as the operating system counts it (resident set), t
 system can forget an earlier peak (Linux), what was needed to make or compile the step does not count.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

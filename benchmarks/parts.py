@@ -1,7 +1,5 @@
 """Where a compiled step's time goes: noise, element-wise pass, network, gradients, optimiser."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ mixture's; BLiTZ has the mixture. All are given fused Adam. `make_peers` leaves 
 `pip install -e ".[bench]"`, or each by name with `--no-deps`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version

@@ -6,8 +6,6 @@ epochs.
 `pyrobbb.checkup.check` says of each whether it can be trusted.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Predictions of 10,000 images, draw after draw, beside the matrix products that they cannot do without."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

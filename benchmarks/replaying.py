@@ -1,7 +1,5 @@
 """What recording the step of a small network saves: a regression of 64 rows with 50 hidden units."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

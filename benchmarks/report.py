@@ -1,7 +1,5 @@
 """What `make bench` prints and writes: one function per section, each giving the JSON's part of that name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Restarts of a small network: as one batch of steps, and one after the other."""
 
-from __future__ import annotations
-
 from time import perf_counter
 
 import torch

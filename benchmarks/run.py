@@ -4,8 +4,6 @@ Every figure is a ratio to something timed beside it in the same run, with its q
 `python -m benchmarks.gpu` is for a machine with CUDA.
 """
 
-from __future__ import annotations
-
 import argparse
 from functools import partial
 from pathlib import Path

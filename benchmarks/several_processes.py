@@ -4,8 +4,6 @@
 others wait) and all of them step on the same minibatches of 28 x 28 inputs; medians over the rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from statistics import median

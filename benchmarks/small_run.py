@@ -1,7 +1,5 @@
 """A small declared run, and what this process takes of the memory: for the benchmarks that train many."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

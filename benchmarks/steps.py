@@ -4,8 +4,6 @@ A step is noise, loss, gradient and optimiser on a made minibatch of 784 inputs 
 hidden layers, the data set N = 50,000 rows, the prior is the paper's mixture.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any

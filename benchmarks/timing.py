@@ -1,7 +1,5 @@
 """Timings that survive a machine whose speed drifts: contenders in turn, ratios taken round by round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median, quantiles
 from time import perf_counter

@@ -3,8 +3,6 @@
 Train on the cluster, look at the results at home: nothing but the files of the folder is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

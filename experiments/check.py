@@ -7,8 +7,6 @@ drawn from the model, by the run's own settings: for small models. Writes `check
 `report.html` again if it is there.
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ learning curves, the KL by layer, calibration, uncertain inputs, weights, ArviZ'
 folder are read.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Fit a Bayesian neural network: `python -m experiments.run experiment=mnist prior=normal seed=3`."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

@@ -5,8 +5,6 @@ page that links to each run's) and, where posteriors of the same data can be com
 folder. Only numbers and text are read: no code of the folder is run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path

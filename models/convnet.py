@@ -1,7 +1,5 @@
 """p(y, w | x) for a small convolutional network on images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -1,7 +1,5 @@
 """p(y, w | x) for a linear map: with a normal prior and likelihood its posterior is known exactly."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from pyrobbb.bnn import BayesianNetwork

@@ -1,7 +1,5 @@
 """p(y, w | x) for a multilayer perceptron, the network of the paper's experiments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -1,7 +1,5 @@
 """A multilayer perceptron for point estimates, with or without dropout: the paper's baselines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -1,7 +1,5 @@
 """The command `pyrobbb`: the commands of a checkout, and completion for the shell."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

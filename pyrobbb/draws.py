@@ -1,7 +1,5 @@
 """Draws of the weights from one chain, a model and its fitted guide."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`fit_table` as a classifier and a regressor of scikit-learn's, for its pipelines, searches and scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType

@@ -1,7 +1,5 @@
 """A trained network, some of whose weights become Bayesian, with a prior around their trained values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 

@@ -4,8 +4,6 @@ They have the form of Pyro's own `init_to_*` functions, so the same name serves 
 Pyro's (`init_loc_fn`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

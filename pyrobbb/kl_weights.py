@@ -6,8 +6,6 @@ counts the likelihood N/B times, so its loss is N/B * F_i and the KL there has t
 weight on only one of them would not optimise a free energy at all.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ Each likelihood says how wide the network's last layer must be (`width`), turns 
 prediction that averages such distributions over draws and scores them. To add one, imitate `Poisson`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import suppress

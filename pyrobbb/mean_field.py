@@ -1,7 +1,5 @@
 """Bayes by Backprop's variational family: an independent normal for each weight."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Location and scale of q for each weight: exact where the guide knows them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """A guide for hierarchical priors: the weights' normals widen and narrow with their scales."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What a posterior predicts: averages over weight draws of the likelihood's distribution of y."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property

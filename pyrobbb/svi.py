@@ -1,7 +1,5 @@
 """One training step with Pyro's own tools: `pyro.infer.SVI` with any of its ELBOs, the reference path."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """From a table to a posterior in one call: the pieces of `fit`, with choices that suit small tables."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext

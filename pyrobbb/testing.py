@@ -10,8 +10,6 @@ Each method `test_...` of a contract is one promise that training, prediction or
 plain assertions, so any test runner will do. None depends on how well a short training converges.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forty architectures: each is fitted, predicts, is saved, loaded and exported, from one table."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """BayesianNetwork: its sites, its scaling, what it computes, and what it leaves alone."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle

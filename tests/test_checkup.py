@@ -1,7 +1,5 @@
 """The checks of a fit, on posteriors whose faults are known without training."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

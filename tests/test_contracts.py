@@ -4,8 +4,6 @@ Each pair of choices occurs together at least once (an orthogonal array: 7 x 5 r
 run with one or two weight samples, looped or vectorised, in turn.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Training on a CUDA device: a graph takes the steps that are taken without it. Skipped without a device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial

@@ -1,7 +1,5 @@
 """ScaleMixtureNormal against goldens, quadrature, torch's own normals and mixture, and its own contracts."""
 
-from __future__ import annotations
-
 import copy
 import math
 import runpy

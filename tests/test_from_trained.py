@@ -1,7 +1,5 @@
 """Trained networks, some of whose weights become Bayesian."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Where a guide starts: from a point estimate, or with a sigma in units of the fan-in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

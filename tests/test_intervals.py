@@ -1,7 +1,5 @@
 """Intervals of y and of the function: against closed forms, and for distributions without them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

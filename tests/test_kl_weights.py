@@ -1,7 +1,5 @@
 """The KL shares: they sum to one where they should, stay finite for any M, and reach both traces."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

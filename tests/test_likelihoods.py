@@ -1,7 +1,5 @@
 """Each likelihood against torch's or SciPy's densities, its shapes, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The mean-field guide: where it starts, what it samples, and the optimum it must find when that is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Arrays, tables and tokens as a user has them: what fit and predict make of them, and what they refuse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

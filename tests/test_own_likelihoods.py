@@ -1,7 +1,5 @@
 """Likelihoods of a user's own: matrices as latents, vectors, counts with extra zeros, angles."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

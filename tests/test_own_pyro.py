@@ -3,8 +3,6 @@
 And our model and guide in a user's own SVI loop, Predictive, effect handlers and NUTS.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite

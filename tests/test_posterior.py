@@ -1,7 +1,5 @@
 """Draws, moments and predictions of a fitted posterior, against closed forms and against each other."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache, partial

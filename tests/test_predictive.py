@@ -1,7 +1,5 @@
 """One draw of the posterior as a plain network, and predictions of large networks, draw by draw."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pyro.distributions as dist

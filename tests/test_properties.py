@@ -1,7 +1,5 @@
 """Priors and guides over shapes and values that hypothesis thinks of, against densities of SciPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from math import prod

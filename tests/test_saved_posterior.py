@@ -1,7 +1,5 @@
 """A saved posterior: predicted with in another process, and refused for another network."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The training step against the paper: the worked example, eqs 3, 4, 8 and 9, and unbiasedness."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows with weights: a row of weight 3 counts like three rows, in steps of any ELBO and in every method."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From YAML to a `Run`: composed and instantiated once, with one clear message for what is wrong."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sysconfig

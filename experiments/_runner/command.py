@@ -1,7 +1,5 @@
 """The command line of an experiment: `python -m experiments.NAME [key=value ...]`."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import os

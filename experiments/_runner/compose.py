@@ -1,7 +1,5 @@
 """Declared runs inside a larger experiment: compose one by name, fit it, get its posterior back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

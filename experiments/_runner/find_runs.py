@@ -1,7 +1,5 @@
 """The runs beneath a folder: each one's configuration and results. Data are read, no code is run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A point that is finished is read back; one that was interrupted resumes from its checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy

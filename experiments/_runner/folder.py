@@ -1,7 +1,5 @@
 """One folder per run: its configuration, and whether what lies there may be resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields

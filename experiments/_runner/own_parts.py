@@ -4,8 +4,6 @@ YAML is merged key by key, so a user's `data: {_target_: mine.Data}` stands on t
 `prior=laplace` on what an experiment says of its own prior.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

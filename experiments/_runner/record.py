@@ -1,7 +1,5 @@
 """What a recorded run says about itself: the command, the date, the machine and the versions."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

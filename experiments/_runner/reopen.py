@@ -1,7 +1,5 @@
 """A finished run folder, opened again: its posterior and its data, from `config.yaml` and the checkpoints."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

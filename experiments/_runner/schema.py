@@ -3,8 +3,6 @@
 The components stay open, their constructors check them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Runs that differ in little but their seeds, side by side on CUDA; each ends as it would alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path

@@ -4,8 +4,6 @@ Hydra's launchers start the jobs, in this process or elsewhere. What became of e
 the sweep's own folder, `hydra.sweep.dir`, which a job can write wherever it can write its results.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform

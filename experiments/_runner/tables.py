@@ -1,7 +1,5 @@
 """Tables in plain text and in Markdown, and numbers over seeds with their spread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Hydra calls whatever a `_target_` names, `os.system` too. Here a name must be th
 one of the listed modules itself defines. A configuration of the user's own may name anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import isclass, isfunction

@@ -6,8 +6,6 @@ from its checkpoint, and writes `record.json`, the regret of each run (`regret.c
 The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml` next to this file.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ says that a closed form does neither better nor worse: the gradients have the sa
 Writes `record.json`. What is finished is not run again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures that compare several networks: error by epoch, weights by method, error by share removed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ that has a spread, and leaves `pruning/` there: `record.json`, `signal_to_noise.
 pruned networks of mean weights, saved sparse, as `removed-95.npz`. A `report.html` there is made again.
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Table 2 and Fig. 4 from what `experiments.paper.pruning` recorded: the table and the pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -11,8 +11,6 @@ nuts_chains=2 nuts_warmup=100 nuts_draws=100 nuts_depth=6    how much work NUTS 
 Other arguments are for every network, as in `experiments.run`: data.noise=0.1414 epochs=100.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Fig. 5 from what `experiments.paper.regression` recorded: the table and the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any

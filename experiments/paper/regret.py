@@ -1,7 +1,5 @@
 """The results of the bandit's games: regret by step, what was eaten, the figure and the table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

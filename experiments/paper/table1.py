@@ -6,8 +6,6 @@ numbers, and draws both figures. Other keys (data.limit=, device=) go to every r
 the forms and rows are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product

@@ -1,7 +1,5 @@
 """Table 1, Fig. 2 and Fig. 3 from what `experiments.paper.table1` recorded: its tables and pictures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import product

@@ -3,8 +3,6 @@
 None of them gives a good network; `docs/errata.md` says where each was found.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A negative control: the Gluon notebook's network as printed, whose second hidden layer is never applied."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

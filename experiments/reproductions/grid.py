@@ -15,8 +15,6 @@ quick=true        2 x 2 points on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=10 model.hidden=[800,800] seed=2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 

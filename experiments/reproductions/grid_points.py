@@ -1,7 +1,5 @@
 """The points of the hyperparameter grids: the paper's priors, Ghia's rates, both reports' presets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

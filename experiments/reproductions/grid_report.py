@@ -1,7 +1,5 @@
 """The results of a grid: its table next to the reports' winners, the CSV, the heat maps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields

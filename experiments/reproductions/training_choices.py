@@ -13,8 +13,6 @@ quick=true                               small networks on synthetic data, for a
 Other arguments are for every run, as in `experiments.run`: epochs=10 seed=2.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ the text of that name (`TEXTS`), and the figures under docs/figures/ are drawn a
 Nothing is run: a number without a record is not there.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

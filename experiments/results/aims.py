@@ -1,7 +1,5 @@
 """What was aimed at where no claim of others leads to a page (`aims` of claims.yaml), and what was found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean

@@ -1,7 +1,5 @@
 """What `benchmarks/` measured and how long a fresh clone takes, as the documents have it."""
 
-from __future__ import annotations
-
 from benchmarks.planted import SOUND
 from experiments._runner.tables import markdown
 from experiments.results.records import Record

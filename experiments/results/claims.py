@@ -1,7 +1,5 @@
 """Claims, aims and runs (`claims.yaml`) and what today's code finds: docs/results.md and its pages' heads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The documents' figures, each drawn from one record, and those over many fits that no command draws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

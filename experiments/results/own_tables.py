@@ -1,7 +1,5 @@
 """The README's table and sentence on tables of your own, from their records, and what was aimed at."""
 
-from __future__ import annotations
-
 from math import inf
 from statistics import fmean
 from typing import Any

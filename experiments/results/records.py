@@ -1,7 +1,5 @@
 """The records under docs/records/, and the line that says how one was made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

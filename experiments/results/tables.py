@@ -1,7 +1,5 @@
 """The tables of the documents, each from one record; a missing record leaves a line that says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import generated, gpu_report

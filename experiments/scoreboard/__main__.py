@@ -24,8 +24,6 @@ record=FILE          print the tables of a record, and fit nothing; of a folder 
 Other arguments are for every run, as in `experiments.run`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

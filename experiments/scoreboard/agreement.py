@@ -7,8 +7,6 @@ hardly moves on the curve. It is measured as well: by R-hat between its chains, 
 from each other, and, for the six points, by the symmetry that the posterior has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

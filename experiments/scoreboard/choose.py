@@ -1,7 +1,5 @@
 """Which method when, what it costs and what it is worth: Markdown from the records of all parts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

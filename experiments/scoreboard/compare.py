@@ -1,7 +1,5 @@
 """Rows of a record side by side: means with standard errors, and paired differences with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

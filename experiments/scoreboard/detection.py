@@ -5,8 +5,6 @@ the area under the ROC curve against clothes, letters and noise, and the share o
 false alarms; accuracy and NLL of test digits turned by 0 to 180 degrees.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The methods that are compared: each as changes of one configuration, and what it tries on held-out rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 A point that is finished is read back. What the library refuses is a result too, with its reason.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What others published, with sources, and our best method beside the best of theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 

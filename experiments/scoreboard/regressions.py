@@ -7,8 +7,6 @@ tried, and whether the noise depends on the inputs. But for the usual network of
 chosen as a whole: what is best of five is not what is best alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, inf

@@ -17,8 +17,6 @@ quick=true       two priors, or those of priors=, on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

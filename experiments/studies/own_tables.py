@@ -18,8 +18,6 @@ draws=1000                                      weight draws of the predictive
 seed=1                                          of the fits
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ PSIS-LOO by `az.compare`. Arguments are as in `experiments.run`: data.N=100 chai
 Against NUTS: `python -m experiments.scoreboard part=agreement`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

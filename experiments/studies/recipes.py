@@ -13,8 +13,6 @@ Other arguments are for every run, as in `experiments.run`: epochs=40 model.hidd
 data.validation=0 what was chosen before is trained on every image, and nothing is ranked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -12,8 +12,6 @@ Writes `seed=S/` with the fits, `record.json`, and two figures. What is finished
 again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

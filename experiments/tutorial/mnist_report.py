@@ -1,7 +1,5 @@
 """The tutorial's printed numbers next to ours, and its two figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tutorial's two networks on digits, noise, clothes and odd pictures: entropies in bits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

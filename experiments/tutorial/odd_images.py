@@ -1,7 +1,5 @@
 """Pictures of 28 x 28 pixels in [0, 1] that are not digits, drawn by code: a letter, a cat's outline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

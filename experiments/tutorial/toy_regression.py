@@ -4,8 +4,6 @@
 are those of `experiments.run`) and the tutorial's plain one, and leaves `record.json` and `figure.png`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

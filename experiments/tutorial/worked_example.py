@@ -4,8 +4,6 @@ The prose of the tutorial says (mu, rho) = (2, 3) and (x, y) = (1, 1); its code,
 mu = 0.5, rho = 2, x = 2, y = 3. Its printed noise, 1.9070, is rounded: 1.9070344 gives what it prints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

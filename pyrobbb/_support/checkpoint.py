@@ -1,7 +1,5 @@
 """Checkpoints: tensors and plain values only, so that opening one never runs code."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """Checks of a value's domain, each with one message: the name, the value, what it must be."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """Deep copies of what holds parts of a graph, which torch refuses to copy."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any, TypeVar
 

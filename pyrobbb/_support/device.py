@@ -1,7 +1,5 @@
 """Where to compute."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache

@@ -1,7 +1,5 @@
 """Files that are whole or absent: written under a temporary name, then renamed."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Several tensors end to end as one flat vector, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """What networks and priors must be for a model to be built from them; what a call leaves on a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy

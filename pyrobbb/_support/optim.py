@@ -1,7 +1,5 @@
 """One torch optimiser over everything that training changes, and its learning rates."""
 
-from __future__ import annotations
-
 import logging
 import math
 import warnings

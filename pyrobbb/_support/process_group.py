@@ -1,7 +1,5 @@
 """The processes that train one posterior together, which `torchrun` starts."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Quantiles of an equal mixture of univariate distributions, such as that of y over weight draws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, inf, prod

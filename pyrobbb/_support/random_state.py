@@ -1,7 +1,5 @@
 """Work without side effects: random states, Pyro's parameter store and its validation flag are restored."""
 
-from __future__ import annotations
-
 import operator
 import os
 import random

@@ -1,7 +1,5 @@
 """Settings as a tree of plain values: in which of them two differ."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from dataclasses import is_dataclass
 from enum import Enum

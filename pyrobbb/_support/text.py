@@ -1,7 +1,5 @@
 """Values and errors as the words of a message; no torch, as the ArviZ reader works without it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

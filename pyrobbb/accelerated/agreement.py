@@ -1,7 +1,5 @@
 """Whether two steps agree: the terms and gradients that each sees on the same noise."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -5,8 +5,6 @@ parameters; chains may differ in their priors' parameters, their data's order an
 structure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ The gradients are those of `pyrobbb.accelerated.fused_kl` for one weight draw. W
 point estimate: w is `loc`, and F is :math:`-\log P(D_i \mid w)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

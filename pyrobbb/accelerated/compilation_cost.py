@@ -1,7 +1,5 @@
 """Whether to compile or record a step's program: what that costs once, and saves at every step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Compile a recorded tensor program with inductor, once for inputs of one kind, and check what it gives."""
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

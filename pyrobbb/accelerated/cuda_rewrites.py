@@ -2,8 +2,6 @@
 does something else besides takes another one's time.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Choose the step of a training: the fastest that fits model and guide, logging what was lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple

@@ -12,8 +12,6 @@ not divide evenly, and the KL enters once. The sum is one all-reduce of all grad
 then takes the same optimiser step.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 import torch

@@ -8,8 +8,6 @@ polynomial to float32 precision. `RULES` are applied while a program is recorded
 itself keeps calling torch's own functions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

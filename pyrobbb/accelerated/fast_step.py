@@ -1,7 +1,5 @@
 """What the fast steps have in common: evaluate, then let the optimiser step."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

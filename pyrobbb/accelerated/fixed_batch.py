@@ -1,7 +1,5 @@
 """Minibatches of one shape, for programs that are compiled for it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -17,8 +17,6 @@ with respect to w, the gradients
 those of the prior's own Pyro distribution.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -15,8 +15,6 @@ one perturbation of the weights is shared by all rows, each with signs of its ow
 Both are unbiased; local reparameterisation of a convolution, with independent noise at each place, is not.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any

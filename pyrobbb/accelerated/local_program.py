@@ -1,7 +1,5 @@
 """The program of a training step whose noise lies on the layers' outputs (`local_noise`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The fast step for a mean-field normal with flat parameters: the fused KL, then the network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

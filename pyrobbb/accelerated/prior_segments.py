@@ -1,7 +1,5 @@
 """The prior, element by element: segments of neighbouring weights of one family, log P and its derivative."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

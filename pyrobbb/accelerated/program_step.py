@@ -1,7 +1,5 @@
 """The fast step for small networks, and for any guide and model: one program for loss and gradients."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

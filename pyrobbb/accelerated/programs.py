@@ -5,8 +5,6 @@ F = share KL - log P(D_i | w) with respect to each of the given parameters, in t
 tensor without dimensions; row i of x and y counts `counts[i]` times, `(B,)`, or each once if that is None.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Record the tensor operations of a program as one graph, with `make_fx`, to compile or to replay it."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence

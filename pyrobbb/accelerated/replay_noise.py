@@ -1,7 +1,5 @@
 """Hand a program the standard normals that it would have drawn itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

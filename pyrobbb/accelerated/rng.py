@@ -8,8 +8,6 @@ threads, and the noise does not depend on their number. `Normals` takes a fresh 
 global generator, `KeyedNormals` the seed of each chain and the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -9,8 +9,6 @@ Adam (Kingma and Ba 2015) takes at its step t two rates, the same for all weight
 so that the program knows no t. SGD has :math:`r_1 = \eta` alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

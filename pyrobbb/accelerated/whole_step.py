@@ -6,8 +6,6 @@ first, the vectors are padded to whole rows: a sum over rows of `ROW` weights fu
 weights, a sum over all of them would not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

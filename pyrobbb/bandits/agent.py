@@ -1,7 +1,5 @@
 """What every agent does each round, whatever its rule of choice: predict, choose, remember, train."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Bayesian and plain networks for R runs at once, as chains of one batched update."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

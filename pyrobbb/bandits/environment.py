@@ -1,7 +1,5 @@
 """What a bandit plays against: each round a context, and a reward for the action that is taken."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 

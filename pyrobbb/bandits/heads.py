@@ -1,7 +1,5 @@
 """One output per action, in a network whose input is still (context, action)."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from pyrobbb._support import checks

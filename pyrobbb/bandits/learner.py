@@ -1,7 +1,5 @@
 """An agent's model: the expected reward of an input, for R runs side by side, and how it learns."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

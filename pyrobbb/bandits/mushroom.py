@@ -1,7 +1,5 @@
 """The mushroom bandit: eat or leave each of 8124 mushrooms of the UCI table, some of them poisonous."""
 
-from __future__ import annotations
-
 import gzip
 from functools import cache
 from importlib import resources

@@ -1,7 +1,5 @@
 """The last interactions of several runs, from which training draws its minibatches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The two rules of choice: Thompson sampling from q(w), and epsilon-greedy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@
 ...     print(finding)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One check of a fit, and the verdict on several."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

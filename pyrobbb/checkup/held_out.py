@@ -1,7 +1,5 @@
 """Whether held-out rows are as sure as the predictions say."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

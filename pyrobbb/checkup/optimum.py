@@ -1,7 +1,5 @@
 """Whether the free energy of a fit is at its minimum, and below that of ignoring the inputs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

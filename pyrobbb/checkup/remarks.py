@@ -1,7 +1,5 @@
 """What is worth knowing of a fit besides its faults."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pyrobbb.bnn import BayesianNetwork

@@ -1,7 +1,5 @@
 """A network with fixed weights, most of them 0: on disk without the zeros, and predicting without them."""
 
-from __future__ import annotations
-
 import warnings
 from copy import deepcopy
 from pathlib import Path

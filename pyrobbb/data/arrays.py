@@ -1,7 +1,5 @@
 """The user's own arrays as a data set, checked once on entry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, get_args

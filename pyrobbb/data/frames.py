@@ -3,8 +3,6 @@
 pandas is asked only for what is its own: a DataFrame that came in, or a Parquet file.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import logging

@@ -1,7 +1,5 @@
 """Which rows are for training, for validation and for the test."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any

@@ -1,7 +1,5 @@
 """Small data with nothing to download: blobs, a sine, the literature's two curves, and points as given."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

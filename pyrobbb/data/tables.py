@@ -1,7 +1,5 @@
 """A table as a data set: numbers and categories in, standardised inputs and targets in their units out."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral

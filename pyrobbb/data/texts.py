@@ -1,7 +1,5 @@
 """Numbers as the texts they print as, and columns of text that look like numbers."""
 
-from __future__ import annotations
-
 import logging
 import re
 

@@ -5,8 +5,6 @@ then in the cache, then downloaded from the repository of Gal and Ghahramani (20
 plain text. Wherever a table comes from, its values are checked before use.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.client

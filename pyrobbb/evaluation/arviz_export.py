@@ -6,8 +6,6 @@ a random subset of the training data (that is what `az.loo` is defined on), from
 predictions for the test set. Several targets have an axis of their own, a single one has none.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ ArviZ 0.x holds its groups in an `InferenceData`, ArviZ 1.x in xarray's `DataTre
 for both: netCDF4, one netCDF group per ArviZ group. Needs numpy, xarray and ArviZ, and no torch.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import warnings

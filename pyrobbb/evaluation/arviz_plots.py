@@ -3,8 +3,6 @@
 ArviZ draws through pyplot; here no figure, setting or warning of a plot outlives the call.
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections.abc import Callable

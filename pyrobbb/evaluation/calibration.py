@@ -1,7 +1,5 @@
 """Do predictions come true as often as they say? Shares by confidence, and by width of an interval."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A posterior as a code for the training labels, after Hinton and van Camp 1993 (bits-back coding)."""
 
-from __future__ import annotations
-
 import math
 
 

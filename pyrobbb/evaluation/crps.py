@@ -6,8 +6,6 @@ r"""The continuous ranked probability score of a posterior predictive.
 in the units of y; smaller is better, and a point prediction has its absolute error.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

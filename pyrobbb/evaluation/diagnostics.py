@@ -1,7 +1,5 @@
 """Do restarts agree? Compared by function, not by weight, because hidden units can be permuted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 r"""How far two sets of function draws are from each other, input by input."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

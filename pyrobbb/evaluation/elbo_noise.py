@@ -9,8 +9,6 @@ in which :math:`s_j` is the standard deviation of parameter j's gradient. It is 
 any size then wander about it, and only a lower rate, more draws or larger batches bring q nearer.
 """
 
-from __future__ import annotations
-
 import torch
 from pyro.infer import Trace_ELBO
 from torch import nn

@@ -9,8 +9,6 @@ One function, `posterior.function(3)`, and the network of the mean weights,
 >>> torch.onnx.export(module, (x,), "posterior.onnx", dynamic_shapes=(rows,))  # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -8,8 +8,6 @@ section 3.1, for all variables; of thousands of weights together k-hat says noth
 draws could correct q, in this layer; above, they could not.
 """
 
-from __future__ import annotations
-
 import torch
 from pyro import poutine
 from pyro.distributions import Normal

@@ -8,8 +8,6 @@ For each latent site, by draws of the guide,
 in which P is the prior given the latents that it depends on, so that the rows add up to KL[q || P].
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

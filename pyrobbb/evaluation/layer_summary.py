@@ -1,7 +1,5 @@
 """The variational parameters in short: their spread and KL by layer, and those of a sample of weights."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ It takes the draws for those of the exact posterior: of a mean field it leans to
 rows, even where k is low.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from inspect import signature

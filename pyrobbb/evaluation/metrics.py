@@ -3,8 +3,6 @@
 Everything is in nats, except errors in percent.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any
 

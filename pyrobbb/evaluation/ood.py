@@ -1,7 +1,5 @@
 """Telling out-of-distribution inputs from familiar ones by the model's uncertainty."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy
 from torch import Tensor

@@ -10,8 +10,6 @@ at a few inputs. If q's centre is right, p and 1 - p have one distribution (Yao 
 If its width is right too, p is uniform. Each m costs a whole fit: for small models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

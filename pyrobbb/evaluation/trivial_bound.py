@@ -11,8 +11,6 @@ against the likelihood. The biases behind it move to the best constant predictio
 frequencies. A trained posterior above this number is worse, by its own bound, than ignoring the inputs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Set
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Some of a network's weights, named or at random: those whose draws are kept for ArviZ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 

@@ -1,7 +1,5 @@
 """Where the KL goes: nats, bits per weight and weights in use, by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

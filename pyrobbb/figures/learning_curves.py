@@ -1,7 +1,5 @@
 """How the free energy, its two parts and the validation error went down, epoch by epoch."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -1,7 +1,5 @@
 """What the posterior believes of y, inside and outside the data (paper Fig. 5)."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike

@@ -1,7 +1,5 @@
 """Does a prediction made with 80 % confidence come true 80 % of the time?"""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy
 from matplotlib.figure import Figure

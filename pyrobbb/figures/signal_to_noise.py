@@ -1,7 +1,5 @@
 """Which weights carry signal: density and distribution of |mu| / sigma (paper Fig. 4)."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike

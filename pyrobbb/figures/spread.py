@@ -1,7 +1,5 @@
 """One number of several settings, each run a dot, with mean and spread."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One look for all figures: colours that colour-blind readers can tell apart, thin axes, no clutter."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

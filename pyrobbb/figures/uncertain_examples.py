@@ -1,7 +1,5 @@
 """The test examples that the posterior is least certain of, as images with its predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where the weights are: under the prior, under the posterior, and the posterior means (paper Fig. 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -13,8 +13,6 @@ y is normal and its mean affine in v, :math:`y = m(u) + A(u)\, v + N(0, \sigma^2
 (Bishop 2006, eqs 3.53, 3.54 and 3.86). What is left has none of the last layer's narrow ridges.
 """
 
-from __future__ import annotations
-
 import math
 
 import pyro.distributions as dist

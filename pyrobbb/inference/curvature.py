@@ -6,8 +6,6 @@ and answers four questions: a draw, the variances, the log-determinant of the pr
 in its inverse. The third form is in `kronecker.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple

@@ -10,8 +10,6 @@ for every layer's weight matrix M but the first, whose inputs are the data. Trai
 at one mask for each minibatch; the entropy of q does not depend on M.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

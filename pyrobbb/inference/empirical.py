@@ -1,7 +1,5 @@
 """A guide that holds draws: what a sampler leaves."""
 
-from __future__ import annotations
-
 from math import gcd
 
 import torch

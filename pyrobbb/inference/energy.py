@@ -1,7 +1,5 @@
 r"""The two parts of :math:`-\log p(y, w \mid x)` as functions of one flat vector."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

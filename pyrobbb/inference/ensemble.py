@@ -6,8 +6,6 @@ r"""Weights of a mixture of restarts, by stacking on held-out data (Yao et al. 2
 where :math:`p_c` is the posterior predictive of chain c. Restarts weighted alike are the posterior's default.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

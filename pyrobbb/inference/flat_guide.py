@@ -1,7 +1,5 @@
 """Guides over one flat vector: all latents of a model, end to end, each on the whole real line."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import torch

@@ -3,8 +3,6 @@ r"""The Gauss-Newton curvature by layers, each a Kronecker product of what goes 
 Martens and Grosse 2015 (arXiv 1503.05671); for convolutions Grosse and Martens 2016 (arXiv 1602.01407).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ its step; and what is left to do after the last step. All methods yield guides, 
 files and figures are the same for all. To add one, imitate `sghmc.py`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

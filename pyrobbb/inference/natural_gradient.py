@@ -28,8 +28,6 @@ millions of weights costs as much as their update, and what both gradients have 
 curvature.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ trajectories of a particle of energy :math:`U(w) + \tfrac12 v^T M^{-1} v` (Hoffm
 1111.4246).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from copy import deepcopy

@@ -7,8 +7,6 @@ by gradient descent on minibatches; restarts from several seeds, averaged as a m
 of Lakshminarayanan et al. 2017 (arXiv 1612.01474).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

@@ -17,8 +17,6 @@ Each of M cycles lowers the step size from :math:`\alpha_0` towards 0 (Zhang et 
 first without noise, to find a mode, then with noise, to draw from it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ r"""Stochastic variational inference, the default: the guide that minimises the 
 by gradient descent (Blundell et al. 2015, eq. 1; on a minibatch eq. 9), with any guide of Pyro's or ours.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -9,8 +9,6 @@ section 3.3 and eq. 1), K of them for the low rank:
     \Sigma_{diag} = \overline{\theta^2} - \bar\theta^2, \quad \hat D_i = \theta_i - \bar\theta_i
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ Guides: `pyrobbb.non_centred.NonCentredNormal`, whose weights widen and narrow w
 `MeanFieldNormal` and Pyro's autoguides keep both apart. To write another prior, imitate `Horseshoe`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pyro

@@ -8,8 +8,6 @@ optimiser, as the paper tried in section 3.3. The bound does not pay for what is
 `num_learned` beside it, or give the parameters priors of their own (`pyrobbb.priors.hierarchical`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Which weights of a layer share a scale."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from pyrobbb._support.network_checks import EMBEDDINGS, is_vector

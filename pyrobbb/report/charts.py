@@ -3,8 +3,6 @@
 Marks are hidden from assistive technology, which reads the table beside a chart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import isfinite

@@ -1,7 +1,5 @@
 """What a page is made of, and the page as HTML: templates by Jinja, charts by Vega, both within the file."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Sequence

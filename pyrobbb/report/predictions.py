@@ -1,7 +1,5 @@
 """The sections on the predictions for test data: are they calibrated, and which inputs are uncertain?"""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of one run, from the files of its folder and what the caller knows besides."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

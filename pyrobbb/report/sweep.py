@@ -1,7 +1,5 @@
 """The page of a sweep: every run in a table to sort, and all of them as lines over what was varied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log10

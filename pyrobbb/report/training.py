@@ -1,7 +1,5 @@
 """The sections on the training: learning curves, where the KL goes, and the posterior as a code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import isfinite, log
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The sections on the weights: where they are, which carry a signal, and what their removal costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

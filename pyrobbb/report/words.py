@@ -1,7 +1,5 @@
 """Numbers and components in words, and what each score means, for a reader who meets them first here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ A small network's step is mostly call overhead, not arithmetic; R in one program
 Every chain keeps its own data order, noise, optimiser, schedule, history and checkpoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple

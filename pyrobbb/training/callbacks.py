@@ -1,7 +1,5 @@
 """Callbacks: measure, keep or stop a training after its steps and epochs; `loggers.py` has those that log."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from copy import deepcopy

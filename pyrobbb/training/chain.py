@@ -1,7 +1,5 @@
 """One chain of a training: how it is set up, and what happens to it in each epoch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

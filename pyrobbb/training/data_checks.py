@@ -1,7 +1,5 @@
 """Checks before a training starts: types, shapes, lengths, values and scales of the data."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A training that diverges: the error, with where it was, the usual causes, and what is left."""
 
-from __future__ import annotations
-
 from math import isfinite
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a finished fit shows of a likely mistake: noise unlike the residuals, a fit that was still falling."""
 
-from __future__ import annotations
-
 import logging
 from itertools import pairwise
 from math import log, sqrt

@@ -1,7 +1,5 @@
 """The course of a training: one row per epoch, in memory and in `history.csv`."""
 
-from __future__ import annotations
-
 import csv
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a training accepts as its model, guide and data, in one form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.utils.data import DataLoader

@@ -4,8 +4,6 @@ Alone, a small network's step leaves most of a device idle. Every chain has its 
 that it ends exactly as it would alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """What chains that take their steps together have in common: `batched_chains`, `interleaved_chains`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

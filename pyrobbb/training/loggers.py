@@ -1,7 +1,5 @@
 """Callbacks that log each epoch to TensorBoard, MLflow or Weights & Biases; each needs an extra."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The one training loop: one step of each chain at a time, signals and checkpoints between two steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter

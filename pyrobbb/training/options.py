@@ -1,7 +1,5 @@
 """Every option of a training: listed, documented and checked here alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -1,7 +1,5 @@
 """A prior that changes while the steps keep it as it was at first."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """What a checkpoint holds of a chain, and how the chain resumes from it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Check that the sites of guide and model match."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How a training starts: one chain, several together or one after the other, or by `fit`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """The validation error after each epoch, shared out among the processes that train."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Checkpoints: what goes in comes out, and every file that is none is named in one clear error."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

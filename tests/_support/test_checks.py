@@ -1,7 +1,5 @@
 """Domain checks: what passes comes back, what does not is named with its value."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What holds parts of a graph is copied by its values."""
 
-from __future__ import annotations
-
 import torch
 from pyro.infer.autoguide import AutoNormal
 from torch import nn

@@ -1,7 +1,5 @@
 """On a machine with a CUDA device the suite is that of one without; imitated here where there is none."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """One optimiser over all parameters, with rates of their own for some of them."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

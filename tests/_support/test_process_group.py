@@ -1,7 +1,5 @@
 """Several processes train one posterior: the sum of their gradients, their files, and how they end."""
 
-from __future__ import annotations
-
 import json
 import signal
 from concurrent.futures import ThreadPoolExecutor

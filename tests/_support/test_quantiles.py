@@ -1,7 +1,5 @@
 """Quantiles of mixtures; `tests/test_intervals.py` has those of predictions."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

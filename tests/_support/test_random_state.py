@@ -1,7 +1,5 @@
 """Work inside `isolated` leaves no trace outside, and its own random numbers depend on its seed alone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Signals wait for the end of a step, and the handlers that were there come back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

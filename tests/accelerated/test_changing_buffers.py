@@ -1,7 +1,5 @@
 """A network that changes a buffer at each call: in place on every path; one that replaces it is told."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

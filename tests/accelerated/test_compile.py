@@ -1,7 +1,5 @@
 """Compiled programs: apart on disk for each instruction set, and compared once with the program itself."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

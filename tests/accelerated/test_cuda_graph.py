@@ -1,7 +1,5 @@
 """The CUDA graph path, with CUDA's graphs imitated on the CPU: recorded operations, replayed in place."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import nullcontext

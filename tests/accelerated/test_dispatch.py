@@ -1,7 +1,5 @@
 """The fast path computes Pyro's Trace_ELBO: same noise in, same terms and gradients out."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Less than the library would like: no compiler, a network that cannot be recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

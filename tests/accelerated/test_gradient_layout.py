@@ -1,7 +1,5 @@
 """Gradients lie in memory as their parameters do: fused optimisers on the CPU do not look at strides."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Noise on the outputs of layers: unbiased against closed forms, less variance, and where it does not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyro

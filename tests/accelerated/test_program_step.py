@@ -1,7 +1,5 @@
 """A program compiled for one batch size: a shorter batch gives the terms and gradients of its own rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """A replayed recording computes what its program does, to the bit, and says when the program has changed."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

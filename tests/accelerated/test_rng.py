@@ -1,7 +1,5 @@
 """The noise of the fast path: the published generator, standard normal, one stream per key."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The step with the optimiser in the program, beside the same gradients with torch's optimiser."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Bandits of a user's own: networks, environments and seeds that are not the paper's."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The benchmarks' arithmetic, and that each contender takes steps; no timing decides anything here."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

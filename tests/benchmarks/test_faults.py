@@ -1,7 +1,5 @@
 """A few of the faults of `benchmarks/faults.py`, and those that a test can make by itself."""
 
-from __future__ import annotations
-
 import errno
 import re
 import resource

@@ -1,7 +1,5 @@
 """What a step on CUDA launches and moves, from generated code: no device is needed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A user's own arrays, each of their possible faults, and the made data."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

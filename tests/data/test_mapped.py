@@ -1,7 +1,5 @@
 """Training rows that stay on the disk: the same training as in memory, in a memory that does not grow."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables: what is learned from the training rows alone, the stated rules, and each possible fault."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,7 +1,5 @@
 """The UCI tables: found, fetched, checked, and split as published; a small table stands in for them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Iterator

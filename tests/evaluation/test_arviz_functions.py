@@ -5,8 +5,6 @@ statistics (energy, divergences, trajectories), and class numbers have no regres
 generations and needs no torch: the posteriors are files, which `test_arviz_export.py` writes and checks.
 """
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Callable

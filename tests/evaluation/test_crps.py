@@ -1,7 +1,5 @@
 """CRPS of mixtures, against quadrature and known values."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Total variation between sets of function draws, against normals for which it is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

@@ -1,7 +1,5 @@
 """What is said of a fit besides its faults: importance ratios, gradient noise, simulated data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run folder of somebody else's is opened without running a line of theirs."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """The last layer integrated out: against Laplace's formula, which is exact where a layer enters squared."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The energies of a flat vector as a compiled program: the same numbers, and where it is used."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mixtures of chains: weights by stacking, and predictions that follow them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Every method with every kind of model: one line gives a posterior, or the reason why there is none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Laplace beside laplace-torch (pip install "laplace-torch==0.3" backpack-for-pytorch); else skipped."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Each method against what is known exactly: conjugate posteriors, printed algorithms, Hessians."""
 
-from __future__ import annotations
-
 import copy
 import math
 from contextlib import nullcontext

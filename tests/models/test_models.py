@@ -1,7 +1,5 @@
 """The generative programs: layers, widths and parameter counts from the data's spec, and what they refuse."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

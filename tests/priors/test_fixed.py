@@ -1,7 +1,5 @@
 """The defaults of the priors, and the choice by parameter name; their densities are in test_properties.py."""
 
-from __future__ import annotations
-
 import math
 
 import pyro.distributions as dist

@@ -1,7 +1,5 @@
 """Priors with latent scales: their marginals and their free energy against quadrature, under each guide."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

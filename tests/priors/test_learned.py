@@ -1,7 +1,5 @@
 """Priors whose parameters are learned: M-steps against closed forms, on every path of training."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

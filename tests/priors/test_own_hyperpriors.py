@@ -1,7 +1,5 @@
 """Priors of one's own: any distribution, fan-in by module, learned and hierarchical ones, what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands of tutorials and how-tos run as they are written, with fewer and smaller fits."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Forty small networks of the kinds that users bring, each with inputs and the likelihood that fits it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial

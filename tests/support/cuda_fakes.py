@@ -1,7 +1,5 @@
 """CUDA's graphs, streams and generators imitated on the CPU: recorded operations, replayed in place."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

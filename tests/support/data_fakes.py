@@ -1,7 +1,5 @@
 """A small stand-in for MNIST's four files, a web server for it, and a place of its own for each test."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """The suite asks for no device and compares with tensors of the CPU: it sees none, outside `test_cuda.py`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

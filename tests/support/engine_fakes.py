@@ -1,7 +1,5 @@
 """Small data, networks and models for the tests of the engine, and how laws are checked on random inputs."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

@@ -1,7 +1,5 @@
 """Priors as a user would write them."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import pyro

@@ -1,7 +1,5 @@
 """Two real processes for tests, and components that make one of them fail."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -5,8 +5,6 @@ where torch and NumPy take them, so the tests, the library and what a test impor
 written tomorrow does too. `FIXED`, a mark, is for numbers that belong to one seed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

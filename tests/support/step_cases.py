@@ -1,7 +1,5 @@
 """Small models with every prior, likelihood and guide, to compare one way to step with another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What Weights & Biases wrote offline, read from its own files."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

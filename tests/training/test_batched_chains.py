@@ -1,7 +1,5 @@
 """Several trainings as one batch end where each ends alone."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path

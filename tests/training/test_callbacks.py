@@ -1,7 +1,5 @@
 """Callbacks measure, keep and stop; what they remember survives a resumption exactly."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

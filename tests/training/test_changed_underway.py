@@ -1,7 +1,5 @@
 """What changes while a training runs, or is another thing than it seems, is seen by each path or refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

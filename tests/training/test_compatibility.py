@@ -1,7 +1,5 @@
 """A checkpoint of another training is refused, in one message that names what differs."""
 
-from __future__ import annotations
-
 import logging
 import re
 from copy import deepcopy

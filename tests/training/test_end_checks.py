@@ -1,7 +1,5 @@
 """The warnings at the end of a fit: on planted mistakes they speak once, after good fits they are silent."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`fit`: history, several chains, point estimates, torch's data, Pyro's ELBOs; each against an oracle."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The history file: it grows row by row, comes back as it was, and survives a crash in mid-line."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

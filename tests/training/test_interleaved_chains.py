@@ -1,7 +1,5 @@
 """Several chains side by side on CUDA, which is imitated on the CPU: each ends exactly as it does alone."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What the history has reaches TensorBoard, MLflow and Weights & Biases, and a resumption continues it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

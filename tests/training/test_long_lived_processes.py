@@ -1,7 +1,5 @@
 """What a long life of a process brings: too little memory, many fits, many threads."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable, Sequence

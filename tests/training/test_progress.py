@@ -1,7 +1,5 @@
 """What a person sees: a bar on a terminal, lines elsewhere, with the numbers that were promised."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """One table of wrong inputs, each with the words its message must have; the process stays as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What would make a posterior wrong without a word: trained after all, refused, or said."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

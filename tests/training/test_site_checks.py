@@ -1,7 +1,5 @@
 """A guide that does not sample the model's weights is refused before training, in one message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar
 

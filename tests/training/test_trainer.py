@@ -1,7 +1,5 @@
 """Training: exact resumption, errors that name the place, isolation from the process and from each other."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -1,7 +1,5 @@
 """MNIST and its relatives, data sets of four IDX files: their names, and the MD5 of their raw bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

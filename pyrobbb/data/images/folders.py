@@ -1,7 +1,5 @@
 """The files in a folder: one that the user gave, or the user's cache."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -9,8 +9,6 @@
 Files may be gzipped; this is detected from the first two bytes, not from the name.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

@@ -4,8 +4,6 @@ The paper (section 5.1) divides the pixels, 0 to 255, by 126 and holds 10,000 of
 rows back for validation.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import ClassVar

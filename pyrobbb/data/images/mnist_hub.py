@@ -6,8 +6,6 @@ that it is. It holds `mnist/data/mnist.pkl.gz`, a pickle of three pairs (images,
 pairs are the 60,000 training rows in their first order.
 """
 
-from __future__ import annotations
-
 import gzip
 import pickle
 import subprocess

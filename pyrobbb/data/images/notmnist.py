@@ -4,8 +4,6 @@ The 10,000 test images and labels of github.com/davidflanagan/notMNIST-to-MNIST,
 of a folder that the user gave; there is no download.
 """
 
-from __future__ import annotations
-
 import os
 
 import torch

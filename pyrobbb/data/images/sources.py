@@ -8,8 +8,6 @@
 What 3 and 4 fetch is kept in the cache.
 """
 
-from __future__ import annotations
-
 import http.client
 import logging
 import os

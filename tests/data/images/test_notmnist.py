@@ -1,7 +1,5 @@
 """notMNIST: the test images in a given folder."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which source is used, what is said on the way, and the error when there is none."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`import torchvision` with and without its compiled operators."""
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """torchvision's own download, against a web server on this machine."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import socket

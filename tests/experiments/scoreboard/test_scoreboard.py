@@ -1,7 +1,5 @@
 """The scoreboard: every method through one seam, refusals with their reason, tables from a record."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The study of the bound: its table from few small runs, and its record."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

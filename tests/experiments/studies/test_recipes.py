@@ -1,7 +1,5 @@
 """The study of recipes: its table from few small runs, its average over the last epochs, its restarts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
