@@ -38,6 +38,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
 from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.progress import Guarded
 from pyrobbb.training.trainer import fit
 
 logger = logging.getLogger(__name__)
@@ -239,13 +240,16 @@ def _best(
     found = []
     given = options.get("callbacks", ())
     checks.check_kinds(callbacks=(given, Sequence))
-    for name, model in several.items():
+    show = Guarded.of(options.get("progress", True))
+    for count, (name, model) in enumerate(several.items(), 1):
+        show.log(f"fit {count} of {len(several)}: {name}")
         own = options | {"callbacks": [c.for_fit(name) if isinstance(c, Callback) else c for c in given]}
         inside = None if folder is None else folder / name
         posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
         loss = _free_energy(posterior) if held is None else _loss(posterior, held)
-        found.append((loss, model, posterior, own))
-    _, model, posterior, own = min(found, key=lambda one: one[0])
+        found.append((loss, name, model, posterior, own))
+    _, name, model, posterior, own = min(found, key=lambda one: one[0])
+    show.log(f"kept: {name}" + ", and fitted to all rows" * (part is not data))
     if part is data:  # what the callbacks of the chosen fit hold goes to those that were given
         for callback, copied in zip(given, own["callbacks"], strict=True):
             callback.adopt(copied)

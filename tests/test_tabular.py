@@ -4,6 +4,7 @@ import importlib
 import math
 import sys
 from functools import partial
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.priors import Deterministic, Normal
 from pyrobbb.tabular import fit_table, load_table, table_likelihood, table_prior
 from pyrobbb.training.callbacks import BestCheckpoint, Callback
+from pyrobbb.training.progress import Printed
 
 RNG = np.random.default_rng(0)
 SIZE = RNG.uniform(20, 200, 300)
@@ -96,7 +98,11 @@ def test_of_several_noises_the_one_with_the_lowest_free_energy_is_kept(better, t
     }[better]
     data = from_table({"x": x, "y": y})
     other = "mixture" if better == "learned" else "learned"
-    posterior = fit_table(data, noise=[other, better], epochs=200, folder=tmp_path)
+    said = StringIO()
+    noises = {"noise": [other, better], "progress": Printed(said)}
+    posterior = fit_table(data, epochs=200, folder=tmp_path, **noises)
+    lines = said.getvalue().splitlines()
+    assert {f"fit 1 of 2: {other}", f"fit 2 of 2: {better}", f"kept: {better}"} < {*lines}
     kept = posterior.model.likelihood.likelihood
     assert type(kept) is type(table_likelihood(data.spec, better).likelihood)
     low, high = posterior.predict({"x": [0.0]}).interval(0.5)[:, 0, 0].tolist()

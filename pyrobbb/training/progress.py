@@ -53,9 +53,10 @@ class Guarded(Progress):
         self.shown = shown
 
     @classmethod
-    def of(cls, shown: Progress | None) -> Guarded:
-        """A display, guarded once: a failure is reported once, whoever else shows with it."""
-        return shown if isinstance(shown, Guarded) else cls(shown or Silent())
+    def of(cls, shown: Progress | bool | None) -> Guarded:
+        """A display (True: `Printed`), guarded once: a failure is reported once, whoever shows with it."""
+        shown = Printed() if shown is True else shown or Silent()
+        return shown if isinstance(shown, Guarded) else cls(shown)
 
     def _show(self, event: str, *what: Any) -> None:
         try:

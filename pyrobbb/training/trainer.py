@@ -30,7 +30,7 @@ from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
-from pyrobbb.training.progress import Guarded, Printed, Progress, Silent
+from pyrobbb.training.progress import Guarded, Progress, Silent
 from pyrobbb.training.resumption import Resumable
 
 __all__ = ["NonFiniteLossError", "Training", "fit", "train", "train_all"]
@@ -208,7 +208,7 @@ def fit(
     if inference.own_guide and guide is not None and not isinstance(guide, nn.Module):
         name = type(inference).__name__
         raise ValueError(f"{name} makes its own guide: pass None as the guide, not {text.short(guide)}")
-    show = Guarded.of(progress if not isinstance(progress, bool) else Printed() if progress else None)
+    show = Guarded.of(progress)
 
     def make(chain: int, fast: str) -> Training:
         with isolated(seed + chain):
