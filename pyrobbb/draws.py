@@ -80,8 +80,10 @@ def is_point(guide: nn.Module) -> bool:
 
 def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
     """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
-    place: Any = getattr(chain[1], "place", None)  # of a draw in the sampler's chain
-    return None if place is None else sorted(range(draws), key=lambda draw: place(seed + draw))
+    guide: Any = chain[1]
+    if not hasattr(guide, "stored_draw"):
+        return None
+    return sorted(range(draws), key=lambda draw: guide.place(seed + draw))
 
 
 def stacked(draws: Sequence[Weights]) -> Weights:
