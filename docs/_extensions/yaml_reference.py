@@ -54,9 +54,13 @@ def run_keys(path: Path) -> str:
 
 
 def types_of(kind: Any) -> dict[str, str]:
-    """The annotations of what can be passed to it, as they are written."""
+    """The annotations of what can be passed to it, without the modules of their names."""
     given = {name: one.annotation for name, one in inspect.signature(kind).parameters.items()}
-    return {name: str(said) for name, said in given.items() if said is not inspect.Parameter.empty}
+    return {
+        name: said if isinstance(said, str) else re.sub(r"\b(\w+\.)+", "", inspect.formatannotation(said))
+        for name, said in given.items()
+        if said is not inspect.Parameter.empty
+    }
 
 
 def summary(target: str) -> str:

@@ -57,8 +57,8 @@ def uci(records: Records) -> str:
     above = _listed([name for name, gap in published.items() if gap > 0])
     return (
         f"`fit_table` is above scikit-learn's Gaussian process, or less than {NEAR:g} nats a row below, on "
-        f"{near} ({_below(process, -NEAR)}), and above the published deep ensembles on {above} "
-        f"({_below(published, 0)})"
+        f"{near} ({_below(process, -NEAR)}), and above the deep ensembles that DUN (cambridge-mlg) reports "
+        f"on {above} ({_below(published, 0)})"
     )
 
 

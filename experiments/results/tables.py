@@ -232,7 +232,6 @@ TABLES: dict[str, Text] = {
     "own_tables": of("own_tables", own_tables.scores, NONE),
     "own_tables.methods": of("own_tables", headed(as_markdown(own_tables_study.report)), NONE),
     "own_tables.uci": of("own_tables_uci", headed(as_markdown(own_tables_study.report)), NONE),
-    "own_tables.noise": of("own_tables_noise", headed(as_markdown(own_tables_study.report)), NONE),
     "bench.steps": of("bench_steps", headed(bench.steps), NONE),
     "bench.aims": of("bench_steps", bench.aims, NONE),
     "bench.replay": of("bench_replay", headed(bench.replayed), NONE),

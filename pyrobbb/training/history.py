@@ -81,7 +81,7 @@ def read(path: Path | str) -> list[Epoch]:
     Raises:
         ValueError: If the file is damaged or something else.
     """
-    types = {f.name: int if f.type == "int" else float for f in fields(Epoch)}
+    types = {f.name: int if f.type is int else float for f in fields(Epoch)}
     with Path(path).open(newline="", encoding="utf-8") as file:
         text = file.read()
     whole = text[: text.rfind("\n") + 1].splitlines()
