@@ -116,8 +116,12 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
             print(f"{config.folder}", flush=True)
             cell = {"row": name, "width": width, "seed": seed, "folder": str(config.folder)}
             metrics = _trained(config)
-            curve = [row.validation_error for row in history.read(Path(config.folder) / "history.csv")]
-            cells.append(cell | {"metrics": metrics, "validation_errors": curve})
+            rows = history.read(Path(config.folder) / "history.csv")
+            curve = {
+                "epochs": [r.epoch for r in rows],
+                "validation_errors": [r.validation_error for r in rows],
+            }
+            cells.append(cell | {"metrics": metrics} | curve)
             print(f"  test error {metrics['test']['error']:.2f} %, {metrics['train_seconds']:.0f} s")
     return cells
 

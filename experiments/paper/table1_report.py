@@ -1,7 +1,7 @@
 """Table 1, Fig. 2 and Fig. 3 from what `experiments.paper.table1` recorded: its tables and pictures."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -74,11 +74,23 @@ def errors_table(record: Record, write: Writer = table, more: bool = False) -> s
     return write(["method", "units", *sources, *ours, *([f"last {LAST} epochs", "min"] * more)], lines)
 
 
+def _measured(cell: Mapping[str, Any]) -> tuple[Sequence[int], list[float]]:
+    """The epochs after which the validation error was measured, by default every one, and the errors."""
+    errors = cell["validation_errors"]
+    return cell.get("epochs", range(1, len(errors) + 1)), errors
+
+
+def _last(cell: Mapping[str, Any]) -> list[float]:
+    """The validation errors that were measured in the last epochs."""
+    epochs, errors = _measured(cell)
+    return [error for epoch, error in zip(epochs, errors, strict=True) if epoch > epochs[-1] - LAST]
+
+
 def _end(record: Record, row: str, width: int) -> tuple[str, str]:
     """Validation error over the last epochs, and minutes."""
     cells = _cells(record, row, width)
     settled = record["epochs"] > 2 * LAST  # before, it would be a mean over the whole course
-    tail = mean_sd([fmean(c["validation_errors"][-LAST:]) for c in cells], 2) if settled else "-"
+    tail = mean_sd([fmean(_last(c)) for c in cells], 2) if settled else "-"
     return tail, f"{fmean(c['metrics']['train_seconds'] for c in cells) / 60:.1f}"
 
 
@@ -111,16 +123,18 @@ def course(record: Record) -> str:
     """Of each cell with a free energy: where it ended, and where the validation error was least."""
     said = []
     for cell in record["cells"]:
-        metrics, errors = cell["metrics"], cell["validation_errors"]
+        metrics, last = cell["metrics"], _last(cell)
         trivial = metrics.get("trivial_free_energy")
         if trivial is None:
             continue
+        epochs, errors = _measured(cell)
         least = min(range(len(errors)), key=errors.__getitem__)
+        over = f"over the last {LAST}" if len(last) == LAST else f"after epoch {epochs[-1]}"
         said.append(
             f"{DECLARED.rows[cell['row']].title}, 2x{cell['width']}, seed {cell['seed']}: free energy "
             f"{metrics['free_energy']:.2f} nats per datum (ignoring the inputs: {trivial:.2f}); validation "
-            f"error {errors[least]:.2f} % at its least, after epoch {least + 1}, and "
-            f"{fmean(errors[-LAST:]):.2f} % over the last {LAST}"
+            f"error {errors[least]:.2f} % at its least, after epoch {epochs[least]}, and "
+            f"{fmean(last):.2f} % {over}"
         )
     return "; ".join(said) + "."
 
@@ -145,8 +159,8 @@ def figure2(record: Record) -> Figure:
     curves: dict[str, list[Curve]] = {row.title: [] for row in rows.values()}  # a method keeps its colour
     cells = [cell for cell in record["cells"] if cell["width"] == width]
     for cell in cells:
-        errors = cell["validation_errors"]
-        curves[rows[cell["row"]].title].append((list(range(1, len(errors) + 1)), errors))
+        epochs, errors = _measured(cell)
+        curves[rows[cell["row"]].title].append((list(epochs), errors))
     epochs = record["epochs"]
     first = f"the first {epochs} epochs of the paper's 600" if epochs < 600 else "by epoch"
     seeds = seeds_by_name(sorted({cell["seed"] for cell in cells}))

@@ -259,6 +259,17 @@ def test_table_1_prints_the_published_numbers():
     assert table1_report.gaps(record | {"cells": cells[:2]}) == ""
 
 
+def test_epochs_that_were_not_measured_are_told_from_those_that_were():
+    metrics = {"trivial_free_energy": 2.3, "free_energy": 1.0}
+    cell = {"row": "mixture", "width": 400, "seed": 1, "metrics": metrics}
+    cell |= {"epochs": [1, 25, 50], "validation_errors": [3.0, 2.0, 2.5]}
+    record = {"cells": [cell], "widths": [400], "seeds": [1], "epochs": 50}
+    said = table1_report.course(record)
+    assert said.endswith("2.00 % at its least, after epoch 25, and 2.50 % after epoch 50.")
+    (axes,) = table1_report.figure2(record).axes
+    assert any(list(line.get_xdata()) == [1, 25, 50] for line in axes.lines)
+
+
 def test_the_full_form_of_table_1_may_be_changed():
     part = table1.choose(table1.Part(form="full", epochs=5), ["device=cpu"])
     assert (part.epochs, part.widths, part.seeds) == (5, [400, 800, 1200], [1, 2, 3])
