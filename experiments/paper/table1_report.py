@@ -123,11 +123,11 @@ def course(record: Record) -> str:
     """Of each cell with a free energy: where it ended, and where the validation error was least."""
     said = []
     for cell in record["cells"]:
-        metrics, last = cell["metrics"], _last(cell)
+        metrics = cell["metrics"]
         trivial = metrics.get("trivial_free_energy")
         if trivial is None:
             continue
-        epochs, errors = _measured(cell)
+        (epochs, errors), last = _measured(cell), _last(cell)
         least = min(range(len(errors)), key=errors.__getitem__)
         over = f"over the last {LAST}" if len(last) == LAST else f"after epoch {epochs[-1]}"
         said.append(

@@ -28,7 +28,9 @@ class Records:
         none.
         """
         one = self._read(name)
-        each = [found for part in range(1, 100) if (found := self._read(f"{name}-{part}"))]
+        each: list[Record] = []
+        while found := self._read(f"{name}-{len(each) + 1}"):
+            each.append(found)
         if one or not each:
             return one
         found = {**each[0], "each": each}
@@ -72,7 +74,7 @@ def _cells_of(each: Sequence[Record]) -> Record:
     found["widths"].sort()
     found["seeds"].sort()
     shown = [part["weights"] for part in each if max(part["widths"]) == shown_width(found)]
-    weights = {name: kept for each in reversed(shown) for name, kept in each.items()}
+    weights = {name: kept for one in reversed(shown) for name, kept in one.items()}
     titles = (row.title for row in DECLARED.rows.values())
     found["weights"] = {title: weights[title] for title in titles if title in weights}
     return found

@@ -94,7 +94,7 @@ class StackedStep:
     """Gradients of R chains of mean-field normals on a minibatch each.
 
     The arguments are those of `MeanFieldStep`, one for each chain, of the same structure and likelihood.
-    `batch` and `prepare` are those of `ProgramStep`: `(x, y)` of shapes (R, B, *features) and (R, B, ...).
+    `batch` and `prepare` are those of `FixedProgram`: `(x, y)` of shapes (R, B, *features) and (R, B, ...).
 
     Raises:
         NotBatchableError: If they are of different structure.

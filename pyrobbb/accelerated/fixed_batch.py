@@ -56,9 +56,10 @@ class FixedBatch:
 
 
 class FixedProgram:
-    """`program(*inputs, x, y, counts)`, prepared for batches of one shape; with others it runs as it is.
+    """`program(*inputs, x, y, counts)`, prepared for batches of one shape; called as the program is.
 
-    It gives KL, NLL and gradients, and is called as the program is.
+    It gives KL, NLL and gradients. A shorter batch, such as the last of an epoch, is filled up with rows that
+    do not count; with any other the program runs as it is.
 
     Args:
         program: Any program of a minibatch.

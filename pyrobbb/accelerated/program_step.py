@@ -19,16 +19,11 @@ class ProgramStep(FastStep):
     """Takes steps with the terms and gradients that `program` gives.
 
     Args:
-        program: See `pyrobbb.accelerated.programs`.
+        program: See `pyrobbb.accelerated.programs`; prepared as `FixedProgram` says, whose errors it raises.
         optimizer: Over the parameters whose gradients the program gives, in the optimiser's order.
         noise_shape: Shape of the noise that the program takes.
-        batch: A batch `(x, y)` of the usual size, to prepare the program for. A shorter one, such as the
-            last of an epoch, is filled up with rows that do not count.
-        prepare: `compiled_program` or `replay`; None leaves the program as it is.
-
-    Raises:
-        CannotRecordError: If the program looks at a tensor's value.
-        CannotCompileError: If it cannot be compiled.
+        batch: That of `FixedProgram`.
+        prepare: That of `FixedProgram`.
     """
 
     def __init__(

@@ -206,3 +206,10 @@ def test_each_table_is_from_the_last_record_that_has_it(tmp_path):
     joined = records.tables(["a", "b"])
     assert beside_published(None, joined) == ("ahead on yacht; behind on concrete", "in part")
     assert beside_published(1, joined)[1] == "reached"
+
+
+def test_every_part_of_a_record_is_read(tmp_path):
+    for part in range(1, 23):
+        (tmp_path / f"made-{part}.json").write_text(json.dumps({"number": part}))
+    found = Records(tmp_path).get("made")
+    assert [part["number"] for part in found["each"]] == list(range(1, 23))
