@@ -9,6 +9,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -289,8 +290,8 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
         raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file)
-        try:
-            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+        try:  # tuples of text, unlike lists, cost the garbage collector one look
+            lines = [(reader.line_num, tuple(map(str.strip, row))) for row in reader if row]
         except csv.Error as error:
             raise ValueError(f"{path}: line {reader.line_num}: {error}; is a quote open?") from error
         except UnicodeDecodeError as error:
@@ -309,7 +310,7 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
             raise ValueError(f"{path}: line {number} has {len(line)} values, the first has {len(head)}")
     values = [cell for cell in head if cell.lower() not in MISSING]
     if values and all(as_number(cell) is not None for cell in values):
-        rows, head = [head, *rows], [str(i) for i in range(len(head))]
+        rows, head = [head, *rows], tuple(map(str, range(len(head))))
         logger.warning(
             "%s: the first line has only numbers, so it is a row, and the columns are called '0' to '%d'",
             path.name, len(head) - 1,
@@ -326,18 +327,22 @@ def _parsed(cells: Iterable[str], known: Collection[str | None] | None) -> Colum
     """Numbers if all are, unless categories are `known`, which may be none as yet."""
     kept = known or ()
     values = [None if cell.lower() in MISSING and cell not in kept else cell for cell in cells]
-    numbers = [None if value is None else as_number(value) for value in values]
-    if known is not None or any(n is None and v is not None for n, v in zip(numbers, values, strict=True)):
-        return np.array(values, dtype=object)
-    return np.array([np.nan if n is None else n for n in numbers], dtype=np.float64)
+    if known is None:
+        with suppress(ValueError):
+            return np.array([np.nan if value is None else _number(value) for value in values])
+    return np.array(values, dtype=object)
 
 
 def as_number(cell: str) -> float | None:
     """The number that a text is, if it is one."""
     try:
-        return None if "_" in cell else float(cell)  # 1_0 is a code, though Python reads it as 10
+        return _number(cell)
     except ValueError:
         return None
+
+
+def _number(cell: str) -> float:
+    return float(cell.replace("_", "x"))  # 1_0 is a code, though Python reads it as 10
 
 
 def printed(value: float) -> str:
