@@ -75,7 +75,7 @@ class MeanFieldLearner(Learner):
         _check_mean(model.likelihood, output, output.shape[:1])
         if not all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes")):
             raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
-        self.model, self.guides, self.runs = model, list(guides), len(seeds)
+        self.model, self.guides, self.seeds, self.runs = model, list(guides), seeds, len(seeds)
         self.buffers = compatibility.plain_network(model.network)["buffers"]
         with isolated():
             segments = prior_segments({name: model.prior_of(name) for name in model.sites})
@@ -121,7 +121,8 @@ class MeanFieldLearner(Learner):
         return self.guides
 
     def made_with(self) -> dict[str, Any]:
-        return {**self.update.rates, **compatibility.model(self.model), "buffers": self.buffers}
+        made = {"seeds of the learner": self.seeds, "buffers": self.buffers}
+        return {**self.update.rates, **compatibility.model(self.model), **made}
 
     def state_dict(self) -> dict[str, Any]:
         return {"update": self.update.state_dict(), "choices": self.choices}

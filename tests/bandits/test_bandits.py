@@ -520,15 +520,17 @@ class Weighed(Environment):
 def test_a_game_resumes_in_its_own_environment_with_its_own_seeds(tmp_path):
     path = tmp_path / "game.pt"
 
-    def play(environment, seeds, steps):
-        agent = ThompsonSampling(bayesian(seeds), 2, 2, seeds, updates=1)
+    def play(environment, seeds, steps, agents=(1,)):
+        agent = ThompsonSampling(bayesian(seeds), 2, 2, agents, updates=1)
         return Play(environment, agent, steps, [1], path=path).run()
 
     play(Weighed(), [1], 3)
     with pytest.raises(CheckpointError, match=r"was made with environment matrix"):
         play(Weighed(2.0), [1], 4)
     with pytest.raises(CheckpointError, match=r"was made with seeds \[1\], this is \[5\]"):
-        play(Weighed(), [5], 4)
+        play(Weighed(), [1], 4, agents=[5])
+    with pytest.raises(CheckpointError, match=r"was made with seeds of the learner \[1\], this is \[5\]"):
+        play(Weighed(), [5], 4, agents=[1])
     assert play(Weighed(), [1], 4).rounds == 4
 
 
