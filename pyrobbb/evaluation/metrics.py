@@ -98,7 +98,7 @@ def labelled(probs: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Probabilities `(M, C)` and labels `(M,)` in 0..C-1 as tensors, or a ValueError that says why not."""
     probs, y = _probabilities(probs), as_tensor(y)
     M, C = probs.shape
-    if y.shape != (M,) or y.is_floating_point() or y.is_complex():
+    if y.shape != (M,) or y.is_complex() or not torch.equal(y, y.long().to(y.dtype)):
         raise ValueError(f"y must hold {M} whole-number labels, got shape {tuple(y.shape)}, dtype {y.dtype}")
     y = y.to(probs.device, torch.long)
     if y.min() < 0 or y.max() >= C:

@@ -113,7 +113,8 @@ def test_rounding_beyond_one_is_taken_for_one():
         (np.ones((2, 1)), [0, 0], "at least 2 classes"),
         (np.eye(2, dtype=int), [0, 1], "floating-point"),
         (np.eye(3), [0, 1], "y must hold 3 whole-number labels"),
-        (np.eye(3), [0.0, 1.0, 2.0], "y must hold 3 whole-number labels"),
+        (np.eye(3), [0.0, 1.0, 1.5], "y must hold 3 whole-number labels"),
+        (np.eye(3), [0.0, 1.0, np.nan], "y must hold 3 whole-number labels"),
         (np.eye(3), [0, 1, 3], r"y must lie in 0\.\.2 for 3 classes, got 0\.\.3"),
         (np.eye(3), [0, 1, -1], r"got -1\.\.1"),
         (np.eye(2), ["no", "yes"], "values must be numbers, got .*no.*numbered from 0"),
@@ -122,6 +123,12 @@ def test_rounding_beyond_one_is_taken_for_one():
 def test_bad_classification_input(probs, y, message):
     with pytest.raises(ValueError, match=message):
         classification_metrics(probs, np.array(y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.uint8])
+def test_labels_are_whole_numbers_of_any_type(dtype):
+    labels = torch.tensor(LABELS).to(dtype)
+    assert classification_metrics(PROBS, labels) == classification_metrics(PROBS, LABELS)
 
 
 def test_regression_by_hand():
