@@ -45,7 +45,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         raise ConfigError(
             f"{folder} has no posterior.nc: the run is not finished, or has no Bayesian weights"
         )
-    data = arviz_io.load(folder / "posterior.nc")
+    metrics, data = read_metrics(folder), arviz_io.load(folder / "posterior.nc")
     drawn: dict[str, Figure] = {}
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
@@ -59,11 +59,10 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     if test is not None and "probs" in test:
         drawn |= _of_classes(test)
     elif test is not None and "mean" in data["predictions"] and test["x"].shape[1] == 1:
-        drawn["predictions"] = _of_values(data, test, read_metrics(folder).get("chain_weights"))
-    path = folder / "history.csv"
-    rows = history.read(path) if path.exists() else []
+        drawn["predictions"] = _of_values(data, test, metrics.get("chain_weights"))
+    rows = history.read_finished(folder / "history.csv", metrics)
     if rows:  # a sampler without steps has none
-        drawn["learning_curves"] = _learning_curves(folder, rows)
+        drawn["learning_curves"] = _learning_curves(metrics, rows)
     # of every run, so the last: see has_figures
     drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior_density(config["prior"]))
     target = folder / "figures"
@@ -80,8 +79,7 @@ def has_figures(folder: Path | str) -> bool:
     return (Path(folder) / "figures" / "weights.png").exists()
 
 
-def _learning_curves(folder: Path, rows: Sequence[history.Epoch]) -> Figure:
-    metrics = read_metrics(folder)
+def _learning_curves(metrics: Mapping[str, Any], rows: Sequence[history.Epoch]) -> Figure:
     error = error_among(metrics.get("validation", metrics.get("test", {})))
     columns = ("epoch", "free_energy", "kl", "nll", "validation_error")
     return draw.learning_curves(

@@ -270,11 +270,12 @@ class Result:
     def save(self, folder: Path) -> None:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`.
 
-        `check.json` and the record of a pruning go: they are of an earlier state.
+        `check.json` and what a pruning left go: they are of an earlier state.
         """
         run = self.run
-        for stale in ("check.json", "pruning/record.json"):
-            (folder / stale).unlink(missing_ok=True)
+        for left in ("check.json", "pruning/*.json", "pruning/*.png", "pruning/*.npz"):
+            for stale in folder.glob(left):
+                stale.unlink()
         if self.posterior.model.sites:
             kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
             tree = arviz_export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)

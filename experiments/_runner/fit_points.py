@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError, build, component
-from experiments._runner.folder import claimed, read_json
+from experiments._runner.folder import AGAIN, claimed, read_json
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_json
@@ -30,6 +30,17 @@ from pyrobbb.training.progress import Progress, Silent
 from pyrobbb.training.trainer import NonFiniteLossError
 
 Result = dict[str, Any]
+
+
+class Kept(Result):
+    """A result that was read back: a number that it lacks is an error of the file's."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(read_json(path))
+        self.path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise ConfigError(f"{self.path} is damaged or of another version (no {key!r}); {AGAIN}")
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> Dict
 def once(config: DictConfig, make: Callable[[], Result]) -> Result:
     """The result in the configuration's folder, which `make` makes if it is not there."""
     with claimed(config) as folder:
-        if found := read_json(folder / "result.json"):
+        if found := Kept(folder / "result.json"):
             return found
         with locked(folder):
             result = make()

@@ -112,7 +112,7 @@ def make_folder(folder: Path | str) -> None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise NotADirectoryError(error.errno, f"{folder} is a file, not a folder") from error
+        raise NotADirectoryError(error.errno, f"{folder} is a file or a broken link, not a folder") from error
     except OSError as error:
         raise type(error)(error.errno, f"cannot make the folder {folder}: {error.strerror}") from error
 

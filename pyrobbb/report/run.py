@@ -205,8 +205,7 @@ def _of_others(published: Mapping[str, Any], metrics: Mapping[str, Any]) -> Tabl
 
 def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
     sections = []
-    path = folder / "history.csv"
-    rows = history.read(path) if path.exists() else []
+    rows = history.read_finished(folder / "history.csv", metrics)
     if rows:
         error = error_among(metrics.get("validation", metrics.get("test", {})))
         trivial, label = metrics.get("trivial_free_energy"), f"validation {error.label}"

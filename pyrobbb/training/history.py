@@ -4,7 +4,9 @@ import csv
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from math import isclose
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pyrobbb._support.files import named_errors, replacing
@@ -73,6 +75,19 @@ def read_if_there(path: Path | str) -> list[Epoch]:
     except ValueError as error:
         logger.warning("%s; it will be rewritten from the checkpoints", error)
         return []
+
+
+def read_finished(path: Path | str, metrics: Mapping[str, Any]) -> list[Epoch]:
+    """The history of a finished run with these metrics; no file is an empty one, one cut off is logged."""
+    rows = read(path) if Path(path).exists() else []
+    ends = {row.chain: row.free_energy for row in rows}
+    told = metrics.get("free_energy", metrics.get("train_loss"))  # which is the mean over the chains' ends
+    if ends and told is not None and not isclose(fmean(ends.values()), told):
+        logger.warning(
+            "%s was cut off, or is of another run: its last free energy is %.6g, that of the run %.6g",
+            path, fmean(ends.values()), told,
+        )  # fmt: skip
+    return rows
 
 
 def read(path: Path | str) -> list[Epoch]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import interpreter
-from pyrobbb._support.files import locked, replacing, write_text
+from pyrobbb._support.files import locked, make_folder, replacing, write_text
 
 
 def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -61,6 +61,12 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
 def test_text_is_utf8(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "µ, σ\n")
     assert (tmp_path / "a.txt").read_bytes() == "µ, σ\n".encode()
+
+
+def test_a_link_to_nothing_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to(tmp_path / "gone")
+    with pytest.raises(NotADirectoryError, match="run is a file or a broken link, not a folder"):
+        make_folder(tmp_path / "run")
 
 
 def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pyrobbb.likelihoods import Bernoulli, Normal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Normal as NormalPrior
+from pyrobbb.training import history
 
 X = torch.linspace(-1, 1, 8)[:, None]
 LABELS = torch.cat([X > 0, X > 0.5], 1).long()
@@ -30,7 +31,7 @@ LABELS = torch.cat([X > 0, X > 0.5], 1).long()
     ids=["several labels", "values"],
 )
 def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
-    tmp_path, monkeypatch, y, task, likelihood, functions
+    tmp_path, monkeypatch, caplog, y, task, likelihood, functions
 ):
     monkeypatch.setattr(analyse.draw, "save", lambda figure, path: path.touch())  # which takes longest
     data = from_arrays(X, y, **task, test=(X, y))
@@ -39,7 +40,8 @@ def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
     guide(X)  # makes its parameters
     posterior = Posterior([(model, guide)])
     arviz_io.save(to_arviz(posterior, data, draws=3), tmp_path / "posterior.nc")
-    (tmp_path / "metrics.json").write_text(json.dumps({"epochs": 0, "parameters": 2}))
+    (tmp_path / "metrics.json").write_text(json.dumps({"epochs": 2, "parameters": 2, "free_energy": 3.0}))
+    history.write(tmp_path / "history.csv", [history.Epoch(0, 1, 3.5, 2.0, 1.5, 0.1, 0.1, 1e-3, 0.25)])
     prior = {"prior": {"_target_": "pyrobbb.priors.Normal"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(prior))
     assert not analyse.has_figures(tmp_path)
@@ -47,3 +49,4 @@ def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
     assert ("predictions" in names) == functions
     assert names[-1] == "weights"  # by which a later run sees that all are there
     assert analyse.has_figures(tmp_path)
+    assert "history.csv was cut off" in caplog.text

@@ -120,6 +120,9 @@ def test_a_sweep_started_again_skips_what_is_finished(swept):
     (one / "error.json").write_text('{"error": "of an earlier attempt"}')
     (two / "metrics.json").unlink()  # stopped when it was trained, but not yet evaluated
     (two / "check.json").write_text("{}")  # a verdict on that state
+    (two / "pruning").mkdir()
+    (two / "pruning" / "record.json").write_text("{}")
+    (two / "pruning" / "error.png").touch()
     damaged = folder_of(root, prior_pi=0.5, optim_lr="1e+30", seed=1)
     whole = (damaged / "config.yaml").read_text()
     (damaged / "config.yaml").write_text("a: [1")
@@ -132,6 +135,7 @@ def test_a_sweep_started_again_skips_what_is_finished(swept):
     assert "config.yaml is not a configuration" in done.stdout
     assert "8 jobs, 6 failed" in done.stdout.splitlines()
     assert not (two / "check.json").exists()
+    assert not any((two / "pruning").iterdir())
     del before[one / "error.json"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert not (one / "error.json").exists()

@@ -1,6 +1,7 @@
 """The history file: it grows row by row, comes back as it was, and survives a crash in mid-line."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,22 @@ def test_writing_replaces(tmp_path: Path) -> None:
     history.write(tmp_path / "history.csv", [ROW, ROW])
     history.write(tmp_path / "history.csv", [])
     assert history.read(tmp_path / "history.csv") == []
+
+
+def test_a_finished_history_that_was_cut_is_remarked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "history.csv"
+    ends = {(0, 1): 3.0, (0, 2): 0.5, (1, 1): 4.0, (1, 2): 0.25}
+    history.write(path, [replace(ROW, chain=c, epoch=e, free_energy=f) for (c, e), f in ends.items()])
+    assert len(history.read_finished(path, {"free_energy": 0.375})) == 4
+    assert len(history.read_finished(path, {"train_loss": 0.375})) == 4
+    assert history.read_finished(tmp_path / "absent.csv", {"free_energy": 0.375}) == []
+    assert not caplog.messages
+    path.write_text(path.read_text()[:-3])
+    assert len(history.read_finished(path, {"free_energy": 0.375})) == 3
+    said = "was cut off, or is of another run: its last free energy is 2.25, that of the run 0.375"
+    assert caplog.messages == [f"{path} {said}"]
 
 
 def test_seconds_add_up() -> None:

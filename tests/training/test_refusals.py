@@ -597,7 +597,7 @@ TRAINING_CASES: list[Case] = [
         "checkpoint_seconds must lie in [0, inf], got -1",
     ),
     ("a folder's number", lambda: train(folder=3), "folder must be a str or a Path or nothing, got 3"),
-    ("a file for a folder", lambda: train(folder=__file__), "is a file, not a folder"),
+    ("a file for a folder", lambda: train(folder=__file__), "is a file or a broken link, not a folder"),
     ("chain -1", lambda: train(chain=-1), "chain must be a whole number of at least 0, got -1"),
     (
         "data of another N",

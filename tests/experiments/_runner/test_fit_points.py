@@ -1,7 +1,12 @@
-"""A point of a study resumes from its checkpoint."""
+"""A point of a study resumes from its checkpoint, and its result is read back."""
+
+import json
 
 import pytest
 
+from experiments._runner.build import ConfigError
+from experiments._runner.compose import compose
+from experiments._runner.fit_points import once
 from pyrobbb.training.trainer import Training
 from study_points import BLOBS, fitted
 
@@ -24,3 +29,15 @@ def test_an_interrupted_point_resumes_from_its_checkpoint(tmp_path, monkeypatch)
     assert seen == [1, 2, 3]
     assert again["free_energies"] == whole["free_energies"]
     assert not (tmp_path / "cut" / "point" / "chain-0.pt").exists()
+
+
+def test_a_result_without_a_number_that_is_asked_for_names_its_file(tmp_path):
+    config = compose("training_choices", BLOBS, folder=tmp_path / "point")
+    once(config, lambda: {"seconds": 2.0})
+    found = once(config, dict)
+    assert json.dumps(found) == '{"seconds": 2.0}'
+    assert found.get("nll") is None
+    with pytest.raises(
+        ConfigError, match=r"point/result\.json is damaged .* \(no 'nll'\); remove it, and the"
+    ):
+        found["nll"]
