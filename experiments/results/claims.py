@@ -1,5 +1,6 @@
 """Claims, aims and runs (`claims.yaml`) and what today's code finds: docs/results.md and its pages' heads."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -268,10 +269,16 @@ def claims(records: Records, page: str | None = None) -> str:
         ours, holds = ("-", NOT_RUN) if record is None or found is None else found(record)
         command = claim["command"]
         command = command if command == "the same" else f"`{command.removeprefix('experiments.')}`"
-        rows.append([where, claim["says"], ours, holds, command])
+        rows.append([where, claim["says"], _lines(ours), holds, command])
     aims = page in {aim["page"] for aim in DECLARED["aims"]}
     ours, after = "ours, with 95 % interval over seeds", "after `python -m experiments.`"
     return markdown(["where", "aimed at" if aims else "it says", ours, "verdict", after], rows)
+
+
+def _lines(ours: str) -> str:
+    """A line of the cell for each part, and no break within a number and its interval."""
+    unbroken = re.sub(r"\S+ \([^()]* to [^()]*\)", lambda found: found[0].replace(" ", "&nbsp;"), ours)
+    return unbroken.replace("; ", "<br>")
 
 
 def runs(records: Records, page: str) -> str:
