@@ -178,18 +178,15 @@ def images(x: np.ndarray) -> np.ndarray | None:
 
 
 def import_arviz() -> Any:
-    """The module arviz, imported without the notice that ArviZ 0.x shows once a day, nor its log of
-    parts of ArviZ 1.x that it does not find.
-    """
-    log = logging.getLogger("arviz.preview")
-    level = log.level
-    log.setLevel(logging.WARNING)
+    """The module arviz, without the notice that ArviZ 0.x shows once a day, or a log of its parts."""
+    disabled = logging.root.manager.disable
+    logging.disable(max(disabled, logging.INFO))  # Hydra shows whatever is logged at this level
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
             return import_module("arviz")
     finally:
-        log.setLevel(level)
+        logging.disable(disabled)
 
 
 def _dataset(
