@@ -117,16 +117,19 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
 def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -> Terms:
     """KL estimate and negative log-likelihood of two scored traces, unscaled; rows count `counts` times."""
     kl: Any = 0.0
-    nll: Any = 0.0
     for site in guide_trace.nodes.values():
         if site["type"] == "sample":
             kl = kl + site["unscaled_log_prob"].sum()
     for site in model_trace.nodes.values():
-        if site["type"] == "sample" and of_rows(site):
-            nll = nll - counted(site["unscaled_log_prob"], counts).sum()
-        elif site["type"] == "sample":
+        if site["type"] == "sample" and not of_rows(site):
             kl = kl - site["unscaled_log_prob"].sum()
-    return Terms(torch.as_tensor(kl), torch.as_tensor(nll))
+    return Terms(torch.as_tensor(kl), nll_of(model_trace, counts).sum())
+
+
+def nll_of(model_trace: Any, counts: Tensor | None = None) -> Tensor:
+    """-log P(D_i | w) of each row of a scored trace, unscaled, (*draws, B); rows count `counts` times."""
+    sites = [site for site in model_trace.nodes.values() if site["type"] == "sample" and of_rows(site)]
+    return -torch.as_tensor(sum(counted(site["unscaled_log_prob"], counts) for site in sites))
 
 
 def counted(each: Tensor, counts: Tensor | None) -> Tensor:

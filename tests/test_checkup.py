@@ -19,8 +19,9 @@ from experiments.run import execute
 from pyrobbb import Posterior, checkup, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.checkup import Finding, certainty, check, verdict
+from pyrobbb.checkup import Finding, certainty, check, inside, notes, verdict
 from pyrobbb.checkup.held_out import calibration
+from pyrobbb.checkup.optimum import Energy, _saving, beside_trivial
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.draws import NoWeights
@@ -98,6 +99,48 @@ def test_a_sigma_that_is_wrong_is_told_from_a_mu_that_is() -> None:
     assert findings["optimum"].passed is False
 
 
+@pytest.mark.parametrize("moved", [-8.0, 0.0, 8.0])
+def test_many_rows_and_one_weight(moved: float) -> None:
+    """mu that lies so many standard deviations off could save moved^2 / 2 nats, of one weight."""
+    rows = 20_000
+    with isolated(0):
+        x = torch.randn(rows, 1)
+        data = from_arrays(x, 0.5 * x + torch.randn(rows, 1), task="regression")
+    model = BayesianNetwork(
+        nn.Linear(1, 1, bias=False), priors.Normal(sigma=1.0), likelihoods.Normal(1.0), rows
+    )
+    precision = 1 + float(x.square().sum())
+    loc = (data.train.x * data.train.y).sum().reshape(1, 1) / precision + moved / precision**0.5
+    guide = MeanFieldNormal(
+        model, init_loc=lambda site: loc, init_rho=float(np.log(np.expm1(precision**-0.5)))
+    )
+    guide()
+    finding = found(Posterior([(model, guide)]), data, steps=200, draws=20)["optimum"]
+    assert finding.passed is (moved == 0)
+    assert finding.value == pytest.approx(moved**2 / 2, rel=0.5, abs=0.1)
+
+
+def test_the_error_of_a_free_energy_is_that_of_draws_and_of_rows_that_were_not_read() -> None:
+    by_row = torch.tensor([1.0, 3.0] * 50, dtype=torch.double)
+    by_draw = torch.tensor([10.0, 14.0] * 200, dtype=torch.double)
+    every, some = Energy(by_draw, by_row, 100), Energy(by_draw, by_row, 400)
+    of_draws, of_rows = float(by_draw.std()) / 20, 400 * float(by_row.std()) * (1 / 100 - 1 / 400) ** 0.5
+    assert every.error_of_rows == 0
+    assert every.error == pytest.approx(of_draws)
+    assert some.error_of_rows == pytest.approx(of_rows)
+    assert some.error == pytest.approx((of_draws**2 + of_rows**2) ** 0.5)
+    known, unknown = (_saving("optimum", energy, 100, 0.3, "", "") for energy in (every, some))
+    assert known.passed is True
+    assert unknown.passed is None  # 0.12 ± 0.35 nats a weight
+    assert "100 rows are too few" in unknown.words
+
+
+def test_a_free_energy_above_the_trivial_one_by_chance_is_no_fault() -> None:
+    assert beside_trivial(1.01, 1.0).passed is False
+    assert beside_trivial(1.01, 1.0, error=0.005).passed is True
+    assert beside_trivial(1.01, 1.0, error=0.002).passed is False
+
+
 @pytest.mark.parametrize("bad", [0, 1])
 def test_of_several_chains_the_worst_counts(bad: int) -> None:
     data = orthogonal()
@@ -120,6 +163,22 @@ def test_restarts_in_different_modes_are_told() -> None:
     data = orthogonal()
     findings = found(Posterior([exact(data), exact(data, sign=-1.0)]), data)
     assert findings["restarts"].passed is False
+
+
+@pytest.mark.parametrize(("shift", "passed"), [((5.0, 5.0, 5.0), True), ((5.0, 0.0, 0.0), False)])
+def test_a_number_added_to_all_logits_is_no_other_mode(shift: tuple[float, ...], passed: bool) -> None:
+    x, y = normal(60, 2), torch.arange(60) % 3
+    data = from_arrays(x, y, task="classification")
+
+    def restart(bias: tuple[float, ...]) -> tuple[BayesianNetwork, MeanFieldNormal]:
+        model = BayesianNetwork(nn.Linear(2, 3), priors.Normal(), likelihoods.Categorical(), 60)
+        locs = {"weight": torch.zeros(3, 2), "bias": torch.tensor(bias)}
+        guide = MeanFieldNormal(model, init_loc=lambda site: locs[site["name"]], init_rho=-2.0)
+        guide()
+        return model, guide
+
+    restarts = found(Posterior([restart((0.0, 0.0, 0.0)), restart(shift)]), data, steps=1)["restarts"]
+    assert restarts.passed is passed
 
 
 def test_nothing_that_is_given_changes() -> None:
@@ -190,13 +249,41 @@ def test_outputs_of_a_row_that_are_alike_are_not_so_many_values(alike: bool) -> 
     assert finding.passed is alike
 
 
+def test_outputs_that_are_too_wide_and_too_narrow_do_not_cancel() -> None:
+    """Noise of 0.05, 1 and 1, and one learned scale for all, between them."""
+    with isolated(0):
+        y = torch.randn(400, 3) * torch.tensor([0.05, 1.0, 1.0])
+        model = BayesianNetwork(nn.Linear(1, 3), priors.Normal(), likelihoods.Normal(0.7), 400)
+        guide = MeanFieldNormal(model, init_loc=lambda site: torch.zeros(site["fn"].event_shape))
+        guide()
+    finding = calibration(Posterior([(model, guide)]), Split(torch.zeros(400, 1), y), 100, 0)
+    assert finding.passed is False
+    assert (
+        "100 % of 400 held-out values of output 0 lie in 50 % intervals: they are too wide" in finding.words
+    )
+
+
+def test_of_few_held_out_rows_nothing_is_said() -> None:
+    assert inside(0.0, 25, 0.5).passed is None
+    assert inside(0.0, 26, 0.5).passed is False
+    assert certainty(torch.tensor([[0.999, 0.001]] * 8), torch.ones(8, dtype=torch.long)).passed is None
+
+
+def test_a_prior_whose_outputs_overflow_is_remarked() -> None:
+    data = orthogonal()
+    model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(sigma=1e3), likelihoods.Poisson(), N)
+    guide = MAP().guide(model, None)
+    with isolated():
+        assert notes(Posterior([(model, guide)]), data)[0].startswith("before the data, some outputs are too")
+
+
 @pytest.mark.parametrize("alike", [True, False])
 def test_labels_of_a_row_that_are_alike_are_not_so_many_labels(alike: bool) -> None:
-    """Of ten pictures that are said to be of class 0 with 90 %, six are, in all of their 50 pixels."""
+    """Of 30 pictures that are said to be of class 0 with 90 %, 18 are, in all of their 50 pixels."""
     with isolated(0):
-        y = torch.tensor([0] * 6 + [1] * 4).repeat_interleave(50)
-        y = y if alike else y[torch.randperm(500)]
-    finding = certainty(torch.tensor([[0.9, 0.1]]).expand(500, 2), y, rows=10)
+        y = torch.tensor([0] * 18 + [1] * 12).repeat_interleave(50)
+        y = y if alike else y[torch.randperm(1500)]
+    finding = certainty(torch.tensor([[0.9, 0.1]]).expand(1500, 2), y, rows=30)
     assert "would save 0.31" in finding.words
     assert finding.passed is alike
 

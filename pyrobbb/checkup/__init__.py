@@ -18,7 +18,7 @@ from pyrobbb.checkup.finding import Finding, verdict
 from pyrobbb.checkup.held_out import calibration, certainty, inside
 from pyrobbb.checkup.optimum import beside_trivial, optimum
 from pyrobbb.checkup.remarks import notes
-from pyrobbb.data.dataset import Dataset, evenly_spaced
+from pyrobbb.data.dataset import Dataset, scattered
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import pooled, quantiles
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -116,7 +116,7 @@ def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Fin
     if len(posterior.chains) < 2:
         return Finding("restarts", None, R_HAT, "one chain: fit with chains=4 to see whether restarts agree")
     held = data.test or data.validation or data.train
-    x = held.x[evenly_spaced(len(held), POINTS).to(held.x.device)]
+    x = held.x[scattered(len(held), POINTS).to(held.x.device)]
     drawn = function_draws(posterior, x, draws=max(draws, 100), seed=seed)
     if not np.ptp(drawn, axis=1).any():
         return Finding("restarts", None, R_HAT, "each restart is a point, without draws to compare")

@@ -13,6 +13,7 @@ from pyrobbb.predictive import ClassPrediction
 
 CERTAINTY = 0.1  # nats per label that other probabilities, sharper or flatter, may save
 COVERAGE = 0.1  # of the central intervals, beyond its standard error times 4
+FEW = 26  # held-out values: of fewer even all or none within 50 % intervals may be chance
 
 
 def calibration(posterior: Posterior, held: Split | None, draws: int, seed: int) -> Finding:
@@ -28,8 +29,15 @@ def calibration(posterior: Posterior, held: Split | None, draws: int, seed: int)
         ((low <= y) & (y <= high)).double()
         for y in (posterior.model.likelihood.encode(held.y).to(low), prediction.samples)
     )
-    by_row = there.reshape(len(held), -1).mean(1)
-    return inside(float(there.mean()), low.numel(), float(drawn.mean()), error=_error(by_row))
+    there, drawn = there.reshape(len(held), -1), drawn.reshape(len(drawn), len(held), -1)
+    expected, by_row = float(drawn.mean()), there.mean(1)
+    found = [inside(float(there.mean()), there.numel(), expected, error=_error(by_row))]
+    if there.shape[1] > 1 and len(held) >= FEW:  # one output may be as far below as another is above
+        found += [
+            inside(float(there[:, k].mean()), len(held), float(drawn[..., k].mean()), of=f" of output {k}")
+            for k in range(there.shape[1])
+        ]
+    return max(found, key=lambda finding: -1.0 if finding.value is None else finding.value)
 
 
 def _error(rows: Tensor) -> float:
@@ -37,14 +45,16 @@ def _error(rows: Tensor) -> float:
     return float(rows.std() / sqrt(len(rows))) if len(rows) > 1 else 0.5
 
 
-def inside(share: float, values: int, expected: float, error: float = 0.0) -> Finding:
+def inside(share: float, values: int, expected: float, error: float = 0.0, of: str = "") -> Finding:
     """Whether 50 % intervals hold as many held-out values as expected; of counts more than half.
 
     The values of a row may depend on one another: `error`, the standard error of `share` over rows, is taken
     where it is larger than that of as many independent values.
     """
     value = abs(share - expected) - 4 * max(0.5 / sqrt(values), error)
-    words = f"{100 * share:.0f} % of {values} held-out values lie in {100 * expected:.0f} % intervals"
+    words = f"{100 * share:.0f} % of {values} held-out values{of} lie in {100 * expected:.0f} % intervals"
+    if values < FEW:
+        return Finding("calibration", None, COVERAGE, f"{words}: too few to tell")
     if value > COVERAGE:
         how, other = ("narrow", "less") if share < expected else ("wide", "more")
         words += (
@@ -63,8 +73,8 @@ def certainty(probs: Tensor, y: Tensor, rows: int | None = None) -> Finding:
             M.
     """
     rows = len(y) if rows is None else rows
-    if rows < 2:
-        return Finding("calibration", None, CERTAINTY, "one held-out row is too few to measure it on")
+    if rows < FEW:
+        return Finding("calibration", None, CERTAINTY, f"{rows} held-out rows are too few to tell")
     y = y.to(probs.device)
     log_probs = probs.double().clamp_min(1e-12).log()
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.optimum import free_energy
-from pyrobbb.data.dataset import Dataset, evenly_spaced
+from pyrobbb.data.dataset import Dataset, scattered
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
 from pyrobbb.evaluation.kl_ledger import kl_ledger
@@ -29,7 +29,7 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
     found = [_prior_functions(model, data, draws, seed)]
     if kl_ledger(posterior, draws=2) is None:
         return found
-    energy = free_energy((model, guide), data.train, draws, seed) / len(data.train)
+    energy = free_energy((model, guide), data.train, draws, seed).by_draw / len(data.train)
     batch = min(BATCH, len(data.train))
     signal = gradient_signal(model, guide, data.train, batch=batch, seed=seed)
     found.append(
@@ -47,11 +47,13 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
 def _prior_functions(model: BayesianNetwork, data: Dataset, draws: int, seed: int) -> str:
     """What the prior alone predicts at training inputs."""
     device = data.train.x.device
-    x = data.train.x[evenly_spaced(len(data.train), POINTS).to(device)]
+    x = data.train.x[scattered(len(data.train), POINTS).to(device)]
     prior = Posterior([(model, model)]).predict(x, draws=draws, seed=seed)
     if isinstance(prior, ClassPrediction):
         sure = 1 - float(prior.expected_entropy.mean()) / np.log(prior.probs.shape[-1])
         return f"before the data, a draw of the network is {100 * sure:.0f} % sure of a class"
-    y = data.train.y[evenly_spaced(len(data.train), ROWS).to(device)]
+    y = data.train.y[scattered(len(data.train), ROWS).to(device)]
     outputs, targets = float(prior.means.std(0).mean()), float(y.double().std(0).mean())
+    if not np.isfinite(outputs):
+        return "before the data, some outputs are too large for a number: take a narrower prior"
     return f"before the data, outputs have a standard deviation of {outputs:.3g}, the targets {targets:.3g}"

@@ -76,6 +76,14 @@ def evenly_spaced(length: int, most: int) -> Tensor:
     return torch.arange(0, length, -(-length // most))
 
 
+def scattered(length: int, most: int) -> Tensor:
+    """The same, but of each block of neighbours any row, always the same: rows may come in turns."""
+    starts = evenly_spaced(length, most)
+    sizes = (length - starts).clamp(max=-(-length // most))
+    draw = torch.Generator().manual_seed(0)
+    return starts + (torch.rand(len(starts), dtype=torch.double, generator=draw) * sizes).long()
+
+
 def digest_of(*parts: Tensor) -> str:
     """A digest of all numbers of some tensors."""
     found = sha256()

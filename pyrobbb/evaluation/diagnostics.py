@@ -7,13 +7,27 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.network_checks import evaluating
+from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.distributions import unmasked
 from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ClassPrediction
+
+
+def function_values(model: BayesianNetwork, weights: Weights, x: Tensor) -> Tensor:
+    """What the network says at `x` `(G, *features)`, `(*draws, G, *grid, width)`: its outputs.
+
+    Of classes their log-probabilities, as a constant that is added to all logits changes nothing.
+    """
+    output, kind = model.apply_network(weights, x), model.likelihood.prediction
+    if not issubclass(kind, ClassPrediction):
+        return output
+    return kind.log_probs(unmasked(model.observation(output, weights, draws=len(model.draws_of(weights)))))
 
 
 def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: int = 0) -> np.ndarray:
-    """Network outputs at `x` `(G, *features)` by restart and draw, `(chains, draws, G, *grid, width)`.
+    """`function_values` at `x` by restart and draw, `(chains, draws, G, *grid, width)`.
 
     All of them are held in memory at once, so `x` should be a few hundred chosen inputs.
     """
@@ -22,7 +36,7 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
         weights = posterior.draw(draws, chain=c, seed=seed)
         with torch.no_grad(), evaluating(model):
             network = posterior.predicting_model(c)
-            values = network.apply_network(weights, x.to(model.device)).cpu()
+            values = function_values(network, weights, x.to(model.device)).cpu()
         values = values if model.sites else values.expand(draws, *values.shape)  # a point
         places = order((model, guide), draws, seed)  # a sampler's chain, which R-hat is about
         each.append(values if places is None else values[places])

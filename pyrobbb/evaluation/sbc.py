@@ -6,8 +6,9 @@ For m = 1, ..., M draw weights from the prior and targets from the likelihood, f
     p_{mg} = q\bigl(f_w(x_g) < f_{w_m}(x_g)\bigr)
 
 at a few inputs. If q's centre is right, p and 1 - p have one distribution (Yao et al. 2018, arXiv
-1802.02538, section 3.2 and algorithm 2); here p is of the network's outputs, as hidden units can be permuted.
-If its width is right too, p is uniform. Each m costs a whole fit: for small models.
+1802.02538, section 3.2 and algorithm 2); here p is of the network's outputs, as hidden units can be permuted,
+and of classes of their log-probabilities. If its width is right too, p is uniform. Each m costs a whole fit:
+for small models.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, evenly_spaced
-from pyrobbb.evaluation.diagnostics import function_draws
+from pyrobbb.evaluation.diagnostics import function_draws, function_values
 from pyrobbb.posterior import Posterior
 
 Fit = Callable[[Dataset, int], Posterior]
@@ -103,7 +104,7 @@ def simulation_based_calibration(
         with torch.no_grad(), own, evaluating(model), model._pyro_context:
             true = model.sample_weights()
             y = model.observation(model.apply_network(true, x), true).sample().cpu()
-            truth = model.apply_network(true, where)
+            truth = function_values(model, true, where)
         simulated = replace(data, train=replace(data.train, y=y), validation=None, test=None)
         posterior = fit(simulated, seed + m)
         drawn = function_draws(posterior, where, draws=draws, seed=seed + m)  # common ones would look biased

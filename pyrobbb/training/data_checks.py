@@ -13,7 +13,7 @@ from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
-from pyrobbb.data.dataset import Dataset, Split, evenly_spaced
+from pyrobbb.data.dataset import Dataset, Split, scattered
 from pyrobbb.data.mapped import Mapped
 from pyrobbb.distributions import is_masked, on_real_line, univariate
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -73,7 +73,7 @@ def warn_of_data(model: BayesianNetwork, train: Split, *, table: bool = False) -
         logger.warning("%s", UNUSED.format(", ".join(unused)))
     _warn_of_probabilities(model, train.x[:20])
     _warn_of_masks(model, train.x)
-    seen = train.take(evenly_spaced(len(train), SEEN))  # the first rows of a sorted table lie far from 0
+    seen = train.take(scattered(len(train), SEEN))  # the first rows of a sorted table lie far from 0
     if not table:
         _warn_of_inputs(seen.x)
     if model.likelihood.prediction is ValuePrediction:
@@ -93,7 +93,7 @@ def _warn_of_masks(model: BayesianNetwork, x: Tensor) -> None:
 
 def reach(rows: Split) -> float | None:
     """The largest |x| of some rows, by which inputs on another scale are recognised; None for tokens."""
-    x = rows.take(evenly_spaced(len(rows), SEEN)).x
+    x = rows.take(scattered(len(rows), SEEN)).x
     return float(x.abs().max()) if x.is_floating_point() else None
 
 

@@ -12,7 +12,7 @@ from torch.distributions import MixtureSameFamily
 
 from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import evenly_spaced
+from pyrobbb.data.dataset import scattered
 from pyrobbb.distributions import in_double, moment, on_real_line
 from pyrobbb.kl_weights import KLWeight, WarmUp, within
 from pyrobbb.posterior import Posterior
@@ -38,7 +38,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any) -> None:
     """
     if model.likelihood.prediction is not ValuePrediction:
         return
-    rows = train.take(evenly_spaced(len(train), ROWS))
+    rows = train.take(scattered(len(train), ROWS))
     try:
         prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
         noise = prediction.noise_std.double().square()
