@@ -21,13 +21,13 @@ from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
+from pyrobbb._support.copies import wrapped
 from pyrobbb._support.network_checks import (
     check_event,
     check_layers,
     copied,
     nothing_left,
     padding_rows,
-    wrapped,
 )
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.distributions import applied

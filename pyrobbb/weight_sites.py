@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from pyro import poutine
 from torch import Tensor, nn
 
+from pyrobbb._support.copies import own_copy
 from pyrobbb._support.network_checks import (
     check_embeddings,
     check_prior_event,
@@ -163,7 +163,7 @@ def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Mo
     Raises:
         ValueError: If a site is missing, or a value has another shape.
     """
-    network = deepcopy(model.network)
+    network = own_copy(model.network)
     made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
     for path, name in model.places.items():
         module, attribute = _owner(network, path)

@@ -3,8 +3,10 @@
 from copy import deepcopy
 from typing import Any, TypeVar
 
+import torch
 from pyro.infer.autoguide import AutoGuide
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 M = TypeVar("M", bound=nn.Module)
@@ -12,16 +14,29 @@ T = TypeVar("T")
 
 
 class _OfValues(TorchFunctionMode):
-    """Under it a tensor that is part of a graph is copied by its values."""
+    """Under it a tensor that is part of a graph, or of a `torch.func`, is copied by its values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
-            args = (args[0].detach(), *args[1:])
+        if func is Tensor.__deepcopy__:
+            value = args[0]
+            while wrapped(value):
+                value = torch._C._functorch.get_unwrapped(value)
+            if isinstance(value, FakeTensor):  # of a recording: it has no values
+                return value
+            args = (value if value.is_leaf else value.detach(), *args[1:])
         return func(*args, **(kwargs or {}))
 
 
+def wrapped(value: Tensor) -> bool:
+    """Whether a tensor is one of `torch.func`'s, such as a batched one, rather than a plain one."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
+
+
 def own_copy(thing: T) -> T:
-    """A deep copy; an autoguide's trace of a prior that is trained by gradients holds parts of a graph."""
+    """A deep copy, of parts of a graph by their values.
+
+    A network's hook may have kept some, as may an autoguide's trace of a prior that is trained by gradients.
+    """
     with _OfValues():
         return deepcopy(thing)
 

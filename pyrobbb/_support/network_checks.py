@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves
 
+from pyrobbb._support.copies import own_copy, wrapped
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import own_modules
 
@@ -108,12 +108,11 @@ def check_layers(network: nn.Module) -> None:
 
 
 def copied(network: nn.Module) -> nn.Module:
-    """A deep copy; of a graph that an earlier call left on a layer, which torch does not copy, the values.
+    """A deep copy; of a graph that an earlier call left on a layer, the values.
 
     Buffers have memory of their own for each element, where an expanded one could not be written.
     """
-    left = [value for module in network.modules() for value in vars(module).values() if _of_a_call(value)]
-    made = deepcopy(network, {id(value): value.detach().clone() for value in left})
+    made = own_copy(network)
     for module in made.modules():
         for name, buffer in module._buffers.items():
             if buffer is not None and not nn.parameter.is_lazy(buffer):
@@ -144,11 +143,6 @@ def nothing_left(network: nn.Module) -> Iterator[None]:
 def _of_a_call(value: Any) -> bool:
     """Whether it is a tensor with a graph, or of a `torch.func`."""
     return isinstance(value, Tensor) and (value.grad_fn is not None or wrapped(value))
-
-
-def wrapped(value: Tensor) -> bool:
-    """Whether a tensor is one of `torch.func`'s, such as a batched one, rather than a plain one."""
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
 
 
 def padding_rows(network: nn.Module) -> dict[str, int]:

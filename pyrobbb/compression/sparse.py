@@ -1,13 +1,13 @@
 """A network with fixed weights, most of them 0: on disk without the zeros, and predicting without them."""
 
 import warnings
-from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pyrobbb._support.copies import own_copy
 from pyrobbb._support.files import replacing
 
 ROWS = 128  # inputs at a time: more fall out of the cache, and CSR loses its gain
@@ -63,7 +63,7 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
         network: Any network; its other layers stay as they are.
         at_most: The share of weights left above which a dense layer is the faster one.
     """
-    network = deepcopy(network)
+    network = own_copy(network)
     for name, module in list(network.named_modules()):
         if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
             continue

@@ -13,7 +13,6 @@ frequencies. A trained posterior above this number is worse, by its own bound, t
 
 import math
 from collections.abc import Set
-from copy import deepcopy
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from pyrobbb._support.copies import own_copy
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
@@ -65,7 +65,7 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
     if isinstance(train, TorchDataset | DataLoader):
         train = TorchRows(train)
     with isolated(seed, device=model.device), torch.no_grad():
-        model = deepcopy(model)
+        model = own_copy(model)
         priors = {name: (model.prior_of(name), value) for name, value in model.initial().items()}
         sites = nearest_normals(priors)
         if sites is None:

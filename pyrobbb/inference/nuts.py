@@ -17,6 +17,7 @@ from pyro.infer import MCMC
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.copies import own_copy
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
@@ -97,7 +98,7 @@ class NUTS(OwnStep):
         if int(guide.kept) == self.draws:
             return False
         data = rows().whole()  # mapped files too
-        model = deepcopy(model).cpu().double().eval()  # without dropout: one energy for one w
+        model = own_copy(model).cpu().double().eval()  # without dropout: one energy for one w
         x, y = _in_double(data.x), _in_double(data.y)
         double = deepcopy(guide).cpu().double()
         energy = Collapsed(model, double, x) if self.collapsed else Energy(model, double)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from pyrobbb._support import checks, text
-from pyrobbb._support.copies import own_pair
+from pyrobbb._support.copies import own_copy, own_pair
 from pyrobbb._support.device import best_device
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb._support.random_state import isolated
@@ -216,7 +216,7 @@ def fit(
             if not isinstance(model, nn.Module):
                 own = _made("model", model, BayesianNetwork)
             elif chain:
-                own = deepcopy(model)
+                own = own_copy(model)
             q: Any = guide
             if not isinstance(guide, nn.Module):
                 make_guide = None if guide is None else partial(_made, "guide", guide, nn.Module)
