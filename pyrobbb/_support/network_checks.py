@@ -19,6 +19,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import own_modules
 
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+DROPOUT = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 NORMALISATIONS = (nn.LayerNorm, nn.RMSNorm)  # whose gains may have more than one dimension
 LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
     WeightNorm: "torch.nn.utils.parametrizations.weight_norm is its new form",
@@ -60,6 +61,14 @@ def check_rows_stay_apart(network: nn.Module) -> None:
                 f"layer {name!r} ({type(module).__name__}) {fault} in training mode, so it has no likelihood "
                 f"per datum; {advice}use LayerNorm or GroupNorm"
             )
+
+
+def dropping(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Each layer that drops values in training, by its path: some do besides those of dropout alone."""
+    for path, layer in network.named_modules():
+        own = "p" if isinstance(layer, nn.modules.dropout._DropoutNd) else "dropout"
+        if isinstance(layer, DROPOUT) and layer.training and getattr(layer, own) > 0:
+            yield path, layer
 
 
 def check_embeddings(network: nn.Module) -> None:

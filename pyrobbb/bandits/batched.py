@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from pyrobbb._support import checks
 from pyrobbb._support.flat import split
+from pyrobbb._support.network_checks import dropping
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import changes
 from pyrobbb.accelerated.batched_update import BatchedUpdate
@@ -232,6 +233,7 @@ def _check_mean(likelihood: Likelihood, output: Tensor, rows: torch.Size) -> Non
 
 def _refuse_dropout(network: nn.Module) -> None:
     """Raise ValueError for a layer whose masks all runs of a batch would have to draw apart."""
-    for name, layer in network.named_modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
-            raise ValueError(f"layer {name!r} is {layer}, but a bandit's networks have no dropout")
+    for name, layer in dropping(network):
+        raise ValueError(
+            f"layer {name!r} ({type(layer).__name__}) has dropout, but a bandit's networks have none"
+        )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.network_checks import is_vector
+from pyrobbb._support.network_checks import dropping, is_vector
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -117,13 +117,11 @@ class MCDropout(Descent):
                 f"MCDropout masks weight matrices, but {made[0]} is a part of which torch makes one; train "
                 f"the network without its parametrisation"
             )
-        for path, layer in model.network.named_modules():
-            if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
-                raise ValueError(
-                    f"MCDropout draws masks of its own, in training and prediction, but layer {path!r} "
-                    f"({type(layer).__name__}) would drop more in training alone: leave it out, or set its p "
-                    f"to 0"
-                )
+        for path, layer in dropping(model.network):
+            raise ValueError(
+                f"MCDropout draws masks of its own, in training and prediction, but layer {path!r} "
+                f"({type(layer).__name__}) would drop more in training alone: make it without dropout"
+            )
         if not guide.masked:
             raise ValueError(
                 "MCDropout drops the inputs of hidden layers, but the network has a single layer"

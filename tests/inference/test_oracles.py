@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from architectures import Chain, last
 from engine_fakes import StopsAt, classes, network, normal
 from pyrobbb import likelihoods, priors
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_checks import dropping, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays, from_table
@@ -1024,6 +1024,16 @@ def test_dropout_of_the_network_s_own_would_act_in_training_alone(p: float):
         refused = given.training and p > 0
         with pytest.raises(ValueError, match=r"layer '1' \(Dropout\)") if refused else nullcontext():
             fit(model, None, data, inference=MCDropout(), epochs=1, progress=None)
+
+
+def test_dropout_within_a_layer_would_act_in_training_alone_too():
+    """It is no layer of its own there, but a number."""
+    within = [nn.LSTM(2, 2, 2, dropout=0.1, batch_first=True), nn.MultiheadAttention(2, 1, dropout=0.1)]
+    assert [path for path, _ in dropping(nn.Sequential(nn.LSTM(2, 2), *within))] == ["1", "2"]
+    data = from_arrays(normal(8, 3, 2), normal(8, 1, seed=1), task="regression")
+    model = BayesianNetwork(Chain(within[0], last, nn.Linear(2, 1)), priors.Normal(), likelihoods.Normal())
+    with pytest.raises(ValueError, match=r"layer 'modules_.0' \(LSTM\) would drop"):
+        fit(model, None, data, inference=MCDropout(), epochs=1, progress=None)
 
 
 def test_no_gain_of_a_normalisation_is_a_matrix_whose_inputs_are_dropped():
