@@ -6,13 +6,13 @@ r"""Weights of a mixture of restarts, by stacking on held-out data (Yao et al. 2
 where :math:`p_c` is the posterior predictive of chain c. Restarts weighted alike are the posterior's default.
 """
 
+import numpy as np
+import scipy
 import torch
 from torch import Tensor
 
 from pyrobbb.data.arrays import ArrayLike
 from pyrobbb.posterior import Posterior
-
-STEPS, TOLERANCE = 10_000, 1e-10
 
 
 def stacking_weights(
@@ -41,19 +41,22 @@ def stacking_weights(
 
 
 def stacked(log_scores: Tensor) -> Tensor:
-    r"""The weights that maximise the mixture's score, of log scores `(chains, rows)`.
+    """The weights that maximise the mixture's score, of log scores `(chains, rows)`.
 
-    By :math:`w_c \leftarrow \mathrm{mean}_i\, w_c p_{ci} / \sum_b w_b p_{bi}`, each step of which raises the
-    concave objective (the EM algorithm of a mixture with known components).
+    EM stops far from them where chains nearly tie.
     """
     best = log_scores.max(0).values
     if not bool(best.isfinite().all()):
         row = int((~best.isfinite()).nonzero()[0])
         raise ValueError(f"row {row} of y has the density {float(best[row].exp()):g} under every chain")
-    p = (log_scores - best).exp()
-    w = torch.full((len(p),), 1 / len(p), dtype=p.dtype)
-    for _ in range(STEPS):
-        before, w = w, w * (p / (w @ p)).mean(1)
-        if float((w - before).abs().max()) < TOLERANCE:
-            break
-    return w / w.sum()
+    p = (log_scores - best).exp().numpy()
+    alike = np.full(len(p), 1 / len(p))
+
+    def cost(w: np.ndarray) -> tuple[float, np.ndarray]:
+        return -np.log(w @ p).sum(), -(p / (w @ p)).sum(1)
+
+    found = scipy.optimize.minimize(
+        cost, alike, jac=True, method="SLSQP", bounds=[(0, 1)] * len(p), options={"ftol": 1e-12},
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+    )  # fmt: skip
+    return torch.from_numpy(found.x / found.x.sum())

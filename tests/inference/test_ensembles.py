@@ -51,6 +51,18 @@ def test_a_weighted_posterior_averages_its_chains_by_their_weights(ensemble):
     assert float(held) >= float(posterior.predict(x, y).log_predictive.sum()) - 1e-3
 
 
+@pytest.mark.parametrize("spread", [1e-4, 1e-2, 1.0])
+def test_stacking_finds_the_best_weights_of_chains_that_nearly_tie(spread: float) -> None:
+    """No chain's weight could be raised with gain: its mean ratio to the mixture is 1 at most."""
+    scores = spread * torch.randn(3, 300, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    scores[2] = scores[1] - 1e-3 * spread
+    w = stacked(scores)
+    p = scores.exp()
+    assert float((p / (w @ p)).mean(1).max()) < 1 + 1e-7
+    assert float(w.sum()) == pytest.approx(1)
+    assert w[2] < 1e-2
+
+
 def test_weights_are_saved_and_loaded(ensemble, tmp_path):
     posterior, _ = ensemble
     Posterior(posterior.chains, chain_weights=(1, 2, 1)).save(tmp_path)
