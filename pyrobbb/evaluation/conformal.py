@@ -36,8 +36,8 @@ def calibrate(prediction: Prediction, y: Any, *, score: str = "aps") -> Conforma
         y: Their targets, as `predict` takes them.
         score: Of class labels: "aps", the probability of the classes that are at least as likely as y, whose
             sets adapt to how hard a row is (Romano et al. 2020, without randomisation) and always hold the
-            likeliest class; or "lac", 1 - p(y | x), whose sets are the smallest on average and may be empty
-            (Sadinle et al. 2019).
+            likeliest class, or all that tie for it; or "lac", 1 - p(y | x), whose sets are the smallest on
+            average and may be empty (Sadinle et al. 2019).
 
     Raises:
         ValueError: The targets do not fit the prediction.
@@ -126,15 +126,16 @@ class ConformalSets(_Calibrated):
         if probs.shape[1] != self.classes:
             raise ValueError(f"{self.classes} classes were calibrated, not {probs.shape[1]}")
         inside = _class_scores(probs, self.score) <= self.quantile(level).to(probs)
-        return inside.scatter(1, probs.argmax(1, keepdim=True), True) if self.score == "aps" else inside
+        return inside | (probs == probs.amax(1, keepdim=True)) if self.score == "aps" else inside
 
 
 def _class_scores(probs: Tensor, score: str) -> Tensor:
     """The score that each class would have, were it the label, `(M, C)`."""
     if score == "lac":
         return 1 - probs
-    ordered, order = probs.sort(dim=-1, descending=True)
-    return torch.empty_like(probs).scatter_(-1, order, ordered.cumsum(-1))
+    ordered = probs.sort(dim=-1, descending=True).values.contiguous()
+    last = torch.searchsorted(-ordered, -probs.contiguous(), right=True) - 1  # the same for classes that tie
+    return ordered.cumsum(-1).gather(-1, last)
 
 
 def _centre_and_scale(prediction: ValuePrediction) -> tuple[Tensor, Tensor]:

@@ -77,8 +77,8 @@ def test_sets_and_intervals_by_hand():
     new = labels(torch.tensor([[0.2, 0.7, 0.1], [0.45, 0.1, 0.45]]))
     aps = calibrate(labels(probs), y)  # scores 0.5 five times, 0.8 three times, 1
     assert isinstance(aps, ConformalSets)
-    assert aps.sets(new, 0.5).tolist() == [[False, True, False], [True, False, False]]  # 0.7 is beyond 0.5
-    assert aps.sets(new, 0.8).tolist() == [[False, True, False], [True, False, False]]
+    assert aps.sets(new, 0.5).tolist() == [[False, True, False], [True, False, True]]  # 0.7 is beyond 0.5
+    assert aps.sets(new, 0.8).tolist() == [[False, True, False], [True, False, True]]
     lac = calibrate(labels(probs), y, score="lac")  # 0.5 five times, 0.7 three times, 0.8
     assert lac.sets(new, 0.6).tolist() == [[False, True, False], [True, False, True]]
     scale = torch.tensor([1.0, 1, 1, 2])[:, None]
@@ -86,6 +86,14 @@ def test_sets_and_intervals_by_hand():
     assert isinstance(four, ConformalIntervals)
     ends = four.interval(values(torch.tensor([[10.0]]), torch.tensor([[0.5]])), 0.6)
     assert ends.flatten().tolist() == [8.5, 11.5]
+
+
+@pytest.mark.parametrize("label", range(4))
+def test_classes_that_tie_have_the_same_score_by_aps(label: int) -> None:
+    """That of all classes at least as likely, in whatever order they stand."""
+    probs = torch.tensor([[0.25, 0.125, 0.25, 0.375]])
+    scores = calibrate(labels(probs), torch.tensor([label])).scores
+    assert scores.tolist() == [[float(probs[probs >= probs[0, label]].sum())]]
 
 
 def test_the_surest_rows_keep_their_class_by_aps_and_the_least_sure_lose_theirs_by_lac():
