@@ -165,7 +165,7 @@ class BayesianNetwork(Named):
     @property
     def last_layer(self) -> list[str]:
         """The sites of the last layer that has any, tied ones included."""
-        owner = self.sites[-1].rpartition(".")[0]
+        owner = [*self.places][-1].rpartition(".")[0]
         there = {name for path, name in self.places.items() if path.rpartition(".")[0] == owner}
         return [name for name in self.sites if name in there]
 

@@ -15,7 +15,10 @@ from torch.utils._pytree import tree_leaves
 from pyrobbb.bnn import Weights
 from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors, row_blocks
 
-INSTEAD = "take 'diagonal', 'full' for few weights, layers='last', or the prior Deterministic() for it"
+INSTEAD = (
+    "take 'diagonal', 'full' for few weights, layers='last' if it is in another layer, or the prior "
+    "Deterministic() for it"
+)
 
 
 class Kronecker(Curvature):

@@ -818,18 +818,20 @@ def test_a_training_that_stops_within_its_warm_up_says_so(
     assert "the KL ended at 0.4 of its weight, because its warm-up takes 5 epochs of 2" in caplog.text
 
 
-def test_the_last_layer_holds_the_weights_that_are_tied_into_it():
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_last_layer_holds_the_weights_that_are_tied_into_it(bias: bool):
     class Decoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embedding, self.hidden, self.out = nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5)
+            self.embedding, self.hidden = nn.Embedding(5, 3), nn.Linear(3, 3)
+            self.out = nn.Linear(3, 5, bias=bias)
             self.out.weight = self.embedding.weight
 
         def forward(self, x: Tensor) -> Tensor:
             return self.out(torch.tanh(self.hidden(self.embedding(x[:, 0]))))
 
     model = BayesianNetwork(Decoder(), priors.Normal(), likelihoods.Categorical())
-    assert model.last_layer == ["embedding.weight", "out.bias"]
+    assert model.last_layer == ["embedding.weight", "out.bias"][: 1 + bias]
     assert BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical()).last_layer == [
         "2.weight", "2.bias",
     ]  # fmt: skip
