@@ -97,7 +97,8 @@ def read(
             if theirs.shape == ours.shape and not torch.equal(theirs, ours.to(theirs.dtype)):
                 raise checkpoint.CheckpointError(
                     f"{path} was made with other values of the network's tensor {name!r}, which is in no "
-                    f"state_dict: make it as it was, or a buffer, which is loaded"
+                    f"state_dict, so that it is not loaded: give it those values before this call; or, if "
+                    f"training changes it, make it a buffer by register_buffer and train again"
                 )
         one, other = own_pair(model, guide)
         one.N = stored["N"]
