@@ -14,6 +14,7 @@ from torch import Tensor
 from pyrobbb.data.arrays import ArrayLike
 from pyrobbb.posterior import Posterior
 
+LEAST = 1e-9  # weight in the search: at 0 a row that one chain alone explains would have no score
 
 def stacking_weights(
     posterior: Posterior, x: ArrayLike, y: ArrayLike, *, draws: int = 100, seed: int = 0
@@ -56,7 +57,7 @@ def stacked(log_scores: Tensor) -> Tensor:
         return -np.log(w @ p).sum(), -(p / (w @ p)).sum(1)
 
     found = scipy.optimize.minimize(
-        cost, alike, jac=True, method="SLSQP", bounds=[(0, 1)] * len(p), options={"ftol": 1e-12},
+        cost, alike, jac=True, method="SLSQP", bounds=[(LEAST, 1)] * len(p), options={"ftol": 1e-12},
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
     )  # fmt: skip
     return torch.from_numpy(found.x / found.x.sum())
