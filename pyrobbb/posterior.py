@@ -227,7 +227,8 @@ class Posterior:
         if isinstance(x, TorchDataset | DataLoader):
             held = TorchRows(x).whole()
             x, y = held.x, held.y if y is None else y
-        with isolated(device=device):  # a learned noise scale would be left in Pyro's parameter store
+        # isolated, as a learned noise scale would be left in Pyro's parameter store
+        with torch.no_grad(), isolated(device=device):
             x, y, width = self._checked(x, y, device)
         rows = checks.count("rows", (ROWS if device.type == "cpu" else len(x)) if rows is None else rows)
         checks.positive("megabytes", megabytes)
@@ -420,9 +421,9 @@ class Posterior:
         dtype = self.model.dtype
         check_same_rows({"x": x, "y": y})
         table = self.columns if isinstance(self.columns, Columns) else None
+        y = by_target("y", y, self.columns.targets if self.columns else ())
         if table and table.classes and not isinstance(y, Tensor | None):
             y = table.labels("y", y)
-        y = by_target("y", y, self.columns.targets if self.columns else ())
         if table and isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 2:
             standardised = x[:, : x.shape[1] - table.raw].abs()
             if bool((standardised > UNLIKELY).any()):
@@ -431,7 +432,9 @@ class Posterior:
                     "pass rows as they stand in the table as an array, such as x.numpy()",
                     float(standardised.max()),
                 )
-        if self.columns is not None and not isinstance(x, Tensor):
+        if table and not isinstance(x, Tensor):
+            x = table.inputs(x, BEYOND * (self.reach or inf))
+        elif isinstance(self.columns, Names):
             x = self.columns.inputs(x)
         if isinstance(x, Tensor):
             pixels = x.dtype == torch.uint8 and not has_tokens(self.model)

@@ -1,6 +1,7 @@
 """Draws, moments and predictions of a fitted posterior, against closed forms and against each other."""
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -49,6 +50,15 @@ def classified(posterior: Posterior, *args: Any, **options: Any) -> ClassPredict
     prediction = posterior.predict(*args, **options)
     assert isinstance(prediction, ClassPrediction)
     return prediction
+
+
+def test_inputs_that_require_gradients_are_taken_silently() -> None:
+    x, posterior = normal(5, 3), linear_posterior()
+    posterior.reach = 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = posterior.predict(x.clone().requires_grad_())
+    assert torch.equal(found.mean, posterior.predict(x).mean)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

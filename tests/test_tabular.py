@@ -503,6 +503,18 @@ def test_a_tensor_of_rows_as_they_stand_in_the_table_is_told(numbered, caplog):
     assert "x, a tensor, counts as inputs, which are standardised, but holds values up to 100" in caplog.text
 
 
+def test_rows_in_other_units_are_told(tmp_path, caplog):
+    size = np.linspace(20, 200, 50)
+    data = from_table({"town": ["Ulm", "Hof"] * 25, "size": size, "price": size / 100}, target="price")
+    posterior = fit_table(data, noise="learned", hidden=(), epochs=1, fast="off", progress=None)
+    for each in (posterior, load_table(posterior.save(tmp_path).parent)):
+        caplog.clear()
+        each.predict({"size": [-500.0, 1000.0], "town": ["Ulm", "Hof"]})
+        assert not caplog.records
+        each.predict({"size": [1.2e6], "town": ["Ulm"]})
+        assert "column 'size' holds values up to 2.26e+04 standard deviations from 110, the" in caplog.text
+
+
 def test_raw_inputs_of_any_size_are_as_they_should_be(caplog):
     frame = {"years": [300.0, 50.0, 70.0, 10.0], "a": [1.0, 2.0, 3.0, 5.0], "n": [0, 2, 1, 4]}
     data = from_table(frame, target="n", task="regression", raw=["years"])

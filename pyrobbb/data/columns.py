@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pyrobbb.data.frames import Column, Frame, as_column, as_frame, as_zeros_and_ones, is_missing, rows_of
+from pyrobbb.data.frames import (
+    Column,
+    Frame,
+    as_column,
+    as_frame,
+    as_zeros_and_ones,
+    is_missing,
+    is_table,
+    rows_of,
+)
 from pyrobbb.data.texts import MOST, as_text, first_text, print_of
 
 Matrix = npt.NDArray[np.float64]
@@ -221,10 +231,10 @@ class Columns:
         """How many of the inputs, which are the last, are raw and thus not standardised."""
         return sum(isinstance(kind, Raw) for kind in self.kinds)
 
-    def inputs(self, rows: Any) -> Tensor:
+    def inputs(self, rows: Any, reach: float = inf) -> Tensor:
         """Inputs `(M, features)`, in double precision, for rows in any form that `Table` takes.
 
-        Other columns are ignored.
+        Other columns are ignored. Values more than `reach` standard deviations from the mean are warned of.
 
         Raises:
             ValueError: A column is absent, or holds text where the training rows hold numbers.
@@ -235,6 +245,13 @@ class Columns:
         if absent:
             raise ValueError(f"the rows have no column {', '.join(map(repr, absent))}, which training had")
         parts = [kind.inputs(frame[kind.name]) for kind in self.kinds]
+        for kind, part in zip(self.kinds, parts, strict=True):
+            if isinstance(kind, Numeric) and (np.abs(part) > reach).any():
+                logger.warning(
+                    "column %r holds values up to %.3g standard deviations from %.3g, the mean of the "
+                    "training rows: is it in the same units?",
+                    kind.name, np.abs(part).max(), kind.mean,
+                )  # fmt: skip
         values = np.concatenate([np.zeros((rows_of(frame), 0)), *parts], axis=1)
         if not values.shape[1]:
             raise ValueError("no column varies over the training rows, so there is nothing to predict from")
@@ -259,7 +276,7 @@ class Names:
 
     def inputs(self, rows: Any, name: str = "x") -> Any:
         """The rows as they are; ValueError for a DataFrame of other columns, or in another order."""
-        given = tuple(map(str, getattr(rows, "columns", self.names)))
+        given = tuple(map(str, rows.columns)) if is_table(rows) else self.names
         if self.names and given != self.names:
             raise ValueError(
                 f"{name} has the columns {', '.join(given)}; those of the training x were "

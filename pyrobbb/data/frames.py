@@ -25,6 +25,8 @@ Column = npt.NDArray[Any]  # float64, NaN where missing; or objects: text, None 
 Frame = dict[str, Column]
 
 NUMBERS_OR_TEXT = "a column is numbers or text (turn dates into numbers, such as days, or leave them out)"
+PLAIN = str | bool | int | float | np.number  # what a column holds as it is
+UNNAMED = ((), ("y",), ("y0",))  # targets without a name of their own
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ def as_frame(
     if isinstance(source, Path):
         columns = _read_csv(name, source, texts or {})
     elif isinstance(source, Mapping):
-        check_same_rows({f"{name}[{key!r}]": values for key, values in source.items()})
+        check_same_rows({name: source})
         columns = source.items()
     elif is_table(source):
         columns = source.items()
@@ -122,18 +124,18 @@ def refuse_tensor(name: str, source: Any) -> None:
 
 def refuse_unread(name: str, source: Any) -> None:
     """ValueError for a table of another library's, such as polars', which numpy reads without its names."""
-    if hasattr(source, "__dataframe__") and not is_table(source):
+    if hasattr(source, "columns") and not is_table(source):
         kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
         raise ValueError(f"{name} is a {kind}; pass a DataFrame of pandas', by its to_pandas()")
 
 
 def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
-    """A table of several targets, its columns in the order of `targets`; anything else as it is.
+    """A table of targets, its columns in the order of `targets`; anything else as it is.
 
     Raises:
         ValueError: It has other columns.
     """
-    if len(targets) < 2 or not is_table(y):
+    if not is_table(y) or tuple(targets) in UNNAMED:
         return y
     found = [str(column) for column in y.columns]
     if sorted(found) != sorted(targets):
@@ -143,8 +145,7 @@ def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
 
 def check_same_rows(parts: Mapping[str, Any]) -> None:
     """ValueError if pandas says that parts of one table have other rows, or the same in another order."""
-    indices: dict[str, Any] = {name: getattr(values, "index", None) for name, values in parts.items()}
-    labelled = {name: index for name, index in indices.items() if hasattr(index, "equals")}  # pandas' own
+    labelled = _row_labels(parts)
     for first, name in pairwise(labelled):
         if not labelled[first].equals(labelled[name]):
             raise ValueError(
@@ -154,16 +155,28 @@ def check_same_rows(parts: Mapping[str, Any]) -> None:
             )
 
 
+def _row_labels(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """What pandas calls the rows of each part, or of each column of a mapping, that knows it."""
+    columns: dict[str, Any] = {}
+    for name, part in parts.items():
+        held = isinstance(part, Mapping)
+        columns |= {f"{name}[{key!r}]": values for key, values in part.items()} if held else {name: part}
+    indices = {name: getattr(values, "index", None) for name, values in columns.items()}
+    return {
+        name: index for name, index in indices.items() if hasattr(index, "equals")
+    }  # a list's is a method
+
+
 def check_positions(table: Any, **parts: Any) -> None:
     """ValueError if a part is given by labels of pandas, and those of the table are not its rows' numbers.
 
     Or by a mask, of which the labels are others than the table's.
     """
-    labels: Any = getattr(table, "index", None)
+    labels: Any = next(iter(_row_labels({"the table": table}).values()), None)
     for part, given in parts.items():
         if str(getattr(given, "dtype", "")) in ("bool", "boolean"):
             check_same_rows({"the table": table, part: given})
-        by_label = type(given).__name__.endswith("Index") and hasattr(labels, "equals")
+        by_label = type(given).__name__.endswith("Index") and labels is not None
         if by_label and [*labels] != [*range(len(labels))]:
             raise ValueError(
                 f"{part} is an index, but the table's own labels are not its rows' numbers: pass those, "
@@ -184,7 +197,9 @@ def as_column(name: str, values: Any) -> Column:
         if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
             values = values.to_numpy()
         else:
-            values = [None if lacking else v for v, lacking in zip(values, values.isna(), strict=True)]
+            named = str(values.dtype) == "category"  # also intervals and dates
+            cells = [str(v) if named and not isinstance(v, PLAIN) else v for v in values]
+            values = [None if lacking else v for v, lacking in zip(cells, values.isna(), strict=True)]
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
         values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]
@@ -227,7 +242,7 @@ def _from_objects(name: str, values: Column) -> Column:
             return np.array([np.nan if _is_missing(v) else float(v) for v in values])
         except OverflowError as error:
             raise ValueError(f"{name} holds a whole number that is too large: {error}") from error
-    odd = next((kind for kind in kinds if not issubclass(kind, str | bool | int | float | np.number)), None)
+    odd = next((kind for kind in kinds if not issubclass(kind, PLAIN)), None)
     if odd is not None:
         raise ValueError(f"{name} holds values of type {odd.__name__}; {NUMBERS_OR_TEXT}")
     return np.array([None if _is_missing(v) else _written(v) for v in values], dtype=object)

@@ -19,7 +19,6 @@ from pyrobbb.data.frames import (
     Frame,
     as_column,
     as_frame,
-    as_number,
     as_zeros_and_ones,
     categories,
     check_positions,
@@ -32,7 +31,7 @@ from pyrobbb.data.frames import (
     take,
 )
 from pyrobbb.data.splits import is_share, split_rows
-from pyrobbb.data.texts import MOST, as_text, check_slips, first_text
+from pyrobbb.data.texts import MOST, as_text, check_slips, first_text, holds_number
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     texts = table._texts(source)
     check_positions(source, validation=table.validation, test=table.test)
     check_same_rows({"x": source, "weights": weights})
-    targets, frame = _with_targets("", source, y, texts)
+    targets, frame = _with_targets("", source, y, texts, table.drop)
     if weights is not None and not isinstance(weights, str | Integral):
         if "weights" in frame:
             raise ValueError(_TAKEN.format("weights", "weights"))
@@ -265,7 +264,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     held = {"validation": table.validation, "test": table.test}
     for part, given in held.items():
         if isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[0], "__len__"):
-            held[part] = _with_targets(f"{part} ", given[0], given[1], texts)[1]
+            held[part] = _with_targets(f"{part} ", given[0], given[1], texts, table.drop)[1]
     made = replace(table, source=frame, target=targets, categorical=(*texts,), weights=weights, **held)
     return made.load()
 
@@ -277,12 +276,12 @@ _TAKEN = (
 
 
 def _with_targets(
-    part: str, x: Any, y: Any, texts: Mapping[str, Collection[str]]
+    part: str, x: Any, y: Any, texts: Mapping[str, Collection[str]], drop: Collection[str | int]
 ) -> tuple[tuple[str, ...], Frame]:
     """Names of the targets, and the columns of x with them."""
     refuse_tensor(f"{part}x", x)
     check_same_rows({f"{part}x": x, f"{part}y": y})
-    frame = as_frame(f"{part}x", x, texts)
+    frame = as_frame(f"{part}x", x, texts, lambda column: column not in drop)
     if np.ndim(y) == 2:
         own = "" if is_table(y) else "y"  # the columns of an array are numbers
         targets = {f"{own}{name}": column for name, column in as_frame(f"{part}y", y).items()}
@@ -329,10 +328,11 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
         return "regression"
     if column.dtype.kind != "f":
         texts = {*column}
-        if len(texts) > MOST and all(as_number(text) is not None for text in texts):
+        if len(texts) > MOST and all(map(holds_number, texts)):
             raise ValueError(
-                f"target {targets[0]!r} holds texts that are numbers, {len(texts)} of them: make them "
-                f"numbers for a regression, as pandas.to_numeric does, or pass task='classification'"
+                f"target {targets[0]!r} holds texts that are numbers, {len(texts)} of them: for a "
+                f"regression make them plain numbers, such as 1034.5, as pandas.to_numeric does where no "
+                f"sign or unit is left; else pass task='classification'"
             )
         return "classification"
     raise ValueError(

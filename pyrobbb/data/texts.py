@@ -41,6 +41,11 @@ def print_of(text: str) -> str | None:
     return None if value is None or not np.isfinite(value) else printed(value)
 
 
+def holds_number(text: str) -> bool:
+    """Whether a text is a number, plain or dressed as `1,034 EUR` is."""
+    return as_number(text) is not None or NUMBER_AND_MORE.fullmatch(text.strip()) is not None
+
+
 def check_slips(name: str, column: Column, *, target: bool) -> None:
     """Say so if a column of text holds numbers, mostly or all: each becomes a category.
 
@@ -57,7 +62,7 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
             name, first_text(column), name,
         )  # fmt: skip
         return
-    dressed = {value for value in others if NUMBER_AND_MORE.fullmatch(value.strip())}
+    dressed = {*filter(holds_number, others)}
     numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
     alike = all(map(str.isdigit, present)) and len({*map(len, present)}) == 1  # as postal codes are
     plain = not others and not alike and not any(map(CODE.fullmatch, present))

@@ -351,6 +351,22 @@ def test_the_number_of_classes_is_a_plain_number() -> None:
     assert type(classify(classes=np.int64(5)).spec.outputs) is int
 
 
+def test_a_single_target_goes_by_its_name_if_it_has_one() -> None:
+    frame = pandas.DataFrame({"x": [1.0, 2, 3, 4], "z": [0.5, 1, 2, 3]})
+    x, z, other = frame[["x"]], frame[["z"]], frame[["z"]].rename(columns={"z": "y"})
+    model = BayesianNetwork(nn.Linear(1, 1), likelihood=likelihoods.Normal())
+    for data in (from_table(frame, target="z"), from_arrays(x, z, task="regression")):
+        posterior = fit(model, MeanFieldNormal, data, epochs=1, fast="off", progress=None)
+        with pytest.raises(ValueError, match="y has the columns y; the targets are z"):
+            posterior.predict(x, other)
+    posterior.columns = from_table(frame.assign(z=["a", "b", "a", "b"]), target="z").columns
+    with pytest.raises(ValueError, match="y has the columns y; the targets are z"):
+        posterior.predict(x, other)
+    for unnamed in (frame.z, z.to_numpy()):
+        posterior.columns = from_table(x, unnamed).columns
+        assert posterior.predict(x, z).log_predictive.shape == (4,)
+
+
 def test_targets_of_a_table_go_by_name(tmp_path: Path) -> None:
     table = pandas.DataFrame({"x": np.arange(12) / 12, "a": np.arange(12) % 3, "b": np.arange(12) % 5})
     x, y = table[["x"]], table[["a", "b"]]

@@ -340,6 +340,12 @@ def test_rows_that_pandas_knows_to_differ_are_refused() -> None:
     for act in (lambda: from_table(frame, y), lambda: from_arrays(frame, y, task="regression")):
         with pytest.raises(ValueError, match=r"x and y have different row labels.*y.loc\[x.index\]"):
             act()
+    mapping = {"x": frame.x}
+    for given in ({"y": y}, {"y": SIZE, "weights": y}, {"y": SIZE, "test": (mapping, y)}):
+        with pytest.raises(ValueError, match=r"x\['x'\] and (test )?(y|weights) have different row labels"):
+            from_table(mapping, **given)
+    with pytest.raises(ValueError, match="test is an index, but the table's own labels are not"):
+        from_table({"x": y, "y": y}, task="regression", test=y.index[:2])
     assert torch.equal(
         from_arrays(frame, y.loc[frame.index], task="regression").train.y[:, 0].flip(0), torch.tensor(SIZE)
     )
@@ -356,8 +362,6 @@ class Polars:
     """What a DataFrame of polars' shows of itself: numpy takes it for an array without names."""
 
     columns = ("size", "price")
-
-    def __dataframe__(self) -> None: ...
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return np.ones((6, 2))
@@ -861,8 +865,32 @@ def test_a_target_of_numbers_as_text_is_refused() -> None:
         ValueError, match=r"target 'n' holds texts that are numbers, 30 of them: .*to_numeric"
     ):
         from_table({"a": np.arange(30.0), "n": n}, target="n")
+    for form in ("{},034", "{}%", "{},5", "{} EUR"):
+        with pytest.raises(ValueError, match=r"'n' holds texts that are numbers, 30 of them: .*1034\.5"):
+            from_table({"a": np.arange(30.0), "n": [form.format(i) for i in range(30)]}, target="n")
     few = from_table({"a": np.arange(30.0), "n": ["1", "2", "3"] * 10}, target="n")
     assert few.spec.task == "classification"
+
+
+def test_what_is_left_out_may_hold_anything_where_y_is_given_apart() -> None:
+    x = pandas.DataFrame({"a": SIZE, "day": pandas.date_range("2024-01-01", periods=6)})
+    pair = (x, SIZE)
+    data = from_table(x, SIZE, task="regression", drop=["day"], validation=pair, test=pair)
+    for split in (data.train, data.validation, data.test):
+        assert split is not None
+        assert torch.equal(split.x, from_table(x[["a"]], SIZE, task="regression").train.x)
+
+
+@pytest.mark.parametrize(
+    "values", [pandas.cut([*SIZE[:5], np.nan], 2), pandas.to_datetime([0, 0, 1, 1, 2, None])]
+)
+def test_categories_of_any_kind_go_by_their_text(values: Any) -> None:
+    frame = pandas.DataFrame({"a": pandas.Categorical(values), "y": SIZE})
+    data = from_table(frame, task="regression")
+    texts = frame.assign(a=[None if pandas.isna(value) else str(value) for value in values])
+    assert data.train.x.shape[1] > 2
+    for rows in (frame, texts):
+        assert torch.equal(data.inputs(rows), data.train.x)
 
 
 @pytest.mark.parametrize("form", ["2024-{:02d}-{:02d}", "{1:02d}/{0:02d}/2024"])
