@@ -137,8 +137,8 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
     Args:
         hidden: Units of each hidden layer.
         noise: As for `fit_table`: a name, such as "learned" for the same at all rows, or several, of which
-            the better one is kept, in the time of a fit for each, or of one more with an `inference` without
-            a bound; None: two.
+            the best one is kept, in the time of a fit for each, or of one more with an `inference` without a
+            bound; None: three fits in either case.
         prior: By default `table_prior`.
         epochs: By default as many as make some 4000 steps.
         draws: Weight draws that a prediction averages over.

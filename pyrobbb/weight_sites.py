@@ -113,7 +113,13 @@ def _sites(
             if distribution is None:
                 continue
             check_prior_event(name, distribution, parameter)
-            values = vars(univariate(distribution)).values()
+            one = univariate(distribution)
+            scale, values = getattr(one, "scale", None), vars(one).values()
+            if isinstance(scale, Tensor) and not bool((scale > 0).all()):
+                raise ValueError(
+                    f"the prior of {name!r} has a scale of {float(scale.min()):g}, which must be positive; a "
+                    f"prior made of a posterior needs one with a spread, which a point estimate has not"
+                )
             loose = not any(True for part in trained for _ in part.parameters())
             if loose and any(v.requires_grad for v in values if isinstance(v, Tensor)):
                 raise ValueError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
@@ -368,6 +369,15 @@ def test_weights_must_be_floating_point() -> None:
     net.scale = nn.Parameter(torch.ones(2, dtype=torch.long), requires_grad=False)
     with pytest.raises(ValueError, match=r"parameter 'scale' is torch\.int64"):
         BayesianNetwork(net, PRIOR, GAUSS, N=12)
+
+
+def test_a_prior_without_a_width_is_refused() -> None:
+    class Point(priors.Prior):
+        def distribution(self, name: str, parameter: Tensor) -> Any:
+            return dist.Normal(parameter, torch.zeros_like(parameter)).to_event(parameter.dim())
+
+    with pytest.raises(ValueError, match="the prior of 'weight' has a scale of 0, which must be positive"):
+        BayesianNetwork(nn.Linear(3, 2), Point(), GAUSS, N=12)
 
 
 def test_an_empty_parameter_is_refused() -> None:

@@ -68,6 +68,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         n["posterior"].model.N == 400
         and n["posterior"].predict(n["x"], n["y"]).metrics(n["y"])["rmse"]
         < 0.3  # 0.17, sd 0.015 over six seeds
+        and (n["of_both"].predict({"x": [0.0, 5, 10]}).mean - torch.tensor([[0], [10], [20]])).abs().max() < 1
         and abs(n["slope"] - n["mean"]) < 0.8 * n["sd"]  # -0.06, sd 0.13 over eight seeds
         and abs(n["sd"] * n["precision"] ** 0.5 - 1) < 0.15  # 0.0, sd 0.02; after one batch alone 0.4
     ),
