@@ -73,8 +73,9 @@ from pyrobbb.svi import Step
 
 logger = logging.getLogger(__name__)
 
-LENGTHS = 10  # of a diagonal Newton step that are tried, each a fourth of the last
-SLOPE = 0.1  # of the log-likelihood, that a Newton step may still promise at a mode
+TURNS = 3  # directions that are searched for a mode
+LENGTHS = [4.0**k for k in range(3, -11, -1)]  # along each, in Newton steps, until a shorter one gains less
+NATS, SHARE = 3.0, 0.2  # at a mode they gain at most 3, or 0.2 for each weight that the data determine
 STRUCTURES: dict[str, Callable[..., Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
 
@@ -160,40 +161,58 @@ class LaplaceGuide(FlatGuide):
                 at_mode = slope - found_by * away  # which is 0 there
                 slope = slope if isinstance(self.curvature, Full) else found_by * away
                 ahead = self.curvature.quadratic((slope - precision * away).to(self.loc)).double()
-                enough = max(1.0, SLOPE * abs(float(score)))
-                gain = self._gain(mode, at_mode, away, found_by, score, enough)
-                if gain > enough:
+                determined = float((1 - precision * self.curvature.variance()).double().sum())
+                gain = self._gain(mode, at_mode, away, found_by, score)
+                if gain > max(NATS, SHARE * determined):
                     self._warn_of_slope(gain)
                 self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * (volume + ahead)))
         self.fitted.fill_(True)
 
-    def _gain(
-        self, mode: Mode, slope: Tensor, away: Tensor, found_by: Tensor, score: Tensor, enough: float
-    ) -> float:
-        """What a Newton step promises; of the diagonal, whose steps promise far too much, what one gains.
+    def _gain(self, mode: Mode, slope: Tensor, away: Tensor, found_by: Tensor, score: Tensor) -> float:
+        """What a few steps of conjugate gradients gain of log p(D, w), in nats, preconditioned by H.
 
-        That step is divided by 4 until the gain is `enough`, a few times at most.
+        H alone does not tell: it may lack what couples the weights, and the curvature further on.
         """
-        if not isinstance(self.curvature, Diagonal):
-            return 0.5 * float(self.curvature.quadratic(slope.to(self.loc)))
-        best, step = 0.0, self.curvature.variance() * slope
-        for _ in range(LENGTHS):
-            moves = split(step.to(self.loc), {name: self.shapes[name] for name in self.names})
-            moved = {name: mode.weights[name] + move for name, move in moves.items()}
-            there = log_likelihood(mode._replace(weights=mode.weights | moved))
-            prior = 0.5 * (found_by * ((away + step).square() - away.square())).sum()
-            gain = float(there - score - prior)
-            best = max(best, gain if math.isfinite(gain) else 0.0)
-            if best > enough:
+        shapes = {name: self.shapes[name] for name in self.names}
+
+        def moved(by: Tensor) -> Mode:
+            parts = split(by.to(self.loc), shapes)
+            return mode._replace(weights=mode.weights | {n: mode.weights[n] + p for n, p in parts.items()})
+
+        def gain(by: Tensor) -> float:
+            prior = 0.5 * (found_by * ((away + by).square() - away.square())).sum()
+            found = float(log_likelihood(moved(by)) - score - prior)
+            return found if math.isfinite(found) else -math.inf
+
+        best, at, along = 0.0, torch.zeros_like(slope), torch.zeros_like(slope)
+        before: tuple[Tensor, Tensor] | None = None
+        for _ in range(TURNS):
+            given = slope.to(self.loc).requires_grad_()
+            with torch.enable_grad():
+                (newton,) = torch.autograd.grad(0.5 * self.curvature.quadratic(given), given)
+            newton = newton.double()
+            if before is not None:  # Polak and Ribiere's
+                along = along * ((slope - before[0]) @ newton / before[1]).clamp_min(0)
+            along, before = newton + along, (slope, slope @ newton)
+            if not along @ slope > 0:  # after too long a step
+                along = newton
+            reached, start = best, at
+            for length in LENGTHS:
+                now = gain(start + length * along)
+                if now > best:
+                    best, at = now, start + length * along
+                elif best > reached:
+                    break
+            if best == reached:
                 break
-            step = step / 4
+            slope = log_likelihood_and_slope(moved(at))[1] - found_by * (away + at)
         return best
 
     def _warn_of_slope(self, gain: float) -> None:
-        """Log that `loc` is no mode: a step from there gains much of the log-likelihood."""
+        """Log that `loc` is no mode: a few steps from there gain many nats."""
         linear = " unless the network is linear in them" if isinstance(self.curvature, Full) else ""
         logger.warning(
-            "the weights are not at a mode of log p(D, w): a step towards one would gain %.3g nats. "
+            "the weights are not at a mode of log p(D, w): steps towards one gain %.3g nats. "
             "log_evidence is not to be trusted%s; train to a mode under this prior first",
             gain, linear,
         )  # fmt: skip
