@@ -45,7 +45,9 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
 
     What the prior has learned counts as it stands; point estimates (a likelihood's noise scale, a
     deterministic bias) are those of the best constant prediction. It is an estimate of the free energy of one
-    such q, by draws of its own, mostly to 1 %: the best q may be a little better still.
+    such q, by draws of its own, mostly to 1 %. The best q can be up to a tenth lower at few rows and many,
+    unequal classes, each of which would take scales of its own (7 % at 300 rows and 30 classes, one of which
+    holds 90 %); it was below 1 % at equal classes, and at 3000 rows of 10 unequal ones.
 
     Args:
         model: The Pyro model, for N data.
