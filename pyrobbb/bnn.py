@@ -283,13 +283,13 @@ class BayesianNetwork(Named):
         """The network's initial values if a prior is centred on them, for no `state_dict` holds them."""
         return self.initial() if any(isinstance(part, Centred) for part in self.prior.parts()) else {}
 
-    def with_padding(self, weights: Weights) -> Weights:
-        """`weights` with the padding rows of embeddings at their initial values: they are not Bayesian."""
+    def with_padding(self, weights: Weights, values: Weights | None = None) -> Weights:
+        """`weights`, of which padding rows of embeddings are as in `values`, by default as initially."""
         for name, row in self._padding.items():
             if name in weights:
-                initial = self._buffer(name)
-                kept = torch.arange(len(initial), device=initial.device) == row
-                weights = {**weights, name: torch.where(kept[:, None], initial, weights[name])}
+                value = self._buffer(name) if values is None else values[name]
+                kept = torch.arange(len(self._buffer(name)), device=value.device) == row
+                weights = {**weights, name: torch.where(kept[:, None], value, weights[name])}
         return weights
 
     def observation(

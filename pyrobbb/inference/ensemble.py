@@ -16,6 +16,7 @@ from pyrobbb.posterior import Posterior
 
 LEAST = 1e-9  # weight in the search: at 0 a row that one chain alone explains would have no score
 
+
 def stacking_weights(
     posterior: Posterior, x: ArrayLike, y: ArrayLike, *, draws: int = 100, seed: int = 0
 ) -> tuple[float, ...]:

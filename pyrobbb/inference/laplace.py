@@ -147,6 +147,8 @@ class LaplaceGuide(FlatGuide):
         found_by = prior_precision(model, self.names)
         precision = found_by / scale**2
         priors = {name: univariate(model.prior_of(name)) for name in self.names}
+        modes = {name: one.loc for name, one in priors.items()}
+        weights |= model.with_padding({name: weights[name] for name in self.names}, modes)
         away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()])
         with evaluating(model), _in_full(self.loc):
             mode = Mode(model, weights, self.names, data)

@@ -157,9 +157,11 @@ class Learned(nn.Module, Prior):
                 prior = univariate(model.prior_of(name))
                 if moments is not None and exact:  # E (w - a)^2 of a normal, without a draw
                     loc, scale = (moment[name] for moment in moments)
-                    pairs.append((prior, prior.loc + torch.hypot(loc - prior.loc, scale)))
+                    w, of_prior = prior.loc + torch.hypot(loc - prior.loc, scale), prior.loc + prior.scale
                 else:
-                    pairs.append((prior, drawn[name]))
+                    w, of_prior = drawn[name], prior.sample()
+                # q of a padding row, of which the data say nothing, is the prior in the end
+                pairs.append((prior, model.with_padding({name: w}, {name: of_prior})[name]))
             group.update(pairs, 1.0 if exact else FORGET)
 
 

@@ -944,6 +944,22 @@ def test_weights_off_the_mode_are_told_where_blocks_do_not_see_it(
         assert ("not at a mode" in caplog.text) == told
 
 
+@pytest.mark.parametrize("structure", ["full", "diagonal"])
+def test_the_evidence_does_not_turn_on_a_padding_row(structure: str):
+    def evidence(padding: float) -> float:
+        table = nn.Embedding(3, 1, padding_idx=0).double()
+        with torch.no_grad():
+            table.weight.copy_(torch.tensor([[padding], [1.0], [-1.0]]))
+        x = torch.tensor([[1], [2]] * 10)
+        y = table(x).detach()[:, 0] + 0.1
+        net = nn.Sequential(table, nn.Flatten())
+        model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5), 20)
+        guide = Laplace(structure=structure).around(model, Split(x, y)).chains[0][1]
+        return float(guide.log_evidence)
+
+    assert evidence(5.0) == pytest.approx(evidence(0.0), abs=1e-6)
+
+
 @pytest.mark.parametrize(("N", "h0", "sigma"), [(50, None, 0.01), (50_000, None, 0.01), (50, 2.0, 0.1)])
 def test_sigma_starts_alike_whatever_the_number_of_rows(N: int, h0: float | None, sigma: float):
     """1 / sqrt(5000 + 5000) under a prior of precision 5000, or 1 / sqrt(N (h0 + delta)), 100 = 50 * 2."""

@@ -74,6 +74,29 @@ def test_a_learned_mixture_is_that_of_the_weights() -> None:
     assert learned(model) == pytest.approx({"pi": 0.3, "sigma1": 0.5, "sigma2": 0.01}, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("prior", "law", "truth"),
+    [
+        (priors.Normal(sigma=3.0), stats.norm(0, 0.2), {"scale": 0.2}),
+        (priors.Laplace(scale=1.0), stats.laplace(0, 0.3), {"scale": 0.3}),
+    ],
+)
+def test_a_padding_row_teaches_the_prior_nothing(
+    prior: priors.Prior, law: Any, truth: dict[str, float]
+) -> None:
+    """Its q starts at 0, and nothing but the KL moves it."""
+    rows = torch.stack([torch.zeros(5000), drawn(law, 5000)])
+    table = nn.Embedding(2, 5000, padding_idx=0)
+    model = BayesianNetwork(table, priors.Learned(prior), GAUSS, 12)
+    guide = MeanFieldNormal(model, init_loc=lambda site: rows, init_rho=-16.0)
+    guide()
+    assert isinstance(model.prior, priors.Learned)
+    with isolated(0):
+        for _ in range(300):
+            model.prior.update(model, guide)
+    assert learned(model) == pytest.approx(truth, rel=0.03)
+
+
 def test_only_what_is_asked_for_is_learned() -> None:
     prior = priors.Learned(priors.ScaleMixture(sigma1=0.5), learn=["pi"])
     wide, spike = drawn(stats.norm(0, 0.5), 6000), drawn(stats.norm(0, 0.0025), 14_000)
