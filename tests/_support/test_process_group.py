@@ -294,11 +294,15 @@ SUPPORT = ROOT / "tests" / "support"  # where the command finds `Kills`
 def at_once(*words: str) -> tuple[list[int], str]:
     """The command in two processes, as torchrun starts them: how each ended, and what both said of it.
 
-    torchrun itself is run by tests/project/test_site_commands.py.
+    The store is kept by another process than these two, as torchrun's is, and so outlives both. torchrun
+    itself is run by tests/project/test_site_commands.py.
     """
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    agent["MASTER_PORT"] = str(store.port)
     with ThreadPoolExecutor(2) as threads:
         done = [
-            threads.submit(command, SUPPORT, "experiments.run", *words, **environment)
+            threads.submit(command, SUPPORT, "experiments.run", *words, **(environment | agent))
             for environment in environments(2)
         ]
     return [one.result().returncode for one in done], "".join(one.result().stderr for one in done)
