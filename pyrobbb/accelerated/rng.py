@@ -10,6 +10,7 @@ global generator, `KeyedNormals` the seed of each chain and the time.
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -105,6 +106,12 @@ class Normals:
             self._run(*self._inputs)
 
 
+def _high(seed: int) -> int:
+    """What a seed has beyond 31 bits, as the upper half of a word: 0 of a small one."""
+    high = (seed >> 31) % 2**64
+    return int(np.random.SeedSequence(high).generate_state(1)[0]) & 0x7FFF0000 if high else 0
+
+
 class KeyedNormals:
     """Standard normals (R, size) for R chains, a function of each chain's seed, the stream and the time.
 
@@ -121,8 +128,8 @@ class KeyedNormals:
         both = torch.zeros(len(seeds), 2 * ((size + 1) // 2))
         self.values = both[:, :size]
         self.time = torch.zeros((), dtype=torch.int32)
-        keys = torch.tensor([[seed & 0x7FFFFFFF, 0x5EED ^ stream] for seed in seeds], dtype=torch.int32)
-        self._inputs = [keys, self.time, *both.chunk(2, dim=1)]
+        keys = [[seed & 0x7FFFFFFF, 0x5EED ^ stream ^ _high(seed)] for seed in seeds]
+        self._inputs = [torch.tensor(keys, dtype=torch.int32), self.time, *both.chunk(2, dim=1)]
         self.compiled = compiled
         self._run: Program | None = None
 

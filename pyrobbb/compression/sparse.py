@@ -15,7 +15,7 @@ FORMAT = 1
 
 
 class SparseLinear(nn.Module):
-    """y = W x + b with W in compressed sparse rows (CSR); no gradients."""
+    """y = W x + b with W in compressed sparse rows (CSR); no gradients, `torch.vmap` or `torch.export`."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
@@ -42,8 +42,9 @@ class SparseLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output `(*, out)` for `x` of `(*, in)`."""
         weight = self._csr()
-        inputs = x.reshape(-1, x.shape[-1]).T
-        output = torch.cat([weight @ block.contiguous() for block in inputs.split(ROWS, dim=1)], dim=1)
+        inputs = x.reshape(-1, x.shape[-1]).T.to(weight.dtype)
+        with torch.autocast(x.device.type, enabled=False):  # torch lacks the product in half precision
+            output = torch.cat([weight @ block.contiguous() for block in inputs.split(ROWS, dim=1)], dim=1)
         bias = self.bias
         if isinstance(bias, Tensor):
             output = output + bias[:, None]

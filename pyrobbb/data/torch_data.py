@@ -81,13 +81,17 @@ class TorchRows:
 
     def batches(self, each: Sequence[Tensor], seed: int) -> Iterator[Split]:
         """One minibatch after another; `seed` decides what the transforms draw."""
-        keys = [[(int(i), seed) for i in rows] for rows in each]
+        keys = [[(int(i), seed) for i in rows] for rows in each if len(rows)]
         loader: DataLoader[Any] = DataLoader(
             _Seeded(self.dataset), batch_sampler=keys, num_workers=self.workers, collate_fn=self.collate,
             generator=torch.Generator(),  # else it would draw from the training's noise
         )  # fmt: skip
         read = iter(loader)
         for rows in each:
+            if not len(rows):  # as some of several processes have of a short minibatch
+                row = self.head(1)
+                yield Split(row.x[:0], row.y[:0])
+                continue
             with other_states_kept():
                 batch = _next(read)
             pair = isinstance(batch, list | tuple) and len(batch) == 2

@@ -8,7 +8,7 @@ import torch
 from pyrobbb.accelerated import fast_math as cheap
 from pyrobbb.accelerated.compile import compile
 from pyrobbb.accelerated.record import record
-from pyrobbb.accelerated.rng import box_muller, draw_key, normals, threefry
+from pyrobbb.accelerated.rng import KeyedNormals, box_muller, draw_key, normals, threefry
 
 
 def words(*values: int) -> torch.Tensor:
@@ -131,6 +131,12 @@ def test_a_compiled_program_has_the_same_functions() -> None:
     }
     for found, exact in zip(compile(graph, [x])(x), program(x), strict=True):
         torch.testing.assert_close(found, exact, rtol=5e-7, atol=1e-7, equal_nan=True)
+
+
+def test_seeds_that_agree_in_their_low_bits_give_other_noise() -> None:
+    seeds = [1, 1 + 2**31, 1 + 2**32, 1 + 2**60, -1, 2**31 - 1]
+    drawn = KeyedNormals(seeds, 4, stream=0, compiled=False).draw(0)
+    assert len({tuple(row.tolist()) for row in drawn}) == len(seeds)
 
 
 def test_cosine_and_sine() -> None:

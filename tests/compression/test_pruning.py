@@ -181,6 +181,8 @@ def test_the_sparse_network_predicts_the_same(removed):
     assert (sparse.SparseLinear in kinds) == (removed > 0.5)
     torch.testing.assert_close(lean(X), network(X))
     torch.testing.assert_close(lean(X[0]), network(X[0]))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(lean(X).float(), network(X).float(), rtol=0.05, atol=0.05)
     assert isinstance(network[0], nn.Linear)  # the one given is left as it was
 
 
