@@ -60,7 +60,7 @@ def _by_value(
     heights = {name: np.histogram(s, edges)[0] / (len(s) * width) for name, s in samples.items()}
     _stairs(axes, edges, **heights)
     top = max(h.max() for h in heights.values())
-    bottom = 1.5 / (len(samples["means"]) * width)  # a lone weight in a bin is noise
+    bottom = 0.7 / (len(samples["means"]) * width)  # just below a weight that is alone in its bin
     if prior is not None:
         # evenly spaced in asinh: fine at 0, however narrow the spike
         w = reach * np.sinh(np.linspace(-12, 12, 2001)) / np.sinh(12)

@@ -208,6 +208,13 @@ def test_weight_histogram_shows_a_narrow_spike_and_densities_of_mass_one():
             assert heights @ np.diff(edges) == pytest.approx(1, abs=0.02)
 
 
+def test_a_weight_alone_in_its_bin_is_seen():
+    means = np.r_[np.linspace(-0.1, 0.1, 81), 2.0]
+    by_value, _ = figures.weight_histogram(means, means).axes
+    heights = by_value.patches[0].get_data().values
+    assert by_value.get_ylim()[0] < 0.8 * heights[heights > 0].min()
+
+
 def test_weight_histogram_copes_with_zeros_and_no_prior():
     assert len(figures.weight_histogram(np.zeros(5), np.zeros(5)).axes) == 2
     figure = figures.weight_histogram(np.array([0.0, 0.1]), np.array([0.0, -0.1]))
