@@ -19,6 +19,7 @@ from experiments._runner.trust import trusted_config
 from pyrobbb import figures as draw
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import pooled
+from pyrobbb.evaluation.layer_summary import of_chain
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.predictive import error_among
 from pyrobbb.priors import Hierarchical, Prior
@@ -46,14 +47,16 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
             f"{folder} has no posterior.nc: the run is not finished, or has no Bayesian weights"
         )
     metrics, data = read_metrics(folder), arviz_io.load(folder / "posterior.nc")
-    drawn: dict[str, Figure] = {}
+    which, drawn = of_chain(metrics), dict[str, Figure]()
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
     noise = np.random.default_rng(0).standard_normal(loc.shape)
     if (scale > 0).all():
-        drawn["signal_to_noise"] = draw.signal_to_noise(loc, scale)
+        drawn["signal_to_noise"] = draw.signal_to_noise(
+            loc, scale, title=f"Signal-to-noise ratio of the weights{which}"
+        )
     if "kl" in variational:  # not of every guide, nor in the files of earlier versions
-        drawn["kl_by_layer"] = _kl_by_layer(variational)
+        drawn["kl_by_layer"] = _kl_by_layer(variational, which)
     groups = arviz_io.group_names(data)
     test = data["predictions_constant_data"] if "predictions_constant_data" in groups else None
     if test is not None and "probs" in test:
@@ -64,7 +67,9 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     if rows:  # a sampler without steps has none
         drawn["learning_curves"] = _learning_curves(metrics, rows)
     # of every run, so the last: see has_figures
-    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior_density(config["prior"]))
+    title = f"Weights{which} under prior and posterior, and the same by order of magnitude"
+    prior = prior_density(config["prior"])
+    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior, title=title)
     target = folder / "figures"
     target.mkdir(exist_ok=True)
     paths = []
@@ -90,11 +95,12 @@ def _learning_curves(metrics: Mapping[str, Any], rows: Sequence[history.Epoch]) 
     )
 
 
-def _kl_by_layer(variational: Any) -> Figure:
+def _kl_by_layer(variational: Any, which: str) -> Figure:
     names = ("kl", "kl_mcse", "size", "informative")
     slab = variational["slab"].values if "slab" in variational else None
     layers = [str(layer) for layer in variational["layer"].values]
-    return draw.kl_by_layer(layers, *(variational[name].values for name in names), slab=slab)
+    title = f"Where the KL{which} goes: each parameter tensor in the network's order"
+    return draw.kl_by_layer(layers, *(variational[name].values for name in names), slab=slab, title=title)
 
 
 def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
@@ -134,14 +140,14 @@ def _first_target(values: np.ndarray, axes: int) -> np.ndarray:
 
 
 def _of_values(data: Any, test: Any, chain_weights: Sequence[float] | None) -> Figure:
-    x = test["x"].values[:, 0]
+    x, *names = arviz_io.one_input(data)
+    x_label, y_label = (name.replace("$", r"\$") for name in names)  # which else begins a formula
     order = np.argsort(x)
     draws, weights = pooled(_first_target(data["predictions"]["mean"].values, 3), chain_weights)
     title = "The function under the posterior, without the noise of y, and the test data"
     y = _first_target(test["y"].values, 1)
-    return draw.regression_band(
-        x[order], draws[:, order], x, y, weights=weights, title=title, data_label="test data"
-    )
+    labels = {"x_label": x_label, "y_label": y_label, "data_label": "test data"}
+    return draw.regression_band(x[order], draws[:, order], x, y, weights=weights, title=title, **labels)
 
 
 def report(folder: Path | str) -> str:

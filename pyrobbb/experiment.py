@@ -182,6 +182,7 @@ class Run(Options):
             **self._bound(posterior, data, chains),
             "chains": self.chains,
             **({} if posterior.chain_weights is None else {"chain_weights": posterior.chain_weights}),
+            **({} if self.chains == 1 else {"main_chain": posterior.main_chain}),
             "processes": ranks.size,
             "seed": self.seed,
             "device": str(device),

@@ -129,6 +129,11 @@ class Posterior:
         self._chain_weights = tuple(w / sum(values) for w in values)
 
     @property
+    def main_chain(self) -> int:
+        """The chain that stands for all where one must: that of the largest weight, the first if alike."""
+        return self._chain_weights.index(max(self._chain_weights)) if self._chain_weights else 0
+
+    @property
     def model(self) -> BayesianNetwork:
         """The model of the first chain."""
         return self.chains[0][0]

@@ -78,7 +78,8 @@ def errors(
 def sizes(posterior: Posterior, x: Tensor, share: float, path: Path, *, biases: bool) -> dict[str, float]:
     """Bytes on disk, and milliseconds for all of `x` and for one row, dense against sparse, on the CPU."""
     pruned = pruning.prune(posterior, share, biases=biases)
-    network = network_with(pruned.model, pruned.mean_weights()).cpu()
+    chain = pruned.main_chain
+    network = network_with(pruned.chains[chain][0], pruned.mean_weights(chain)).cpu()
     lean, x = sparse(network), x.cpu()
     return {
         "bytes": save_sparse(network, path),
@@ -141,8 +142,9 @@ def analyse(
     if part is None:
         raise ValueError(f"folder: {folder} has no test data to measure the error on")
     out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", [str(folder)]))
-    of_first = moments(run.posterior.chains[0])
-    mu, sigma = (torch.cat([v.flatten().cpu() for v in part.values()]) for part in of_first)
+    chain = run.posterior.main_chain
+    of_chain = moments(run.posterior.chains[chain])
+    mu, sigma = (torch.cat([v.flatten().cpu() for v in part.values()]) for part in of_chain)
     decibel = pruning.decibel(mu.abs() / sigma)
     rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
     for row in rows:
@@ -151,6 +153,7 @@ def analyse(
     places, density = density_of(decibel)
     found = {
         "seed": run.run.seed,
+        "chain": chain,  # that the density, its modes and the saved networks are of
         "temperature": getattr(run.run.kl, "temperature", 1.0),
         "folder": str(folder),
         "epochs": run.epoch,
@@ -164,7 +167,8 @@ def analyse(
         "rows": rows,
     }
     out.record(found)
-    title = f"Signal-to-noise ratio of {network(found)}, and the cut that removes 75 %"
+    which = f", chain {chain}" if run.run.chains > 1 else ""
+    title = f"Signal-to-noise ratio of {network(found)}{which}, and the cut that removes 75 %"
     out.figure("signal_to_noise.png", signal_to_noise(mu.numpy(), sigma.numpy(), title=title))
     out.figure("error.png", error_figure(found))
     renew(folder, trust=trust)

@@ -20,12 +20,13 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
     """What is worth knowing of a fit besides its faults, a sentence each; nothing that is given changes.
 
     Args:
-        posterior: The fit, of which the first chain is looked at.
+        posterior: The fit, of which the main chain is looked at.
         data: What it was fitted to.
         draws: Weight draws for each estimate.
         seed: Decides everything random.
     """
-    model, guide = posterior.chains[0]
+    chain = posterior.main_chain
+    model, guide = posterior.chains[chain]
     found = [_prior_functions(model, data, draws, seed)]
     if kl_ledger(posterior, draws=2) is None:
         return found
@@ -37,7 +38,7 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
         f"signal-to-noise ratio of its gradient is {signal:.2g}, for one draw and {batch} rows "
         f"(0 at a minimum)"
     )
-    k_hat = last_layer_k_hat(posterior, data.train, draws=max(100, 4 * draws), seed=seed)
+    k_hat = last_layer_k_hat(posterior, data.train, draws=max(100, 4 * draws), seed=seed, chain=chain)
     if k_hat is not None:
         words = "near enough to be corrected by reweighting" if k_hat < 0.7 else "too far off for reweighting"
         found.append(f"the last layer, given the others, is {words}: Pareto k-hat {k_hat:.2f}, limit 0.7")

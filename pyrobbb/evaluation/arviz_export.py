@@ -8,6 +8,7 @@ predictions for the test set. Several targets have an axis of their own, a singl
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated, mixed_seed
+from pyrobbb.data.columns import Columns, Names, Numeric, Raw
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.distributions import support_of, univariate
 from pyrobbb.draws import order
@@ -47,6 +49,9 @@ DIMS: dict[str, dict[str, Sequence[str]]] = {
         "probs": ("test_row", "class"),
         "predictive_entropy": ("test_row",),
         "expected_entropy": ("test_row",),
+        "predictive_mean": ("test_row",),
+        "predictive_sd": ("test_row",),
+        "predictive_quantile": ("level", "test_row"),
         "x": ("shown", "feature"),
         "shown_row": ("shown",),
     },
@@ -146,7 +151,24 @@ def to_groups(
 def to_arviz(posterior: Posterior, data: Dataset, **options: Any) -> Any:
     """The posterior as ArviZ's container; options are those of `to_groups`."""
     groups, coords = to_groups(posterior, data, **options)
-    return arviz_io.to_arviz(groups, dims=_dims(groups), coords=coords, attrs={"data": data.name})
+    attrs = {"data": data.name, **_names(data.columns)}
+    return arviz_io.to_arviz(groups, dims=_dims(groups), coords=coords, attrs=attrs)
+
+
+def _names(columns: Columns | Names | None) -> dict[str, str | float]:
+    """What a single input and target are called, and what a table standardises that input by."""
+    found: dict[str, str | float] = {}
+    if columns is not None and len(columns.targets) == 1:
+        found["y_name"] = columns.targets[0]
+    if isinstance(columns, Names) and len(columns.names) == 1:
+        found["x_name"] = columns.names[0]
+    if isinstance(columns, Columns):
+        match [kind for kind in columns.kinds if not (isinstance(kind, Numeric) and kind.empty)]:
+            case [Raw(name)]:
+                found["x_name"] = name
+            case [Numeric(name, mean, sd, missing=0)]:
+                found |= {"x_name": name, "x_mean": mean, "x_sd": sd}
+    return found
 
 
 def _dims(groups: Groups) -> dict[str, Sequence[str]]:
@@ -207,9 +229,21 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     else:
         if isinstance(each[0], ValuePrediction):
             groups["predictions"]["mean"] = np.stack([_one_target(as_numpy(p.means), 2) for p in each])
+            constant |= _exact(posterior.predict(test.x, draws=draws, seed=seed))
         constant["x"] = as_numpy(test.x.flatten(1))
         constant["shown_row"] = np.arange(len(test))
     groups["predictions_constant_data"] = constant
+
+
+def _exact(prediction: ValuePrediction) -> dict[str, np.ndarray]:
+    """Moments and quantiles of the predictive distribution, which draws of y only estimate."""
+    found = {}
+    with suppress(ValueError):  # y has none, as under a Cauchy distribution
+        found["predictive_mean"] = _one_target(as_numpy(prediction.mean), 1)
+        found["predictive_sd"] = _one_target(as_numpy(prediction.std), 1)
+    if prediction.means[0, 0].numel() == 1:  # of all pixels of an image they would take an hour
+        found["predictive_quantile"] = _one_target(as_numpy(prediction.predictive_quantiles([*LEVELS])), 2)
+    return found
 
 
 def _mixed(chains: list[Tensor], weights: Sequence[float] | None) -> Tensor:

@@ -177,6 +177,14 @@ def images(x: np.ndarray) -> np.ndarray | None:
     return x.reshape(-1, side, side) if square and (side > 10 or x.min(initial=0) >= 0) else None
 
 
+def one_input(data: Any) -> tuple[np.ndarray, str, str]:
+    """The one input of the test rows, `(M,)`, in its table's units, and the names of input and target."""
+    x = data["predictions_constant_data"]["x"].values[:, 0].astype(float)
+    attrs = data.attrs
+    x = x * attrs.get("x_sd", 1.0) + attrs.get("x_mean", 0.0)
+    return x, attrs.get("x_name", "x"), attrs.get("y_name", "y")
+
+
 def import_arviz() -> Any:
     """The module arviz, without the notice that ArviZ 0.x shows once a day, or a log of its parts."""
     disabled = logging.root.manager.disable

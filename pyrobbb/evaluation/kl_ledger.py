@@ -56,13 +56,13 @@ class Entry:
 
 
 def kl_ledger(
-    posterior: Posterior, *, chain: int = 0, draws: int = 20, seed: int = 0
+    posterior: Posterior, *, chain: int | None = None, draws: int = 20, seed: int = 0
 ) -> dict[str, Entry] | None:
     """The KL of one chain, by site.
 
     Args:
         posterior: A fitted posterior of any guide.
-        chain: Which restart.
+        chain: Which restart; by default `posterior.main_chain`.
         draws: Weight draws to average over.
         seed: Which draws.
 
@@ -72,7 +72,7 @@ def kl_ledger(
         draws, whose KL is infinite.
     """
     checks.count("draws", draws, minimum=2)
-    model, guide = posterior.chains[chain]
+    model, guide = posterior.chains[posterior.main_chain if chain is None else chain]
     nats: dict[str, list[float]] = {}
     slab: dict[str, list[float]] = {}
     with torch.no_grad(), isolated(seed, device=model.device), poutine.block():

@@ -1,7 +1,7 @@
 """The variational parameters in short: their spread and KL by layer, and those of a sample of weights."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,11 @@ SAMPLE = 20_000  # weights, of all layers
 
 
 def variational(posterior: Posterior, seed: int) -> dict[str, np.ndarray]:
-    """Location, scale and signal-to-noise |loc| / scale by layer, and of a random sample of weights."""
-    loc, scale = moments(posterior.chains[0])
+    """Location, scale and signal-to-noise |loc| / scale by layer, and of a random sample of weights.
+
+    They are of the posterior's main chain, whose number is the scalar `chain`.
+    """
+    loc, scale = moments(posterior.chains[posterior.main_chain])
     tables: defaultdict[str, list[Any]] = defaultdict(list)
     for name in loc:
         mu, sigma = loc[name].flatten(), scale[name].flatten()
@@ -33,7 +36,14 @@ def variational(posterior: Posterior, seed: int) -> dict[str, np.ndarray]:
     for what, parts in (("loc", loc), ("scale", scale), ("sample_site", sites)):
         flat = torch.cat([part.flatten() for part in parts.values()])
         arrays[what] = as_numpy(flat[pick.to(flat.device)])
+    arrays["chain"] = np.asarray(posterior.main_chain)
     return arrays | _ledger(posterior, list(loc), seed)
+
+
+def of_chain(metrics: Mapping[str, Any]) -> str:
+    """Which of several chains the statistics of weights are of, in words; nothing of a single one."""
+    several = metrics.get("chains", 1) > 1
+    return f" of chain {metrics.get('main_chain', 0)}" if several else ""  # once always the first
 
 
 def _ledger(posterior: Posterior, layers: Sequence[str], seed: int) -> dict[str, np.ndarray]:

@@ -102,8 +102,16 @@ def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None 
 
 
 def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
-    """A curve within its 50 % and 90 % intervals (columns `low90`, `low50`, `high50`, `high90`), and data."""
-    shape = alt.Chart(_data(rows)).encode(x=X(field=x, scale=TIGHT))
+    """A curve within its 50 % and 90 % intervals, and data.
+
+    Args:
+        rows: With the columns `x`, `mean`, `low90`, `low50`, `high50` and `high90`.
+        x: What the axis of the column `x` is called.
+        y: The same of the others.
+        points: The data, with the columns `x` and `y`.
+    """
+    called = {"x": x, "y": y}
+    shape = alt.Chart(_data(rows)).encode(x=X(field="x", title=x, scale=TIGHT))
     dots = alt.Chart(_data(points)).mark_point(color=ORANGE, filled=True, size=26, opacity=0.85)
     layers = [
         *(
@@ -114,9 +122,13 @@ def band(rows: Sequence[Row], x: str, y: str, points: Sequence[Row]) -> Spec:
         ),
         shape.mark_line(color=BLUE, strokeWidth=2).encode(y=alt.Y("mean:Q", title=y)),
         shape.mark_point(size=90, opacity=0, filled=True).encode(
-            y="mean:Q", tooltip=_tips(rows, ".4~g", x, "mean", "low90", "high90")
+            y="mean:Q", tooltip=_tips(rows, ".4~g", "x", "mean", "low90", "high90", called=called)
         ),
-        dots.encode(x=X(field=x), y=alt.Y("y:Q", title=y), tooltip=_tips(points, ".4~g", x, "y")),
+        dots.encode(
+            x=X(field="x", title=x),
+            y=alt.Y("y:Q", title=y),
+            tooltip=_tips(points, ".4~g", "x", "y", called=called),
+        ),
     ]
     return _spec(alt.layer(*layers), height=320)
 
@@ -215,11 +227,13 @@ def _whole(rows: Sequence[Row], x: str) -> Any:
     return alt.Axis(values=values, format="~g") if len(values) <= FEW else alt.Axis(format="~s")
 
 
-def _tips(rows: Sequence[Row], form: str | None, *names: str) -> list[Any]:
+def _tips(
+    rows: Sequence[Row], form: str | None, *names: str, called: Mapping[str, str] | None = None
+) -> list[Any]:
     """What hovering shows of these columns: numbers in that format, everything else as it is."""
     number: Any = {"type": "quantitative", "format": form or alt.Undefined}
     return [
-        alt.Tooltip(field=name, **number)
+        alt.Tooltip(field=name, title=(called or {}).get(name, name), **number)
         if all(isinstance(row[name], int | float) for row in rows)
         else alt.Tooltip(field=name, type="nominal")
         for name in names

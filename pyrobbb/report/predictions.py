@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.image import imsave
 
 from pyrobbb.evaluation import arviz_io
-from pyrobbb.evaluation.calibration import by_confidence, coverage, pooled, quantiles
+from pyrobbb.evaluation.calibration import by_confidence, coverage, pooled
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Example, Gallery, Picture, Section, Table
 from pyrobbb.report.words import cell, evenly_spaced, number, percent
@@ -16,7 +16,11 @@ from pyrobbb.report.words import cell, evenly_spaced, number, percent
 IMAGES = 12
 ROWS = 15  # of a table of uncertain inputs
 CURVE = 400  # inputs of a band
-LEVELS, BAND = [0.05, 0.25, 0.75, 0.95], ("low90", "low50", "high50", "high90")
+QUANTILES = ("low90", "low50", "median", "high50", "high90")  # as `posterior.nc` holds them
+OLD = (
+    "The posterior.nc of this run is of an earlier version, which kept no means and quantiles of the test "
+    "rows. Delete it and start the run again: the fit is kept, and the file is made anew."
+)
 
 
 def of_classes(test: Any) -> list[Section]:
@@ -27,18 +31,19 @@ def of_classes(test: Any) -> list[Section]:
     return [_calibration(probs, y), _uncertain(test, probs, y, entropy)]
 
 
-def of_values(predictions: Any, test: Any, chain_weights: Sequence[float] | None = None) -> list[Section]:
-    """Of a regression with one target: `predictions` and `predictions_constant_data`."""
-    draws, weights = pooled(predictions["y"].values.astype(float), chain_weights)
+def of_values(data: Any, chain_weights: Sequence[float] | None = None) -> list[Section]:
+    """Of a regression with one target: `posterior.nc`, with predictions for test rows."""
+    test = data["predictions_constant_data"]
+    draws, weights = pooled(data["predictions"]["y"].values.astype(float), chain_weights)
     y = np.asarray(test["y"].values)
-    x = test["x"].values if "x" in test else np.zeros((len(y), 0))
-    intervals = quantiles(draws, LEVELS, weights)
-    mean = np.average(draws, axis=0, weights=weights)
-    sections = [_coverage(draws, y, weights)]
-    if x.shape[1] == 1:
-        sections.insert(0, _band(x[:, 0], y, mean, intervals))
-    sd = np.sqrt(np.average((draws - mean) ** 2, axis=0, weights=weights))
-    return [*sections, _widest(y, mean, intervals, sd)]
+    calibration = _coverage(draws, y, weights)
+    if "predictive_quantile" not in test:
+        return [calibration, Section("Predictions", OLD, [])]
+    found = dict(zip(QUANTILES, test["predictive_quantile"].values, strict=True))
+    without = {"predictive_mean": found["median"], "predictive_sd": np.full(len(y), np.nan)}
+    found["mean"], found["sd"] = (test[name].values if name in test else of for name, of in without.items())
+    band = [_band(*arviz_io.one_input(data), y, found)] if test["x"].shape[1] == 1 else []
+    return [*band, calibration, _widest(y, found)]
 
 
 def without_inputs(test: Any, seen: np.ndarray) -> str:
@@ -98,21 +103,21 @@ def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> S
     return Section("Calibration", words, [Charts([chart], table)])
 
 
-def _band(x: np.ndarray, y: np.ndarray, mean: np.ndarray, intervals: np.ndarray) -> Section:
+def _band(x: np.ndarray, x_name: str, y_name: str, y: np.ndarray, found: dict[str, np.ndarray]) -> Section:
     order = evenly_spaced(list(np.argsort(x)), CURVE)
-    columns = {"x": x, "mean": mean, **dict(zip(BAND, intervals, strict=True))}
+    columns = {"x": x, **{name: found[name] for name in ("mean", "low90", "low50", "high50", "high90")}}
     rows = [{name: float(values[i]) for name, values in columns.items()} for i in order]
     points = [{"x": float(x[i]), "y": float(y[i])} for i in order]
     lines = []
     for row in evenly_spaced(rows, 25):
         intervals_of = (_interval(row[f"low{level}"], row[f"high{level}"]) for level in (50, 90))
         lines.append([cell(row["x"]), cell(row["mean"]), *intervals_of])
-    head = ["x", "Mean", "50 % interval", "90 % interval"]
+    head = [x_name, "Mean", "50 % interval", "90 % interval"]
     table = Table("Predictions over the input", head, lines, folded=True)
     words = (
         "The mean prediction, intervals that should hold half and nine tenths of new values, and test data."
     )
-    chart = Chart("Test data and predictions", charts.band(rows, "x", "y", points), words)
+    chart = Chart("Test data and predictions", charts.band(rows, x_name, y_name, points), words)
     return Section("Predictions", "", [Charts([chart], table)])
 
 
@@ -140,12 +145,12 @@ def _uncertain(test: Any, probs: np.ndarray, y: np.ndarray, entropy: np.ndarray)
     return Section("Most uncertain inputs", words + coloured, [Gallery(examples)])
 
 
-def _widest(y: np.ndarray, mean: np.ndarray, intervals: np.ndarray, sd: np.ndarray) -> Section:
-    words = "The test rows whose predictions have the largest standard deviation."
+def _widest(y: np.ndarray, found: dict[str, np.ndarray]) -> Section:
+    words = "The test rows whose predictions have the largest standard deviation or, without one, interval."
     rows = []
-    for row in np.argsort(-sd)[:ROWS]:
-        values = [cell(float(y[row])), cell(float(mean[row])), cell(float(sd[row]), 3)]
-        interval = _interval(float(intervals[0, row]), float(intervals[3, row]))
+    for row in np.lexsort((found["low90"] - found["high90"], -found["sd"]))[:ROWS]:
+        values = [cell(float(y[row])), cell(float(found["mean"][row])), cell(float(found["sd"][row]), 3)]
+        interval = _interval(float(found["low90"][row]), float(found["high90"][row]))
         rows.append([Cell(str(row), float(row)), *values, interval])
     head = ["Test row", "True value", "Prediction", "Standard deviation", "90 % interval"]
     return Section("Most uncertain inputs", words, [Table("The most uncertain test rows", head, rows)])

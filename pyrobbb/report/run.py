@@ -9,6 +9,7 @@ import numpy as np
 
 from pyrobbb._support.files import read_json
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.layer_summary import of_chain
 from pyrobbb.predictive import error_among
 from pyrobbb.report import predictions, training, weights
 from pyrobbb.report.page import Cell, Code, Fact, Page, Part, Section, Table, Text, render
@@ -211,7 +212,7 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
         trivial, label = metrics.get("trivial_free_energy"), f"validation {error.label}"
         sections.append(training.learning(rows, trivial, label))
     if metrics.get("kl_ledger"):
-        sections.append(training.ledger(metrics["kl_ledger"]))
+        sections.append(training.ledger(metrics["kl_ledger"], of_chain(metrics)))
     if "code_length" in metrics:
         sections.append(training.code(metrics["code_length"]))
     return sections
@@ -229,8 +230,8 @@ def _posterior(
         if "probs" in test:
             sections += predictions.of_classes(test)
         elif np.ndim(test["y"]) == 1:
-            sections += predictions.of_values(data["predictions"], test, metrics.get("chain_weights"))
-    sections.append(weights.weights(data["variational"], prior))
+            sections += predictions.of_values(data, metrics.get("chain_weights"))
+    sections.append(weights.weights(data["variational"], prior, of_chain(metrics)))
     more = weights.pruning(pruned) if pruned else None, weights.arviz(data)
     return [*sections, *filter(None, more)]
 

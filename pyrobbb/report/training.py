@@ -49,8 +49,8 @@ def learning(rows: Sequence[Epoch], trivial: float | None, error: str) -> Sectio
     return Section("How training went", words, [Charts(parts, _table(rows, error))])
 
 
-def ledger(entries: Mapping[str, Mapping[str, Any]]) -> Section:
-    """The KL by layer."""
+def ledger(entries: Mapping[str, Mapping[str, Any]], which: str = "") -> Section:
+    """The KL by layer; `which` says of which chain."""
     nats, each, share = "KL (nats)", "KL (bits per weight)", "weights with |mean| > sd (%)"
     rows = [
         {
@@ -89,7 +89,7 @@ def ledger(entries: Mapping[str, Mapping[str, Any]]) -> Section:
         Chart("By layer", charts.bars(rows, nats, "layer", tips), "In nats, over all its weights."),
         Chart("By weight", charts.bars(rows, each, "layer", tips), "In bits, for one weight."),
     ]
-    return Section("Where the KL goes", words, [Charts(parts, table)])
+    return Section(f"Where the KL{which} goes", words, [Charts(parts, table)])
 
 
 def code(length: Mapping[str, float]) -> Section:

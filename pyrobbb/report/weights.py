@@ -29,12 +29,13 @@ READ = {
 }
 
 
-def weights(variational: Any, prior: Density | None) -> Section:
+def weights(variational: Any, prior: Density | None, which: str = "") -> Section:
     """Histograms by size and by signal-to-noise ratio, and a table by layer.
 
     Args:
         variational: The group of `posterior.nc`.
         prior: w -> p(w), where all weights have the same prior; None leaves its curve out.
+        which: Of which chain, in words.
     """
     loc, scale = (np.asarray(variational[name].values, dtype=float) for name in ("loc", "scale"))
     sizes = charts.density(_by_size(loc, scale, prior), SIZE, "density", "of")
@@ -51,7 +52,7 @@ def weights(variational: Any, prior: Density | None) -> Section:
         )
         drawn.append(Chart("Signal and noise", signal, words))
     words = "A Bayesian network has a distribution for each weight: a mean and a standard deviation (sd)."
-    return Section("Weights", words, [Charts(drawn, _by_layer(variational))])
+    return Section(f"Weights{which}", words, [Charts(drawn, _by_layer(variational))])
 
 
 def pruning(found: Mapping[str, Any]) -> Section:

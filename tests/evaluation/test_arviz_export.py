@@ -19,11 +19,14 @@ from engine_fakes import classes, classifier, normal
 from paths import FILES
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data import from_arrays
+from pyrobbb.data import from_arrays, from_table
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.layer_summary import variational
 from pyrobbb.inference import SGHMC
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.predictive import ValuePrediction
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +165,9 @@ def test_one_target_has_no_axis_and_several_have_one() -> None:
             assert tree[group]["y"].dims == ("chain", "draw", "row", *dims)
         assert tree["observed_data"]["y"].dims == ("row", *dims)
         assert tree["predictions"]["mean"].dims == ("chain", "draw", "test_row", *dims)
+        test = tree["predictions_constant_data"]
+        assert test["predictive_mean"].dims == test["predictive_sd"].dims == ("test_row", *dims)
+        assert ("predictive_quantile" in test) == (outputs == 1)
         np.testing.assert_allclose(tree["constant_data"]["x"].values, x.numpy())
 
 
@@ -212,6 +218,66 @@ def test_weights_of_chains_are_told_and_a_point_is_refused(caplog):
         caplog.clear()
         export.to_groups(Posterior(chains, chain_weights=weights), data, draws=2)
         assert ("(0.75, 0.25), but ArviZ" in caplog.text) is told
+
+
+def lines(*slopes):
+    """A chain for each slope: y = slope * x, certainly, and noise of scale 0.5."""
+    chains = []
+    for slope in slopes:
+        model = BayesianNetwork(nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.Normal(0.5), 12)
+        guide = MeanFieldNormal(model, init_rho=-30.0)
+        guide()
+        with torch.no_grad():
+            guide.loc.fill_(slope)
+        chains.append((model, guide))
+    return chains
+
+
+def test_moments_and_quantiles_of_test_rows_are_exact_and_of_the_weighted_mixture() -> None:
+    x = torch.linspace(-2, 2, 5)[:, None]
+    posterior = Posterior(lines(1.0, -1.0), chain_weights=(0.25, 0.75))
+    data = from_arrays(x, x, task="regression", test=(x, x))
+    test = export.to_arviz(posterior, data, draws=4)["predictions_constant_data"]
+    at = x[:, 0].double().numpy()
+    np.testing.assert_allclose(test["predictive_mean"], -0.5 * at, rtol=1e-6)
+    np.testing.assert_allclose(test["predictive_sd"], np.sqrt(0.25 + 0.75 * at**2), rtol=1e-6)
+    y = torch.from_numpy(test["predictive_quantile"].values).double()
+    up, down = (dist.Normal(sign * x[:, 0].double(), 0.5).cdf(y) for sign in (1, -1))
+    levels = test["level"].values[:, None].repeat(5, axis=1)
+    np.testing.assert_allclose(0.25 * up + 0.75 * down, levels, atol=1e-6)
+
+
+def test_what_has_no_mean_has_its_quantiles() -> None:
+    components = (dist.Cauchy(torch.zeros(2, 3), torch.ones(2, 3)),)
+    found = export._exact(ValuePrediction(None, None, components=components))
+    assert list(found) == ["predictive_quantile"]
+    np.testing.assert_allclose(found["predictive_quantile"][:, 0], [-6.3138, -1, 0, 1, 6.3138], atol=1e-4)
+
+
+def test_the_statistics_of_weights_are_of_the_chain_of_the_largest_weight() -> None:
+    for weights, chain in (((0.25, 0.75), 1), ((0.5, 0.5), 0), (None, 0)):
+        posterior = Posterior(lines(1.0, -1.0), chain_weights=weights)
+        found = variational(posterior, 0)
+        assert found["chain"] == chain
+        assert found["loc"] == [(1.0, -1.0)[chain]]
+        assert found["kl"] == [kl_ledger(posterior, chain=chain)["weight"].nats]
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        ({"size": [1.0, 3.0], "price": [4.0, 5.0]}, {"x_name": "size", "x_mean": 2.0, "x_sd": 1.0}),
+        (
+            {"size": [1.0, 3.0], "same": [7.0, 7.0], "price": [4.0, 5.0]},
+            {"x_name": "size", "x_mean": 2.0, "x_sd": 1.0},
+        ),
+        ({"size": [1.0, 3.0], "rooms": [1.0, 2.0], "price": [4.0, 5.0]}, {}),
+        ({"size": [1.0, 3.0, None], "price": [4.0, 5.0, 6.0]}, {}),
+    ],
+)
+def test_the_one_input_of_a_table_keeps_its_name_and_units(table, found):
+    data = from_table(table, task="regression")
+    assert export._names(data.columns) == {"y_name": "price", **found}
 
 
 def exported(kind, draws=50):

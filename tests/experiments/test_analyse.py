@@ -1,6 +1,7 @@
 """Figures from a run folder: those that its files have the numbers for."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from experiments import analyse
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
+from pyrobbb.data.columns import Columns, Numeric
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.arviz_export import to_arviz
 from pyrobbb.likelihoods import Bernoulli, Normal
@@ -50,3 +52,27 @@ def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
     assert names[-1] == "weights"  # by which a later run sees that all are there
     assert analyse.has_figures(tmp_path)
     assert "history.csv was cut off" in caplog.text
+
+
+def test_captions_say_of_which_chain_and_axes_are_in_the_units_of_the_table(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(analyse.draw, "save", lambda figure, path: drawn.update({path.stem: figure}))
+    columns = Columns((Numeric("size", 100.0, 50.0, 100.0, 0.0),), ("US$ per m$2$",))
+    data = replace(from_arrays(X, X, task="regression", test=(X, X)), columns=columns)
+    chains = []
+    for _ in range(2):
+        model = BayesianNetwork(nn.Linear(1, 1), NormalPrior(), Normal(scale=0.1), len(X))
+        guide = MeanFieldNormal(model)
+        guide(X)
+        chains.append((model, guide))
+    arviz_io.save(to_arviz(Posterior(chains), data, draws=3), tmp_path / "posterior.nc")
+    (tmp_path / "metrics.json").write_text(
+        json.dumps({"epochs": 0, "parameters": 2, "chains": 2, "main_chain": 1})
+    )
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"prior": {"_target_": "pyrobbb.priors.Normal"}}))
+    analyse.figures(tmp_path)
+    for name in ("weights", "kl_by_layer", "signal_to_noise"):
+        assert " of chain 1" in drawn[name].get_suptitle()
+    axes = drawn["predictions"].axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("size", r"US\$ per m\$2\$")
+    assert axes.get_xlim() == (50, 150)

@@ -183,7 +183,9 @@ def test_pruning_brings_its_curve_onto_the_page(finished, tmp_path):
 def test_of_values_there_is_a_band_and_no_code(tmp_path):
     execute(tmp_path, *VALUES, "chains=2")
     html = page(tmp_path)
-    assert headings(html) == [*ALWAYS, "How training went", "Where the KL goes", "Predictions", *LATER]
+    later = [f"{name} of chain 0" if name == "Weights" else name for name in LATER]
+    training = ["How training went", "Where the KL of chain 0 goes"]
+    assert headings(html) == [*ALWAYS, *training, "Predictions", *later]
     assert "chain 1" in html
 
 

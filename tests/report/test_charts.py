@@ -25,7 +25,7 @@ DRAWN = {
     ),
     "diagonal": charts.against_diagonal(SHARES, "said", "came", ["examples"]),
     "density": charts.density([{"at": 0.1, "density": 2.0, "of": "prior"}], "at", "density", "of", mark=0.0),
-    "band": charts.band(BAND, "x", "y", [{"x": 1.0, "y": 0.3}]),
+    "band": charts.band(BAND, "size [m2]", "a.b", [{"x": 1.0, "y": 0.3}]),
     "parallel": charts.parallel(AXES, LINES),
 }
 
@@ -62,6 +62,13 @@ def test_each_is_valid_vega_lite(name):
 )
 def test_the_numbers_are_those_given(name, given):
     assert given <= values(DRAWN[name])
+
+
+def test_names_of_a_table_are_titles_and_no_paths_into_the_data():
+    for layer in DRAWN["band"]["layer"]:
+        assert (layer["encoding"]["x"]["field"], layer["encoding"]["x"]["title"]) == ("x", "size [m2]")
+    tips = [(tip["field"], tip["title"]) for tip in layer["encoding"]["tooltip"]]
+    assert tips == [("x", "size [m2]"), ("y", "a.b")]
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from torch import nn
 
 from experiments._runner import side_by_side
 from experiments._runner.build import ConfigError, build
@@ -26,8 +27,10 @@ from models.plain_mlp import plain_mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Spec
-from pyrobbb.posterior import moments
+from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior, moments
 from pyrobbb.training.trainer import train
 
 MNIST_SPEC = Spec(N=60_000, features=(784,), outputs=10, task="classification")
@@ -147,6 +150,21 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
     assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are not biases
     assert "draws" not in without["rows"][0]["snr"]
     assert "biases all stay; 0 draws" in pruning_report.report(without)
+
+
+def test_of_a_weighted_mixture_the_chain_of_the_largest_weight_is_saved(tmp_path):
+    chains = []
+    for slope in (1.0, 2.0):
+        model = BayesianNetwork(nn.Linear(2, 3), priors.Normal(), likelihoods.Categorical(), 4)
+        guide = MeanFieldNormal(model)
+        guide()
+        with torch.no_grad():
+            guide.loc.fill_(slope)
+        chains.append((model, guide))
+    mixture, x = Posterior(chains, chain_weights=(0.25, 0.75)), torch.ones(4, 2)
+    pruning.sizes(mixture, x, 0.0, tmp_path / "main.npz", biases=True)
+    with np.load(tmp_path / "main.npz") as saved:
+        assert (saved["bias|dense"] == 2).all()
 
 
 def test_two_modes_are_told_from_one():
