@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments._runner.build import free_to_change
-from experiments._runner.folder import read_config, read_json
+from experiments._runner.folder import DEFAULTS, read_config, read_json
 from experiments._runner.sweep import ERROR, UNRANKED, objective
 from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
@@ -84,14 +84,15 @@ def _read(folder: Path) -> RunFolder | None:
         asked = read_config(path) if path.exists() else left.get("config", {})
         if not isinstance(asked, dict) or (folder / "result.json").exists():
             return None
-        if not asked.keys() >= OF_A_RUN and "error" not in left:
+        whole = asked.keys() >= OF_A_RUN
+        if not whole and "error" not in left:
             return None
         metrics = read_json(folder / "metrics.json")
         if metrics:
             _check_numbers(metrics)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return RunFolder(folder, {}, error=f"cannot be read ({one_line(error)})", failed=True)
-    config = flat(asked)
+    config = (DEFAULTS if whole else {}) | flat(asked)  # of a run that is older than a key, what it stood for
     if metrics:
         return RunFolder(folder, config, metrics)
     if "error" in left:

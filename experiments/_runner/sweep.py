@@ -97,12 +97,14 @@ class Tally(Callback):
     """Ends a sweep with the number of its jobs and what failed; then the exit status is 1."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse `torchrun`, whose processes would each start the whole sweep."""
+        """Refuse `torchrun`, whose processes would each start the sweep; forget an earlier sweep's jobs."""
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             print(
                 "error: -m under torchrun: each of its processes would sweep; use a launcher", file=sys.stderr
             )
             sys.exit(2)
+        for earlier in Path(config.hydra.sweep.dir).glob("job-*.json"):
+            earlier.unlink()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Count what the jobs left in the sweep's folder."""

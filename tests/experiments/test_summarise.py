@@ -68,6 +68,14 @@ def test_groups_are_seeds_and_are_sorted_by_their_mean(root):
     assert [[run.value for run in group] for group in groups] == [[5.0], [4.0, 6.0, 8.0]]
 
 
+def test_a_run_that_is_older_than_a_key_is_a_seed_of_the_others(tmp_path):
+    for seed, newer in ((1, {"tf32": False, "stacking": False}), (2, {})):
+        write(tmp_path / f"seed={seed}", config(seed, **newer), 4.0)
+    ((group,),) = summarise.groups(find(tmp_path)).values()
+    assert len(group) == 2
+    assert varied([run.config for run in group]) == []
+
+
 def test_the_report_has_means_spread_numbers_and_errors(root):
     lines = [line.split() for line in summarise.summarise(root).splitlines()]
     assert ["prior=Laplace", "5.000", "-", "1", "0.5000", "1", "(2.4)", "3"] in lines

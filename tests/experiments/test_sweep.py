@@ -191,6 +191,15 @@ def test_torchrun_does_not_start_a_sweep_in_each_process(monkeypatch, capsys):
     assert "error: -m under torchrun" in capsys.readouterr().err
 
 
+def test_jobs_of_an_earlier_sweep_in_the_same_folder_are_not_counted(tmp_path, capsys):
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    (tmp_path / "job-0.json").write_text('{"folder": "a", "error": "of an earlier sweep"}')
+    Tally().on_multirun_start(config)
+    (tmp_path / "job-1.json").write_text('{"folder": "b"}')
+    Tally().on_multirun_end(config)
+    assert capsys.readouterr().out == "1 jobs, 0 failed\n"
+
+
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
