@@ -3,7 +3,7 @@
 import inspect
 import re
 import sysconfig
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +26,8 @@ from omegaconf.errors import (
 from torch import nn
 
 from pyrobbb._support import text
-from pyrobbb._support.checks import meant
+from pyrobbb._support.checks import meant, text_for_number
+from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
 from pyrobbb.experiment import Run
 from pyrobbb.training.callbacks import Callback
@@ -95,7 +96,11 @@ def innermost(error: BaseException) -> str:
         part, _, key = str(cause.full_key).rpartition(".")
         keys = [str(known) for known in cause.parent_node if not str(known).startswith("_")]
         said = meant(key, keys)
-        if part and not said:
+        if not part:
+            every = flat(OmegaConf.to_container(cause.parent_node))
+            owned = [repr(full) for full in every if full.endswith(f".{key}")]
+            said = f"; did you mean {' or '.join(owned)}?" if owned else said
+        elif not said:
             said = f"; {part} has {', '.join(keys)}" * bool(keys) + f"; +{cause.full_key}=... adds it"
         return f"{cause.full_key}: there is no such key{said}"
     strange = re.search(r"Key '(\w+)' not in '(\w+)'", str(cause))
@@ -190,7 +195,7 @@ def component(key: str, part: Any) -> Any:
     try:
         made = hydra.utils.instantiate(OmegaConf.create({key: part})[key], _convert_="all")
     except InstantiationException as error:
-        raise ConfigError(_explain(key, error, keywords(part["_target_"]) or ())) from error
+        raise ConfigError(_explain(key, error, part)) from error
     _check_partial(key, made)
     return made
 
@@ -204,18 +209,20 @@ def _is_network(target: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, nn.Module)
 
 
-def _explain(key: str, error: Exception, taken: Collection[str]) -> str:
+def _explain(key: str, error: Exception, part: Mapping[str, Any]) -> str:
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
     cause = first_cause(error)
     if isinstance(error.__cause__, ImportError) and "pip install" in str(error.__cause__):
         cause = error.__cause__  # which says what to install; its own cause only what is not there
-    reason = text.reason(cause)
+    reason, taken = text.reason(cause), keywords(part["_target_"])
     target = re.match("Error locating target '(.+?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:
         reason = reason.partition(". Did you mean")[0]  # of Python's own, from 3.13 on
         reason += _takes(reason, sorted(taken))
     elif isinstance(cause, TypeError) and "required positional argument" in reason:
         reason += "; is it a function to be called later? Then write _partial_: true beside its _target_"
+    elif isinstance(cause, TypeError) and (wrong := text_for_number(resolve_name(part["_target_"]), part)):
+        return f"{key}.{wrong}"
     elif target:
         reason = _not_there(target[1]) or reason
     return f"{full or key}: {reason}"
@@ -282,7 +289,8 @@ def _check_partial(key: str, part: Any) -> None:
         ) from error
     for name, value in given.items():
         takes = signature.parameters.get(name)
-        if isinstance(value, str) and takes is not None and callable(takes.default):
+        default = None if takes is None or takes.default is takes.empty else takes.default
+        if isinstance(value, str) and callable(default):
             raise ConfigError(
                 f"{key}.{name} must be a function, got the text {value!r}; name one by its path: "
                 f"{{_target_: {value}, _partial_: true}}"

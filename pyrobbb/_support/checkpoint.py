@@ -134,6 +134,15 @@ def load_newest(
     Raises:
         CheckpointError: From `load`, if no whole one is there or the newest belongs to something else.
     """
+    try:
+        return _newest(path, device, repair)
+    except DamagedError as error:
+        if not repair:
+            raise
+        raise DamagedError(f"{error}; remove it to begin again") from error
+
+
+def _newest(path: Path | str, device: torch.device | str, repair: bool) -> tuple[dict[str, Any], Path] | None:
     path, older = Path(path), before(path)
     if not path.exists():  # a run was killed before its first checkpoint, or between two renamings
         return (load(older, device), older) if older.exists() else None

@@ -1,8 +1,10 @@
 """Checks of a value's domain, each with one message: the name, the value, what it must be."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from inspect import Parameter, signature
 from numbers import Integral, Real
 from operator import index
 from typing import Any
@@ -11,6 +13,10 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.text import short
+
+NUMBER = re.compile(
+    r"(<class '|(typing\.)?(Union|Optional)\[)?(float|int)\b(?!.*\bstr\b)"
+)  # as a type is written
 
 
 def number(name: str, value: Any) -> float:
@@ -32,6 +38,15 @@ def between(name: str, value: Any, low: float, high: float) -> float:
     if not low <= number(name, value) <= high:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value!r}")
     return float(value)
+
+
+def text_for_number(make: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """`lr must be a number, got 'fast'`, of `make`'s options by their types or defaults; else nothing."""
+    for name, option in signature(make).parameters.items():
+        kind = type(option.default) if option.annotation is Parameter.empty else option.annotation
+        if NUMBER.match(str(kind)) and isinstance(given.get(name), str):
+            return f"{name} must be a number, got {given[name]!r}"
+    return ""
 
 
 def share(name: str, value: Any, *, zero: bool = False, one: bool = False) -> float:

@@ -174,10 +174,13 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
         raise ValueError(
             f"{name} must be a function that makes the torch {kind.__name__}, got {text.short(make)}"
         )
+    given = getattr(make, "keywords", {})
+    if given and (wrong := checks.text_for_number(make, given)):  # of which torch would name no option
+        raise ValueError(f"{name}.{wrong}")
     try:
         result = make(*arguments)
     except (TypeError, ValueError) as error:
-        options = ", ".join(f"{key}={value!r}" for key, value in getattr(make, "keywords", {}).items())
+        options = ", ".join(f"{key}={value!r}" for key, value in given.items())
         raise ValueError(f"{name}: {error}" + (f" (it was given {options})" if options else "")) from error
     if not isinstance(result, kind):
         raise ValueError(f"{name} must make a {kind.__name__}, it made {text.short(result)}")

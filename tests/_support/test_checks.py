@@ -26,6 +26,15 @@ def test_number_passes_exactly_the_finite(value: float) -> None:
             checks.number("here", value)
 
 
+def test_text_where_a_number_belongs_is_named_by_its_option() -> None:
+    def make(a: str, b: float | str, c: "list[float]", d: float | torch.Tensor, e: int = 1) -> None:
+        pass
+
+    assert checks.text_for_number(make, {"a": "x", "b": "x", "c": "x", "d": 1.0}) == ""
+    assert checks.text_for_number(make, {"a": "x", "d": "fast"}) == "d must be a number, got 'fast'"
+    assert checks.text_for_number(lambda a="x", e=1: a, {"a": "x", "e": "y"}) == "e must be a number, got 'y'"
+
+
 @law
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-3, 0), st.floats(0, 3))
 def test_ranges(value: float, low: float, high: float) -> None:

@@ -13,6 +13,7 @@ from pyrobbb._support.optim import (
     JointOptimizer,
     fused,
     load_state,
+    made_optimizer,
     made_schedule,
     named_parameters,
     parameter_groups,
@@ -162,6 +163,15 @@ def test_gradients_in_one_memory_are_apart() -> None:
 def test_a_key_whose_parameters_have_their_factor_says_so() -> None:
     with pytest.raises(ValueError, match="rates: what 'rho' matches has its factor from a key before it"):
         parameter_groups(three(), ADAM, {"guide": 2.0, "rho": 3.0})
+
+
+def test_text_for_a_number_is_named() -> None:
+    optim: Any = partial(torch.optim.Adam, lr="fast", fused=True)
+    with pytest.raises(ValueError, match=r"^optim\.lr must be a number, got 'fast'$"):
+        made_optimizer(optim, [{"params": [nn.Parameter(torch.zeros(2))]}])
+    schedule: Any = partial(ExponentialLR, gamma="slow")  # which torch notices at the first epoch's end
+    with pytest.raises(ValueError, match=r"^schedule\.gamma must be a number, got 'slow'$"):
+        made_schedule(schedule, torch.optim.Adam([nn.Parameter(torch.zeros(2))]), 3)
 
 
 def test_a_schedule_leaves_the_user_s_rate_in_a_tensor_as_it_was() -> None:

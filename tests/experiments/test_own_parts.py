@@ -486,3 +486,17 @@ def test_an_error_in_a_file_of_ones_own_names_its_line_and_one_of_ours_none(tmp_
             component("prior", part)
         error = caught.value.with_traceback(caught.tb.tb_next)  # without this file's own line
         assert with_place(error) == f"{error}{place}"
+
+
+def test_text_for_a_number_of_a_part_of_ones_own_is_named(tmp_path, monkeypatch):
+    (tmp_path / "wide.py").write_text("def scaled(kind='x', scale=1.0):\n    return scale / 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"^prior\.scale must be a number, got 'wide'$"):
+        component("prior", {"_target_": "wide.scaled", "kind": "y", "scale": "wide"})
+
+
+def test_text_is_an_option_of_a_part_that_is_called_later(tmp_path, monkeypatch):
+    (tmp_path / "later.py").write_text("def network(spec, prior, likelihood, kind):\n    return kind\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = component("model", {"_target_": "later.network", "_partial_": True, "kind": "wide"})
+    assert made(None, None, None) == "wide"

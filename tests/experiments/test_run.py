@@ -515,6 +515,11 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
         (["epochs=five"], "epochs: Value 'five' of type 'str' could not be converted to Integer"),
         (["modl.hidden=[20]"], "modl: there is no such key; did you mean 'model'?"),
         (["data.scal=2"], "data.scal: there is no such key; did you mean 'scale'?"),
+        (["data=table", "source=t.csv"], "source: there is no such key; did you mean 'data.source'?"),
+        (
+            ["prior=laplace", "scale=2"],
+            "scale: there is no such key; did you mean 'data.scale' or 'prior.scale'?",
+        ),
         (
             ["kl=warm_up", "kl.speed=2"],
             "kl.speed: there is no such key; kl has epochs; +kl.speed=... adds it",
