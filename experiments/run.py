@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Sweep
 from hydra.errors import HydraException
@@ -103,9 +102,8 @@ def hydra_main(config: DictConfig) -> float:
     schema.register()  # a launcher's worker process has not run this file
     ranks = SINGLE
     with ended_in_a_line(RESUMES, speaks=lambda: ranks.speaks()):
-        own = given_to_hydra()
-        job = HydraConfig.get()
-        restore_swapped(config, str(job.job.config_name), list(map(str, job.overrides.task)), own)
+        words, own = given_to_hydra()
+        restore_swapped(config, "run", words, own)  # on which a file of the user's builds
         drop_inherited(config, own)
         if "data" in own and own["data"] != {"root"} and "published" not in own:
             config.published = ""  # of other data

@@ -4,7 +4,7 @@ YAML is merged key by key, so a user's `data: {_target_: mine.Data}` stands on t
 `prior=laplace` on what an experiment says of its own prior.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,18 @@ def given(overrides: Iterable[str], content: Mapping[Any, Any] | None = None) ->
     return found
 
 
-def given_to_hydra() -> dict[str, set[str]]:
-    """The same of the command that is running."""
+def given_to_hydra() -> tuple[list[str], dict[str, set[str]]]:
+    """The words of the command that is running, after those that its file stands for, and the same of both.
+
+    `override optim: adam` among a file's defaults is `optim=adam`.
+    """
     known = HydraConfig.get()
+    words = list(map(str, known.overrides.task))
     content: dict[Any, Any] = {}
     for source in known.runtime.config_sources:
         if source.provider == "command-line":
             content |= _content(Path(source.path), str(known.job.config_name))
-    for word in map(str, known.overrides.task):
+    for word in words:
         group, _, name = word.partition("=")
         part = content.get(group)
         if isinstance(part, dict) and TARGET in part:
@@ -55,7 +59,14 @@ def given_to_hydra() -> dict[str, set[str]]:
                 f"{word}: your file names its {group} by {TARGET}, which {name} on the command line would "
                 f"not replace; leave one of them out"
             )
-    return given(map(str, known.overrides.task), content)
+    of_file = []
+    for entry in content.pop("defaults", []):
+        for key, name in entry.items() if isinstance(entry, dict) else ():
+            kind, _, group = str(key).partition(" ")
+            if kind == "override":
+                of_file.append(f"{group.strip(' /')}={'null' if name is None else name}")
+    words = [*of_file, *words]
+    return words, given(words, content)
 
 
 def drop_inherited(config: DictConfig, given: Given) -> None:
@@ -77,18 +88,18 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
                 del part[key]
 
 
-def restore_swapped(config: DictConfig, name: str, words: Sequence[str], given: Given) -> None:
+def restore_swapped(config: DictConfig, name: str, words: Iterable[str], given: Given) -> None:
     """Give an optimiser or schedule swapped by name, in place, its own file's numbers instead of another's.
 
     A rate is for the optimiser that it was chosen for: `experiment=table1_sgd optim=adam` trains with Adam's.
-    `name` is the declaration that was composed with `words`.
+    `name` is the declaration that was composed with `words`, of which the last of a group counts.
     """
-    swapped = [word for word in words if key_of(word) in SCALES and not word.startswith("~")]
-    if not swapped:
+    chosen = {key_of(word): word for word in words if not word.startswith("~")}
+    if not chosen.keys() & SCALES:
         return
-    before = hydra_compose(name, [word for word in words if word not in swapped])
-    for word in swapped:
-        group, _, choice = word.lstrip("+").partition("=")
+    before = hydra_compose(name, [word for key, word in chosen.items() if key == "experiment"])
+    for group in chosen.keys() & SCALES:
+        choice = chosen[group].partition("=")[2]
         file, part = DECLARATIONS / group / f"{choice}.yaml", config[group]
         if not file.is_file() or before[group].get(TARGET) == part.get(TARGET):
             continue
@@ -126,6 +137,9 @@ def _content(folder: Path, name: str) -> dict[Any, Any]:
         if isinstance(entry, str) and entry not in ("_self_", name):
             found |= _content(folder, entry)
     for group, part in content.items():
-        both = isinstance(part, dict) and isinstance(found.get(group), dict)
-        found[group] = {**found[group], **part} if both else part
+        inner = found.get(group)
+        if isinstance(part, dict) and isinstance(inner, dict):
+            found[group] = {**inner, **part}
+        else:
+            found[group] = [*(inner or []), *part] if group == "defaults" else part
     return found

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from commands import command
+from experiments import run as run_module
 from experiments._runner.build import ConfigError, build, changes, component, with_place
 from experiments._runner.compose import compose, fitted
 from experiments._runner.folder import MOVED, claim, differences
@@ -451,6 +452,23 @@ def test_a_swap_on_the_command_line_is_that_of_a_composed_run(tmp_path):
     done = command(tmp_path, "experiments.run", *words, "folder=out")
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["optim"]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("optim", "words", "lr"),
+    [("", [], 1e-3), ("{lr: 0.5}", [], 0.5), ("", ["optim.lr=0.25"], 0.25), ("", ["optim=sgd"], None)],
+)
+def test_a_swap_in_a_file_of_ones_own_is_that_of_the_command_line(optim, words, lr, tmp_path, monkeypatch):
+    (tmp_path / "base.yaml").write_text("defaults: [{override /optim: adam}, {override data: kmnist}]\n")
+    own = "defaults: [run, base, override experiment: table1_sgd, override elbo: null, _self_]\nname: mine\n"
+    (tmp_path / "mine.yaml").write_text(own + f"optim: {optim or '{}'}\n")
+    seen = []
+    monkeypatch.setattr(run_module, "execute", lambda config, *_, **__: seen.append(config))
+    monkeypatch.setattr("sys.argv", ["run.py", str(tmp_path / "mine.yaml"), *words])
+    run_module.main()
+    (config,) = seen
+    assert config.optim.lr == (lr or compose("table1_sgd", [], folder=tmp_path).optim.lr)
+    assert not config.published  # they are of the experiment's data
 
 
 def test_what_a_method_does_not_use_is_told(tmp_path):
