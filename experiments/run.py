@@ -32,6 +32,7 @@ from experiments._runner.sweep import ERROR, attempt, in_sweep
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, remove_partial_files
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined
+from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent
@@ -138,7 +139,8 @@ def check_argument(argument: str) -> None:
         return
     if not isinstance(value, str | list | Sweep):
         if isinstance(value, dict):
-            each = " ".join(f"{name}.{k}={v}" for k, v in value.items())
+            plus = "+" * argument.startswith("+")
+            each = " ".join(f"{plus}{k}={v}" for k, v in flat({name: value}).items())
             raise ConfigError(f"{argument}: keys of {name} are given one by one, {each}")
         word = "null" if value is None else value
         raise ConfigError(f"{name}: {word} is not a name; there are {', '.join(names)}")

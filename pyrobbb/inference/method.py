@@ -113,8 +113,9 @@ class OwnStep(Inference):
         if points:
             raise ValueError(
                 f"{name} draws every parameter from the posterior, but these have no prior: "
-                f"{', '.join(points)}; give them one (a noise scale=HalfNormal(1.0), a "
-                f"concentration=LogNormal(0.0, 1.0)), or freeze the network's before BayesianNetwork takes it"
+                f"{', '.join(points)}; give them one (a noise scale=HalfNormal(1.0), in YAML "
+                f"{{_target_: pyro.distributions.HalfNormal, scale: 1.0}}, a concentration=LogNormal(0.0, "
+                f"1.0)), or freeze the network's before BayesianNetwork takes it"
             )
         if ranks.size > 1:
             raise ValueError(f"{name} trains in one process, got {ranks.size}: {self.why}")

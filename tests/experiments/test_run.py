@@ -485,6 +485,10 @@ def test_one_epoch_is_not_said_to_be_several():
         ("experiment=null", "experiment: null is not a name; there are best, bound"),
         ("experiment=mnist", ""),
         ("prior={_target_:my.Prior,scale:2}", "keys of prior are given one by one, prior._target_=my.Prior"),
+        (
+            "+callbacks={stop: {_target_: a.Stop, patience: 3}}",
+            "given one by one, +callbacks.stop._target_=a.Stop +callbacks.stop.patience=3",
+        ),
         ("model=[400,400]", ""),  # a list of names, which Hydra looks for
         ("prior=normal", ""),
         ("prior=normal,laplace", ""),
