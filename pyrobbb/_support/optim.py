@@ -174,9 +174,11 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
         raise ValueError(
             f"{name} must be a function that makes the torch {kind.__name__}, got {text.short(make)}"
         )
-    given = getattr(make, "keywords", {})
-    if given and (wrong := checks.text_for_number(make, given)):  # of which torch would name no option
-        raise ValueError(f"{name}.{wrong}")
+    given = {}
+    if isinstance(make, partial):
+        given = make.keywords
+        if wrong := checks.text_for_number(make.func, given):  # of which torch would name no option
+            raise ValueError(f"{name}.{wrong}")
     try:
         result = make(*arguments)
     except (TypeError, ValueError) as error:
