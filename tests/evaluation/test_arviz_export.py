@@ -18,6 +18,7 @@ from torch import nn
 from engine_fakes import classes, classifier, normal
 from paths import FILES
 from pyrobbb import Posterior, fit, likelihoods, priors
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays, from_table
 from pyrobbb.evaluation import arviz_export as export
@@ -291,8 +292,9 @@ def exported(kind, draws=50):
     data = from_arrays(x, targets, task=task, test=(x, targets))
     chains = []
     for seed in (0, 1):
-        model = BayesianNetwork(nn.Linear(2, width), priors.Normal(), likelihood, 40)
-        guide = MeanFieldNormal(model)
+        with isolated(seed):
+            model = BayesianNetwork(nn.Linear(2, width), priors.Normal(), likelihood, 40)
+        guide = MeanFieldNormal(model, init_rho=-1.0)  # around 0, for Bayes factors
         chains += fit(
             model, guide, data, epochs=40, batch_size=20, seed=seed, device="cpu", progress=None
         ).chains
