@@ -3,16 +3,21 @@
 import math
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from architectures import CASES, ROWS, Case
-from pyrobbb import BayesianNetwork, Posterior, fit
+from engine_fakes import classes
+from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export
+from pyrobbb.evaluation.export import exported
 from pyrobbb.mean_field import MeanFieldNormal
 
 
@@ -60,3 +65,45 @@ def test_it_fits_predicts_is_kept_and_exported(name: str, tmp_path: Path) -> Non
     assert groups["posterior"]["weight"].shape == (1, 3, 5)
     assert groups["log_likelihood"]["y"].shape == (1, 3, 4)
     assert np.isfinite(groups["log_prior"]["weight"]).all()
+
+
+class Graph(nn.Module):
+    """Layers on three nodes, whose edges are a buffer, and an attribute in no `state_dict`."""
+
+    def __init__(self, edges: Tensor, more: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("edges", edges)
+        self.more = more
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first((self.more @ (self.edges @ x.mT)).mT).tanh())
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_sparse_matrices_do_what_dense_ones_do(layout: torch.layout, tmp_path: Path) -> None:
+    edges, data = torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), classes()
+
+    def model(edges: Tensor, more: Tensor) -> BayesianNetwork:
+        with isolated(0):
+            return BayesianNetwork(Graph(edges, more), priors.Normal(), likelihoods.Categorical())
+
+    def fitted(*edges: Tensor, **options: Any) -> Posterior:
+        options = {"epochs": 2, "seed": 1, "device": "cpu", "progress": None} | options
+        return fit(model(*edges), MeanFieldNormal, data, **options)
+
+    sparse = edges.to_sparse(layout=layout)
+    posterior = fitted(sparse, sparse, folder=tmp_path)
+    predict = partial(Posterior.predict, x=data.train.x, draws=3)
+    found = predict(posterior).probs
+    torch.testing.assert_close(found, predict(fitted(edges, edges)).probs, rtol=0, atol=1e-5)
+    torch.testing.assert_close(exported(posterior, draws=3, average=True)(data.train.x), found)
+
+    assert predict(fitted(sparse, sparse, folder=tmp_path, epochs=3)).probs.isfinite().all()  # resumed
+    with pytest.raises(CheckpointError, match="other values of the buffer network"):
+        fitted(2 * sparse, sparse, folder=tmp_path, epochs=4)
+    posterior.save(tmp_path)
+    assert torch.equal(predict(Posterior.load(tmp_path, model(sparse, sparse), MeanFieldNormal)).probs, found)
+    with pytest.raises(CheckpointError, match="other values of the network's tensor 'more'"):
+        Posterior.load(tmp_path, model(sparse, 2 * sparse), MeanFieldNormal)

@@ -23,6 +23,8 @@ class _OfValues(TorchFunctionMode):
                 value = torch._C._functorch.get_unwrapped(value)
             if isinstance(value, FakeTensor):  # of a recording: it has no values
                 return value
+            if value.layout not in (torch.strided, torch.sparse_coo):  # which torch clones, but does not copy
+                return value.detach().clone()
             args = (value if value.is_leaf else value.detach(), *args[1:])
         return func(*args, **(kwargs or {}))
 

@@ -13,3 +13,11 @@ def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
         name: part.reshape(part.shape[:-1] + shape)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
+
+
+def strided(value: Tensor) -> Tensor:
+    """The places and numbers of a sparse tensor as one vector, to compare and digest; another as it is."""
+    if value.layout is torch.strided:
+        return value
+    sparse = value.detach().to_sparse().coalesce()  # its dense form may not fit into memory
+    return torch.cat([part.flatten().double() for part in (sparse.indices(), sparse.values())])

@@ -15,6 +15,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support.copies import own_copy, wrapped
+from pyrobbb._support.flat import strided
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import own_modules
 
@@ -124,7 +125,7 @@ def copied(network: nn.Module) -> nn.Module:
     made = own_copy(network)
     for module in made.modules():
         for name, buffer in module._buffers.items():
-            if buffer is not None and not nn.parameter.is_lazy(buffer):
+            if buffer is not None and not nn.parameter.is_lazy(buffer) and buffer.layout is torch.strided:
                 module._buffers[name] = buffer.contiguous()
     return made
 
@@ -232,7 +233,7 @@ def buffers_kept(model: nn.Module) -> Iterator[list[str]]:
             if held.get(name) is not value:
                 held[name] = value
                 replaced += [] if buffer is None else [buffer.removeprefix("network.")]
-            if not torch.equal(value, before):
+            if not torch.equal(strided(value), strided(before)):
                 value.detach().copy_(before)
 
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from pyrobbb._support import checkpoint
 from pyrobbb._support.copies import own_pair
+from pyrobbb._support.flat import strided
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import (
     clipped,
@@ -94,7 +95,8 @@ def read(
                 )
         for name, theirs in stored.get("tensors", {}).items():
             ours = tensors.get(name, theirs)  # one that a call makes is not there yet
-            if theirs.shape == ours.shape and not torch.equal(theirs, ours.to(theirs.dtype)):
+            same = torch.equal(strided(theirs), strided(ours.to(theirs.dtype)))
+            if theirs.shape == ours.shape and not same:
                 raise checkpoint.CheckpointError(
                     f"{path} was made with other values of the network's tensor {name!r}, which is in no "
                     f"state_dict, so that it is not loaded: give it those values before this call; or, if "

@@ -11,6 +11,8 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
+from pyrobbb._support.flat import strided
+
 Task = Literal["classification", "regression"]
 
 
@@ -88,7 +90,7 @@ def digest_of(*parts: Tensor) -> str:
     """A digest of all numbers of some tensors."""
     found = sha256()
     for part in parts:
-        found.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        found.update(strided(part).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()[:16]
 
 

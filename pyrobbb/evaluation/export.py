@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.flat import strided
 from pyrobbb.likelihoods import Bernoulli, Categorical
 from pyrobbb.posterior import Posterior
 
@@ -34,7 +35,7 @@ class Functions(nn.Module):
             for path, value in kept.items():
                 owner, _, name = path.rpartition(".")
                 module = network.get_submodule(owner)
-                if torch.equal(getattr(module, name), value):
+                if torch.equal(strided(getattr(module, name)), strided(value)):
                     setattr(module, name, value)
         self.networks = nn.ModuleList(networks)
         self.requires_grad_(False).eval()
