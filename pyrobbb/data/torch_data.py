@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -94,15 +94,22 @@ class TorchRows:
                 continue
             with other_states_kept():
                 batch = _next(read)
-            pair = isinstance(batch, list | tuple) and len(batch) == 2
-            if not pair or not all(isinstance(part, Tensor) for part in batch):
-                found = " and ".join(type(part).__name__ for part in (batch if pair else [batch]))
-                raise ValueError(f"the dataset must give pairs (x, y) of tensors, got {found}; {SEVERAL}")
-            x, y = (part.to(self.device) for part in batch)
+            parts = batch if isinstance(batch, list | tuple) else [batch]
+            if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
+                found = " and ".join(type(part).__name__ for part in (parts if len(parts) == 2 else [batch]))
+                several = len(parts) > 2 or isinstance(parts[0], list | tuple | Mapping)
+                advice = SEVERAL if several else "inputs without targets are given to predict() as a tensor"
+                raise ValueError(f"the dataset must give pairs (x, y) of tensors, got {found}; {advice}")
+            x, y = (part.detach().to(self.device) for part in parts)
             if len(x) != len(rows):
+                instead = (
+                    "draw one view of a row at a time, in the dataset's __getitem__"
+                    if len(x) > len(rows)
+                    else "leave rows that cannot be read out of the dataset, as torch.utils.data.Subset does"
+                )
                 raise ValueError(
                     f"collate_fn made {len(x)} rows of the dataset's {len(rows)}, but each counts once, N "
-                    f"times in all: draw one view of a row at a time, in the dataset's __getitem__"
+                    f"times in all: {instead}"
                 )
             yield Split(x, y)
 
@@ -160,4 +167,10 @@ class _Seeded(TorchDataset[Any]):
         i, seed = key
         with torch.random.fork_rng([]):
             seed_every_generator(mixed_seed(seed, i))
-            return self.dataset[i]
+            row = self.dataset[i]
+        if row is None:
+            raise ValueError(
+                f"the dataset gives None for row {i}: leave rows that cannot be read out of it, as "
+                f"torch.utils.data.Subset does"
+            )
+        return row

@@ -325,8 +325,9 @@ def fitted(data: Any, **options: Any) -> Posterior:
         lambda: DataLoader(TensorDataset(DATA.train.x, DATA.train.y), batch_size=6, shuffle=True),
         lambda: DataLoader(TensorDataset(DATA.train.x, DATA.train.y), batch_size=None),
         lambda: Noisy(0.0),
+        lambda: TensorDataset(DATA.train.x.clone().requires_grad_(), DATA.train.y),
     ],
-    ids=["dataset", "loader", "rows one by one", "transform"],
+    ids=["dataset", "loader", "rows one by one", "transform", "part of a graph"],
 )
 def test_torchs_data_are_tensors_bit_for_bit(make: Callable[[], Any]) -> None:
     tensors = fitted(DATA)
@@ -442,6 +443,14 @@ class Stream(IterableDataset[Any]):
             "collate_fn made 2 rows of the dataset's 1",
         ),
         (
+            lambda: DataLoader(Noisy(0.0), batch_size=6, collate_fn=lambda rows: default_collate(rows[:1])),
+            "collate_fn made 1 rows of the dataset's 6, .*: leave rows that cannot be read out",
+        ),
+        (
+            lambda: DataLoader([(torch.zeros(3), 0)] * 11 + [None]),
+            "the dataset gives None for row 11: leave rows that cannot be read out of it",
+        ),
+        (
             Objects,
             r"of tensors, arrays or numbers, as images are after torchvision's ToTensor\(\)",
         ),
@@ -464,6 +473,8 @@ class Stream(IterableDataset[Any]):
         "no pairs",
         "inputs of several parts",
         "two views",
+        "a row left out",
+        "a row that is None",
         "what torch cannot batch",
         "rows of two lengths",
         "a list",
