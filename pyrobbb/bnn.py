@@ -86,7 +86,9 @@ class BayesianNetwork(Named):
             ("likelihood", likelihood, Likelihood),
         ):
             if not isinstance(value, kind):
-                raise ValueError(f"{name} must be a {kind.__module__}.{kind.__name__}, got {value!r}")
+                raise ValueError(
+                    f"{name} must be a {kind.__module__}.{kind.__name__}, got {text.short(value)}"
+                )
         assert likelihood is not None
         check_layers(network)
         self.N: Any = None if N is None else checks.count("N", N)

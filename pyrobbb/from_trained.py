@@ -43,6 +43,8 @@ def partly_bayesian(
     """
     checks.check_kinds(network=(network, nn.Module), where=(where, (str, Sequence)))
     patterns = [where] if isinstance(where, str) else list(where)
+    for i, pattern in enumerate(patterns):
+        checks.check_kinds(**{f"where[{i}]": (pattern, str)})
     checks.one_of("rest", rest, ("frozen", "trained"))
     own = copied(network).eval()
     if not patterns:

@@ -31,7 +31,7 @@ from pyrobbb._support.model_inputs import (
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
-from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets
+from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets, refuse_several
 from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.data.frames import by_target, check_same_rows
 from pyrobbb.data.torch_data import TorchRows
@@ -445,6 +445,7 @@ class Posterior:
             pixels = x.dtype == torch.uint8 and not has_tokens(self.model)
             x = x.to(dtype) if x.is_floating_point() or pixels else x
         else:
+            refuse_several(x, y)
             x = as_inputs("x", x, None if has_tokens(self.model) else dtype)
         task = self.model.likelihood.task
         if y is not None and not (isinstance(y, Tensor) and task == "classification"):

@@ -103,6 +103,7 @@ def test_only_what_was_asked_for_is_trained(rest):
         ("6.*", {"rest": "thawed"}, "rest must be"),
         ("6.*", {"sigma": 0.0}, "sigma must be"),
         (6, {}, "where must be a str or a Sequence, got 6"),
+        (["6.*", 6], {}, r"where\[1\] must be a str, got 6"),
     ],
 )
 def test_mistakes_are_refused(where, options, reason):

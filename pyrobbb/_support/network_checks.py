@@ -22,6 +22,7 @@ from pyrobbb._support.settings import own_modules
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 DROPOUT = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 NORMALISATIONS = (nn.LayerNorm, nn.RMSNorm)  # whose gains may have more than one dimension
+WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
     WeightNorm: "torch.nn.utils.parametrizations.weight_norm is its new form",
     SpectralNorm: "torch.nn.utils.parametrizations.spectral_norm is its new form",
@@ -93,14 +94,19 @@ def check_embeddings(network: nn.Module) -> None:
 def check_layers(network: nn.Module) -> None:
     """Raise ValueError for a layer of which no copy with drawn weights can be made.
 
-    That is a scripted one, one without a shape yet, and one with a weight that a hook of torch's makes at
-    each call and leaves there.
+    That is a scripted one, one for several devices, one without a shape yet, and one with a weight that a
+    hook of torch's makes at each call and leaves there.
     """
     for name, module in network.named_modules():
+        what = f"layer {name!r}" if name else "network"
         if isinstance(module, torch.jit.ScriptModule):
-            what = f"layer {name!r}" if name else "network"
             raise ValueError(
                 f"{what} is a scripted module, whose parameters cannot be drawn; give its original"
+            )
+        if isinstance(module, WRAPPERS):
+            raise ValueError(
+                f"{what} is a {type(module).__name__}, which runs its layers on several devices; give its "
+                f".module"
             )
         for key, buffer in module._buffers.items():  # of a parameter `check_values` says so
             if buffer is not None and nn.parameter.is_lazy(buffer):

@@ -158,8 +158,14 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
         biases: Whether biases count as weights and may go (see `keep`).
 
     Raises:
-        ValueError: An option outside its domain, or an order that the guide cannot give.
+        ValueError: An option outside its domain, an order that the guide cannot give, or a parametrisation.
     """
+    made = [name for name in posterior.model.sites if "parametrizations." in name]
+    if made:
+        raise ValueError(
+            f"{made[0]!r} is a part of which torch makes a weight, so that a zero there need not be a zero "
+            f"weight; train the network without its parametrisation"
+        )
     chains = []
     for c, chain in enumerate(posterior.chains):
         if posterior.is_linearised(c):

@@ -69,7 +69,7 @@ def from_arrays(
             raise ValueError(f"classes is for classification only, got {classes!r} for {task}")
         classes = checks.count("classes", classes)
 
-    _refuse_several(x, y)
+    refuse_several(x, y)
     check_same_rows({"x": x, "y": y, "weights": weights})
     check_positions(x, validation=validation, test=test)
     names, targets = (tuple(map(str, part.columns)) if is_table(part) else () for part in (x, y))
@@ -109,7 +109,8 @@ def from_arrays(
     return Dataset(name, train, spec, parts.get("validation"), parts.get("test"), columns)
 
 
-def _refuse_several(x: ArrayLike, y: ArrayLike) -> None:
+def refuse_several(x: ArrayLike, y: ArrayLike) -> None:
+    """ValueError if `x` is several inputs, by name or one for each row of y."""
     several = isinstance(x, Mapping)
     sized = hasattr(y, "__len__") and getattr(y, "shape", (1,)) != ()
     if isinstance(x, list | tuple) and len(x) > 1 and sized and len(x) != len(y):

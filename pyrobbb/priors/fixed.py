@@ -270,7 +270,7 @@ class PerParameter(Prior):
     where: Mapping[str, Prior] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.where, Mapping):
+        if not isinstance(self.where, Mapping) or not all(isinstance(key, str) for key in self.where):
             raise ValueError(f"where must map patterns of names to priors, got {self.where!r}")
         for key, prior in {"default": self.default, **self.where}.items():
             if not isinstance(prior, Prior):

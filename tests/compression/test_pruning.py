@@ -332,6 +332,15 @@ def test_a_linearised_network_is_refused():
         pruning.prune(fit(net, None, data, inference=Laplace(), epochs=1, progress=None), 0.5)
 
 
+def test_a_parametrised_layer_is_refused():
+    net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+    made = posterior(model=lambda _, *parts: BayesianNetwork(net, *parts, N=90))
+    with pytest.raises(
+        ValueError, match=r"'0.parametrizations.weight.original0' .* need not be a zero weight"
+    ):
+        pruning.prune(made, 0.5)
+
+
 @pytest.mark.parametrize("make", [MeanFieldNormal, AutoNormal])
 def test_a_pruned_posterior_is_saved_and_loaded(make, tmp_path):
     pruned = pruning.prune(posterior(make), 0.6)

@@ -225,9 +225,14 @@ DATA_CASES: list[Case] = [
         "validation must be a Split or a torch Dataset, such as TensorDataset(x, y), got (tensor(",
     ),
     (
+        "inputs by name",
+        lambda: predict({"a": X, "b": X}),
+        "x must be one array, got a dict of 2: several inputs go side by side into one x",
+    ),
+    (
         "a loader of inputs alone",
         lambda: predict(DataLoader(TensorDataset(X))),
-        "the dataset must give pairs (x, y) of tensors, got list",
+        "got list; inputs without targets are given to predict() as a tensor",
     ),
     (
         "empty test set",
@@ -285,6 +290,16 @@ MODEL_CASES: list[Case] = [
         "a scripted layer",
         lambda: model(nn.Sequential(torch.jit.ScriptModule())),
         "layer '0' is a scripted module, whose parameters cannot be drawn; give its original",
+    ),
+    (
+        "a network for several devices",
+        lambda: model(nn.Sequential(nn.DataParallel(nn.Linear(3, 3)))),
+        "layer '0' is a DataParallel, which runs its layers on several devices; give its .module",
+    ),
+    (
+        "the weights alone, of several lines",
+        lambda: model({"weight": torch.zeros(3, 3)}),
+        "got {'weight': tensor([[0., 0., 0.], [0., 0., 0.],",
     ),
     ("NaN weight", lambda: model(with_weight(NAN)), "parameter '0.weight' holds values that are not finite"),
     ("weights without values", lambda: model(nn.Linear(3, 3, device="meta")), "on the device meta"),
@@ -382,6 +397,11 @@ PRIOR_CASES: list[Case] = [
         "a pattern without a match",
         lambda: model(prior=priors.PerParameter(default=priors.Normal(), where={"9.*": priors.Laplace()})),
         "pattern '9.*' matches no parameter; the parameters are 0.weight, 0.bias, 2.weight, 2.bias",
+    ),
+    (
+        "a pattern that is none",
+        lambda: priors.PerParameter(default=priors.Normal(), where={1: priors.Laplace()}),
+        "where must map patterns of names to priors, got {1:",
     ),
     (
         "a pattern's prior",
