@@ -59,6 +59,7 @@ class Probabilities(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """P(c | x) = mean_s p(c | x, w_s)."""
         logits: Tensor = self.functions(x)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # as in `predict`
         return (logits.sigmoid() if self.binary else logits.softmax(-1)).mean(0)
 
 

@@ -61,6 +61,15 @@ def test_the_averaged_probabilities_are_those_of_predict():
     )
 
 
+def test_half_precision_is_averaged_in_single():
+    posterior = fitted()
+    for part in posterior.chains[0]:
+        part.half()
+    x = X.half()
+    outputs = exported(posterior, draws=4)(x)
+    assert torch.equal(exported(posterior, draws=4, average=True)(x), outputs.float().softmax(-1).mean(0))
+
+
 @pytest.mark.parametrize("network", [None, recurrent()], ids=["layers", "recurrent"])
 def test_draws_as_one_graph_are_the_functions_of_the_posterior(network):
     posterior = fitted(network)
