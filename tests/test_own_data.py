@@ -103,6 +103,31 @@ def test_tokens_stay_whole_numbers(dtype: torch.dtype | None) -> None:
     assert posterior.predict(TOKENS, draws=2).probs.shape == (12, 2)
 
 
+class Shared(nn.Module):
+    """An embedding whose weights another layer has, too."""
+
+    def __init__(self, other: nn.Module) -> None:
+        super().__init__()
+        self.table, self.other = nn.Embedding(9, 4, padding_idx=0), other
+        self.other.weight = self.table.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.other(self.table(x).sum(1))
+
+
+def test_a_row_that_another_layer_trains_is_no_padding() -> None:
+    """torch stops the gradient of the embedding's own look-up alone."""
+
+    def rows(other: nn.Module) -> list[str]:
+        return [*BayesianNetwork(Shared(other), priors.Normal(), likelihoods.Categorical()).padding()]
+
+    assert rows(nn.Linear(4, 9)) == rows(nn.Embedding(9, 4)) == []
+    assert rows(nn.Embedding(9, 4, padding_idx=0)) == ["table.weight"]
+    data = from_arrays(TOKENS, np.arange(12) % 9, task="classification", dtype=torch.long)
+    posterior = fitted(data, Shared(nn.Linear(4, 9)), likelihoods.Categorical())
+    assert bool(posterior.draw(3)["table.weight"][:, 0].std(0).gt(0).all())
+
+
 def test_the_padding_row_is_not_drawn() -> None:
     """Its tokens add nothing to any draw, in training, prediction, exported functions and NUTS."""
     data = from_arrays(TOKENS, np.arange(12) % 2, task="classification", dtype=torch.long)

@@ -162,12 +162,23 @@ def _of_a_call(value: Any) -> bool:
 
 
 def padding_rows(network: nn.Module) -> dict[str, int]:
-    """The padding row of each embedding, by the name of its weights."""
-    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    """The padding row of each embedding, by the name of its weights.
+
+    Not of weights that another layer trains as well, such as an output layer that is tied to the embedding.
+    """
+    rows: dict[Tensor, set[int | None]] = {}
+    for module in network.modules():
+        for parameter in module.parameters(recurse=False):
+            found = rows.setdefault(parameter, set())
+            if isinstance(module, EMBEDDINGS) and parameter is module.weight:
+                found.add(module.padding_idx)
+            else:
+                found.add(None)
     return {
-        names[id(module.weight)]: module.padding_idx
-        for module in network.modules()
-        if isinstance(module, EMBEDDINGS) and module.padding_idx is not None and id(module.weight) in names
+        name: row
+        for name, parameter in network.named_parameters()
+        for row in rows[parameter]
+        if row is not None and len(rows[parameter]) == 1
     }
 
 
